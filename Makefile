@@ -1,0 +1,61 @@
+# Everything runs from .venv. The first target that needs it creates it, and it is brought up to
+# date when pyproject.toml changes; a failed installation leaves no stamp and is tried again.
+
+PY := .venv/bin/python
+DEV := .venv/.stamp-dev
+DOC := .venv/.stamp-docs
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help quickstart test test-slow lint bench docs clean
+
+help:
+	@echo "make quickstart  fit, predict and plot a first model"
+	@echo "make test        the fast tests"
+	@echo "make test-slow   the tests marked slow"
+	@echo "make lint        ruff: rules and format"
+	@echo "make bench       the benchmark scripts and a short run of the paper's table"
+	@echo "make docs        the documentation, in docs/_build/html"
+	@echo "make clean       remove what the other targets wrote, except .venv"
+
+$(DEV): pyproject.toml
+	@rm -f $@
+	@$(PY) -c 'import sys, pip; sys.exit(sys.version_info < (3, 12))' 2>/dev/null || { \
+		python=$$(sh .ci/find-python) && \
+		echo "Creating .venv with $$python" && \
+		"$$python" -m venv --clear .venv; }
+	@echo "Installing into .venv (the first time takes a few minutes)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check -e ".[test,jax]"
+	@touch $@
+
+$(DOC): $(DEV)
+	@rm -f $@
+	@$(PY) -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	@touch $@
+
+quickstart: $(DEV)
+	$(PY) examples/quickstart.py
+
+test: $(DEV)
+	$(PY) -m pytest -n 2 -m "not slow" tests
+
+test-slow: $(DEV)
+	$(PY) -m pytest -n 2 -m slow tests
+
+lint: $(DEV)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+bench: $(DEV)
+	@set -e; for script in tests/benchmarks/bench_*.py; do \
+		echo "== $$script"; \
+		$(PY) "$$script"; \
+	done
+	$(PY) examples/paper_tables/grief.py --quick
+
+docs: $(DOC)
+	$(PY) -m sphinx -W --keep-going -b html docs docs/_build/html
+
+clean:
+	rm -rf build dist docs/_build .pytest_cache .ruff_cache
+	find . -name .venv -prune -o -name .git -prune -o -type d -name __pycache__ -exec rm -rf {} +

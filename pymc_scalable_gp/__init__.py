@@ -1,0 +1,19 @@
+"""Scalable Gaussian processes for PyMC, with full posterior inference."""
+
+from importlib.metadata import version
+
+from pymc_scalable_gp import cov, ops
+from pymc_scalable_gp.distribution import LowRankNormal
+from pymc_scalable_gp.methods.grief import GriefGP, weights_prior
+from pymc_scalable_gp.start import subset_map
+
+__version__ = version("pymc_scalable_gp")
+
+__all__ = [
+    "GriefGP",
+    "LowRankNormal",
+    "cov",
+    "ops",
+    "subset_map",
+    "weights_prior",
+]

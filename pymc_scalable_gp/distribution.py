@@ -1,0 +1,127 @@
+"""A PyMC distribution for vectors with low-rank plus diagonal covariance."""
+
+import warnings
+from functools import partial
+
+import pytensor.tensor as pt
+from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
+from pymc.distributions.shape_utils import rv_size_is_none
+from pymc.logprob.abstract import _logprob
+from pymc.pytensorf import normalize_rng_param
+from pytensor.tensor.random.utils import normalize_size_param
+
+from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
+
+
+class LowRankNormalRV(SymbolicRandomVariable):
+    """Random graph of :class:`LowRankNormal`."""
+
+    _print_name = ("LowRankNormal", "\\operatorname{LowRankNormal}")
+
+    @classmethod
+    def rv_op(
+        cls, mu, phi, weights, noise, kdiag, *, approx="DTC", frozen=None, rng=None, size=None
+    ):
+        """Build the graph; `noise` is a variance, scalar or (n,)."""
+        params = [pt.as_tensor(p) for p in (mu, phi, weights, noise, kdiag)]
+        mu, phi, weights, noise, kdiag = params
+        rng, size = normalize_rng_param(rng), normalize_size_param(size)
+        batch = () if rv_size_is_none(size) else tuple(size)
+        scaled = phi * pt.sqrt(weights)
+        variance = noise
+        if approx == "FITC":
+            variance = noise + pt.maximum(kdiag - (scaled**2).sum(axis=-1), 0.0)
+        next_rng, z = pt.random.normal(size=(*batch, phi.shape[-1]), rng=rng, return_next_rng=True)
+        next_rng, e = pt.random.normal(
+            size=(*batch, phi.shape[-2]), rng=next_rng, return_next_rng=True
+        )
+        draws = mu + z @ scaled.T + pt.sqrt(variance) * e
+        noise_signature = "(n)" if noise.ndim else "()"
+        op = cls(
+            inputs=[rng, size, *params],
+            outputs=[next_rng, draws],
+            extended_signature=f"[rng],[size],(n),(n,r),(r),{noise_signature},(n)->[rng],(n)",
+        )
+        op.approx, op.frozen = approx, frozen
+        op.rv_op = partial(cls.rv_op, approx=approx, frozen=frozen)  # used when resized
+        return op(rng, size, *params)
+
+
+class LowRankNormal(Continuous):
+    r"""Multivariate normal with covariance :math:`\Phi W \Phi^\top + D`, in O(n r^2).
+
+    .. math::
+
+        y \sim N(\mu,\; \Phi\,\mathrm{diag}(w)\,\Phi^\top + D), \qquad D_i = \sigma_i^2 + \delta_i
+
+    with :math:`\delta_i = \max(k_i - \sum_j w_j\Phi_{ij}^2, 0)` for ``approx="FITC"``, else 0.
+
+    Parameters
+    ----------
+    mu : tensor, scalar or shape (n,)
+        Mean.
+    phi : tensor, shape (n, r)
+        Features.
+    sigma : tensor, scalar or shape (n,)
+        Noise standard deviation (positive).
+    weights : tensor, shape (r,), optional
+        Prior variances of the features' coefficients; 1 when left out.
+    kdiag : tensor, shape (n,), optional
+        Prior variance ``k(x_i, x_i)``, needed by "FITC" and "VFE".
+    approx : {"DTC", "FITC", "VFE"}
+        As in `pm.gp.MarginalApprox`. Under "VFE" ``logp`` is the collapsed lower bound: the
+        density minus ``sum_i max(k_i - sum_j w_j Phi_ij^2, 0) / (2 sigma_i^2)``.
+
+    Raises
+    ------
+    ValueError
+        For an unknown `approx`, or when `kdiag` is missing where it is needed.
+
+    Notes
+    -----
+    Draws cost O(n r). A covariance that cannot be factorised gives ``logp = nan``, which samplers
+    reject. Missing values (NaN) in `observed` are not imputed.
+    """
+
+    rv_type = LowRankNormalRV
+    rv_op = LowRankNormalRV.rv_op
+
+    @classmethod
+    def dist(cls, mu, phi, sigma, *, weights=None, kdiag=None, approx="DTC", **kwargs):
+        """Distribution outside a model; parameters as in the class."""
+        if approx not in ("DTC", "FITC", "VFE"):
+            raise ValueError(f"approx must be 'DTC', 'FITC' or 'VFE', got {approx!r}")
+        if kdiag is None and approx != "DTC":
+            raise ValueError(f"approx={approx!r} needs kdiag, the prior variances k(x_i, x_i)")
+        phi = pt.as_tensor(phi)
+        ones = pt.ones_like(phi[..., 0])
+        weights = pt.ones_like(phi[..., 0, :]) if weights is None else pt.as_tensor(weights)
+        kdiag = pt.zeros_like(ones) if kdiag is None else pt.as_tensor(kdiag)
+        noise = pt.square(pt.as_tensor(sigma))
+        mu = pt.as_tensor(mu)
+        mu = ones * mu if mu.ndim == 0 else mu
+        return super().dist([mu, phi, weights, noise, kdiag], approx=approx, **kwargs)
+
+    @staticmethod
+    def support_point(rv, rng, size, mu, phi, weights, noise, kdiag):
+        """Mean."""
+        return pt.full_like(rv, mu)
+
+
+@_logprob.register(LowRankNormalRV)
+def lowrank_normal_logprob(op, values, rng, size, mu, phi, weights, noise, kdiag, **kwargs):
+    """Log density (or collapsed bound) of one vector."""
+    (value,) = values
+    if value.ndim != 1:
+        raise NotImplementedError("LowRankNormal's logp takes one vector at a time")
+    frozen = op.frozen
+    if frozen is not None and frozen.applies_to(value):
+        return frozen.guard(frozen.logp(weights, noise), value)
+    if frozen is not None:
+        warnings.warn(
+            "the data differ from those that this GP's likelihood was summarised for: every "
+            "evaluation now costs O(n r^2). Build the model again with the new data",
+            UserWarning,
+            stacklevel=2,
+        )
+    return lowrank_logp(phi, noise, value - mu, weights=weights, kdiag=kdiag, approx=op.approx)[0]

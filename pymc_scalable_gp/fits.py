@@ -1,0 +1,55 @@
+"""What a GP was conditioned on, and the posterior of its feature coefficients."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
+from pymc_scalable_gp.posterior import Coefficients, FrozenRows
+from pymc_scalable_gp.validate import Data
+
+if TYPE_CHECKING:
+    from pymc_scalable_gp.gp import FeatureGP
+
+
+@dataclass(frozen=True)
+class MarginalFit:
+    """What a marginal likelihood was made of; gives the posterior of the feature coefficients."""
+
+    gp: "FeatureGP"
+    X: Data
+    y: Data
+    sigma: TensorVariable
+    approx: str = "DTC"
+    weights: TensorVariable | None = None
+    frozen: FrozenRows | None = None
+
+    def coefficients(self) -> Coefficients:
+        """Posterior of the coefficients of the GP's features."""
+        noise = self.sigma**2
+        weights = pt.ones(self.gp.rank) if self.weights is None else self.weights
+        if self.frozen is not None and self.frozen.applies_to(self.y.tensor):
+            return self.frozen.coefficients(weights, noise)
+        X = self.X.tensor
+        _logp, _alpha, mean, root, _variance = lowrank_logp(
+            self.gp.features(X), noise, self.y.tensor - self.gp.mean_func(X),
+            weights=weights, kdiag=self.gp._map.kernel_diag(X), approx=self.approx,
+        )  # fmt: skip
+        return Coefficients(mean, root)
+
+
+@dataclass(frozen=True)
+class LatentFit:
+    """A latent function's coefficients: themselves random variables of the model."""
+
+    gp: "FeatureGP"
+    X: Data
+    coef: TensorVariable
+
+    sigma = None
+
+    def coefficients(self) -> Coefficients:
+        """The coefficients, known exactly at each draw."""
+        return Coefficients(self.coef, None)

@@ -1,0 +1,97 @@
+"""Grid nodes of the input columns, and the leading products of their eigenvalues."""
+
+from collections.abc import Sequence
+from numbers import Integral
+
+import numpy as np
+
+
+def grid_nodes(x: np.ndarray, size: int | np.ndarray) -> np.ndarray:
+    """At most `size` nodes spread over the range of one column, or the nodes given.
+
+    A column with no more than `size` distinct values uses just those values.
+    """
+    if not isinstance(size, Integral):
+        return np.unique(np.asarray(size, dtype=float))
+    values = np.unique(x)
+    if values.size <= size:
+        return values
+    return np.linspace(values[0], values[-1], size)
+
+
+def check_grid(grid, d: int) -> list:
+    """One node count or node array for each of `d` columns, from the user's ``grid=``."""
+    if isinstance(grid, Integral):
+        grid = [grid] * d
+    if not isinstance(grid, Sequence | np.ndarray) or isinstance(grid, str):
+        raise TypeError(
+            f"grid must be an int, one int a dimension, or a list of 1-D node arrays, got {grid!r}"
+        )
+    if len(grid) != d:
+        raise ValueError(f"grid has {len(grid)} entries, but X has {d} columns: give one a column")
+    return [_check_entry(entry, i) for i, entry in enumerate(grid)]
+
+
+def _check_entry(entry, i):
+    if isinstance(entry, Integral):
+        if entry < 1:
+            raise ValueError(f"grid[{i}] is {entry}: a dimension needs at least 1 node")
+        return int(entry)
+    nodes = np.asarray(entry, dtype=float)
+    if nodes.ndim != 1 or nodes.size == 0 or not np.isfinite(nodes).all():
+        raise ValueError(
+            f"grid[{i}] must be an int or a non-empty 1-D array of finite nodes, got shape {nodes.shape}"
+        )
+    return nodes
+
+
+def top_products(logs: np.ndarray, rank: int) -> np.ndarray:
+    """Multi-indices (rank, d) of the largest entries of a Kronecker product of vectors.
+
+    Parameters
+    ----------
+    logs : array, shape (d, m)
+        Logarithms of the factors, every row in decreasing order; ``-inf`` marks unused places.
+    rank : int
+        Number of products wanted.
+
+    Returns
+    -------
+    integer array, shape (min(rank, m^d), d)
+        In decreasing order of the product; ties go to the lower place.
+
+    Notes
+    -----
+    After each of the d Kronecker steps only the `rank` largest survive (Evans & Nair 2018,
+    algorithm 1), and only pairs (a, b) with (a + 1)(b + 1) <= rank are tried, since both lists are
+    sorted: O(d r log m log r) time and O(r (d + log m)) memory, whatever m^d.
+    """
+    d, m = logs.shape
+    idx, best = np.zeros((1, 0), dtype=np.int64), np.zeros(1)
+    for i in range(d):
+        reach = np.clip(rank // np.arange(1, best.size + 1), 1, m)
+        parent = np.repeat(np.arange(best.size), reach)
+        place = np.arange(parent.size) - np.repeat(np.cumsum(reach) - reach, reach)
+        value = best[parent] + logs[i, place]
+        keep = np.argsort(-value, kind="stable")[:rank]
+        idx = np.column_stack([idx[parent[keep]], place[keep]])
+        best = value[keep]
+    return idx
+
+
+def count_cells(mask):
+    """Number of grid cells, as an int of any size."""
+    cells = 1
+    for count in mask.sum(axis=1):
+        cells *= int(count)
+    return cells
+
+
+def share_rank(rank, cells):
+    """Split `rank` evenly among the terms, none above its number of cells."""
+    left, out = rank, [0] * len(cells)
+    order = sorted(range(len(cells)), key=cells.__getitem__)
+    for position, term in enumerate(order):
+        out[term] = min(cells[term], left // (len(cells) - position))
+        left -= out[term]
+    return out

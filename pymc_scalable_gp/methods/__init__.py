@@ -1,0 +1,1 @@
+"""One file a method: a feature map and its public classes."""

@@ -1,0 +1,7 @@
+"""Ops with hand-written gradients in Python, Numba and JAX, as functions of tensors."""
+
+from pymc_scalable_gp.ops.eigh_sorted import eigh_sorted
+from pymc_scalable_gp.ops.khatri_rao import khatri_rao_features
+from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
+
+__all__ = ["eigh_sorted", "khatri_rao_features", "lowrank_logp"]

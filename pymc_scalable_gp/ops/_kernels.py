@@ -1,0 +1,317 @@
+"""Inner loops, BLAS and LAPACK calls that one source can make from Python and from Numba.
+
+Each function has a NumPy/SciPy body (used by ``perform`` and by set-up code) and a Numba
+overload that calls SciPy's own BLAS/LAPACK through a cached pointer, as PyTensor does.
+Matrices are C-ordered float64; triangular results are the *lower* triangle.
+"""
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.core.extending import get_cython_function_address, overload
+from pytensor.link.numba.cache import _call_cached_ptr
+from pytensor.link.numba.dispatch import basic as nb
+from pytensor.link.numba.dispatch.linalg._LAPACK import int_ptr_to_val, val_to_int_ptr
+from scipy import linalg
+
+_INT = types.CPointer(types.int32)
+_REAL = types.CPointer(types.float64)
+
+
+def _routine(module: str, name: str, signature: str):
+    """Numba function for a Fortran routine; `signature` has an ``i`` or ``d`` an argument."""
+    arguments = [{"i": _INT, "d": _REAL}[kind] for kind in signature]
+    function_type = types.FunctionType(types.void(*arguments))
+    unique_name = f"sgp.{name}"
+
+    @nb.numba_njit
+    def pointer():
+        with numba.objmode(ptr=types.intp):
+            ptr = get_cython_function_address(f"scipy.linalg.{module}", name)
+        return ptr
+
+    names = ", ".join(f"a{i}" for i in range(len(signature)))
+    source = (
+        f"def routine({names}):\n"
+        "    fn = _call_cached_ptr(get_ptr_func=pointer, func_type_ref=function_type,"
+        " unique_func_name_lit=unique_name)\n"
+        f"    fn({names})\n"
+    )
+    scope = {
+        "_call_cached_ptr": _call_cached_ptr,
+        "pointer": pointer,
+        "function_type": function_type,
+        "unique_name": unique_name,
+    }
+    exec(source, scope)
+    return nb.numba_njit(scope["routine"])
+
+
+_dsyrk = _routine("cython_blas", "dsyrk", "iiiiddiddi")
+_dgemm = _routine("cython_blas", "dgemm", "iiiiiddididdi")
+_dpotrf = _routine("cython_lapack", "dpotrf", "iidii")
+_dtrtri = _routine("cython_lapack", "dtrtri", "iiidii")
+_dgeqrf = _routine("cython_lapack", "dgeqrf", "iididdii")
+
+
+def add_gram(rows, out, alpha):
+    """``out += alpha * rows @ rows.T`` on the lower triangle; `rows` (r, k), last axis contiguous."""
+    out += alpha * (rows @ rows.T)
+
+
+@overload(add_gram)
+def _add_gram(rows, out, alpha):
+    def impl(rows, out, alpha):
+        r, k = rows.shape
+        if r == 0 or k == 0:
+            return
+        scale = np.array([alpha, 1.0])
+        _dsyrk(
+            val_to_int_ptr(ord("U")),
+            val_to_int_ptr(ord("T")),
+            val_to_int_ptr(np.int32(r)),
+            val_to_int_ptr(np.int32(k)),
+            scale[:1].ctypes,
+            rows.ctypes,
+            val_to_int_ptr(np.int32(max(rows.strides[0] // 8, k))),
+            scale[1:].ctypes,
+            out.ctypes,
+            val_to_int_ptr(np.int32(r)),
+        )
+
+    return impl
+
+
+def multiply(matrix, rows, out):
+    """``out[...] = matrix @ rows``: (p, r) by (r, k); last axes of `rows` and `out` contiguous."""
+    out[...] = matrix @ rows
+
+
+@overload(multiply)
+def _multiply(matrix, rows, out):
+    def impl(matrix, rows, out):
+        p, r = matrix.shape
+        k = rows.shape[1]
+        if p == 0 or k == 0:
+            return
+        scale = np.array([1.0, 0.0])
+        _dgemm(
+            val_to_int_ptr(ord("N")),
+            val_to_int_ptr(ord("N")),
+            val_to_int_ptr(np.int32(k)),
+            val_to_int_ptr(np.int32(p)),
+            val_to_int_ptr(np.int32(r)),
+            scale[:1].ctypes,
+            rows.ctypes,
+            val_to_int_ptr(np.int32(max(rows.strides[0] // 8, k))),
+            matrix.ctypes,
+            val_to_int_ptr(np.int32(max(r, 1))),
+            scale[1:].ctypes,
+            out.ctypes,
+            val_to_int_ptr(np.int32(max(out.strides[0] // 8, k))),
+        )
+
+    return impl
+
+
+def cholesky_lower(a):
+    """Overwrite the lower triangle of `a` with its Cholesky factor; False when `a` is not PD."""
+    try:
+        a[...] = linalg.cholesky(np.tril(a) + np.tril(a, -1).T, lower=True, check_finite=False)
+    except linalg.LinAlgError:
+        return False
+    return True
+
+
+@overload(cholesky_lower)
+def _cholesky_lower(a):
+    def impl(a):
+        n = a.shape[0]
+        info = val_to_int_ptr(np.int32(0))
+        size = val_to_int_ptr(np.int32(max(n, 1)))
+        _dpotrf(val_to_int_ptr(ord("U")), val_to_int_ptr(np.int32(n)), a.ctypes, size, info)
+        for i in range(n):
+            for j in range(i + 1, n):
+                a[i, j] = 0.0
+        return int_ptr_to_val(info) == 0
+
+    return impl
+
+
+def invert_lower(a):
+    """Overwrite the lower-triangular `a` with its inverse; False when it is singular."""
+    inverse, info = linalg.lapack.dtrtri(a, lower=1)
+    a[...] = inverse
+    return info == 0
+
+
+@overload(invert_lower)
+def _invert_lower(a):
+    def impl(a):
+        n = a.shape[0]
+        info = val_to_int_ptr(np.int32(0))
+        size = val_to_int_ptr(np.int32(max(n, 1)))
+        _dtrtri(
+            val_to_int_ptr(ord("U")),
+            val_to_int_ptr(ord("N")),
+            val_to_int_ptr(np.int32(n)),
+            a.ctypes,
+            size,
+            info,
+        )
+        return int_ptr_to_val(info) == 0
+
+    return impl
+
+
+def qr_transposed(columns):
+    """Factor ``columns.T = Q R`` and overwrite `columns` (p, k).
+
+    Its first min(p, k) *columns* then hold ``R.T`` in their lower triangle; the rest is undefined.
+    """
+    r = np.linalg.qr(columns.T, mode="r")
+    columns[:, : r.shape[0]] = r.T
+
+
+@overload(qr_transposed)
+def _qr_transposed(columns):
+    def impl(columns):
+        p, k = columns.shape
+        if p == 0 or k == 0:
+            return
+        tau = np.empty(min(p, k))
+        query = np.empty(1)
+        info = val_to_int_ptr(np.int32(0))
+        rows_ = val_to_int_ptr(np.int32(k))
+        cols_ = val_to_int_ptr(np.int32(p))
+        _dgeqrf(
+            rows_, cols_, columns.ctypes, rows_, tau.ctypes, query.ctypes,
+            val_to_int_ptr(np.int32(-1)), info,
+        )  # fmt: skip
+        lwork = np.int32(query[0])
+        work = np.empty(lwork)
+        _dgeqrf(
+            rows_, cols_, columns.ctypes, rows_, tau.ctypes, work.ctypes,
+            val_to_int_ptr(lwork), info,
+        )  # fmt: skip
+
+    return impl
+
+
+def set_product(out, a, b):
+    """``out = a * b`` for vectors."""
+    np.multiply(a, b, out=out)
+
+
+@overload(set_product)
+def _set_product(out, a, b):
+    def impl(out, a, b):
+        for i in range(out.size):
+            out[i] = a[i] * b[i]
+
+    return impl
+
+
+def add_product(out, a, b):
+    """``out += a * b`` for vectors."""
+    out += a * b
+
+
+@overload(add_product)
+def _add_product(out, a, b):
+    def impl(out, a, b):
+        for i in range(out.size):
+            out[i] += a[i] * b[i]
+
+    return impl
+
+
+def set_ratio(out, a, b):
+    """``out = a / b`` for vectors."""
+    np.divide(a, b, out=out)
+
+
+@overload(set_ratio)
+def _set_ratio(out, a, b):
+    def impl(out, a, b):
+        for i in range(out.size):
+            out[i] = a[i] / b[i]
+
+    return impl
+
+
+def all_positive(a):
+    """Whether every entry is finite and above zero."""
+    return bool(np.all(a > 0.0) and np.all(np.isfinite(a)))
+
+
+@overload(all_positive)
+def _all_positive(a):
+    def impl(a):
+        good = True
+        for i in range(a.size):
+            good = good and a[i] > 0.0 and np.isfinite(a[i])
+        return good
+
+    return impl
+
+
+def sum_log(a):
+    """``sum(log(a))`` for a vector."""
+    return np.sum(np.log(a))
+
+
+@overload(sum_log)
+def _sum_log(a):
+    def impl(a):
+        total = 0.0
+        for i in range(a.size):
+            total += np.log(a[i])
+        return total
+
+    return impl
+
+
+def add_square(out, scale, a):
+    """``out += scale * a**2`` for a scalar and vectors."""
+    out += scale * a * a
+
+
+@overload(add_square)
+def _add_square(out, scale, a):
+    def impl(out, scale, a):
+        for i in range(out.size):
+            out[i] += scale * a[i] * a[i]
+
+    return impl
+
+
+def sum_product3(a, b, c):
+    """``sum(a * b * c)`` for vectors."""
+    return np.sum(a * b * c)
+
+
+@overload(sum_product3)
+def _sum_product3(a, b, c):
+    def impl(a, b, c):
+        total = 0.0
+        for i in range(a.size):
+            total += a[i] * b[i] * c[i]
+        return total
+
+    return impl
+
+
+def feature_cotangent(out, u, a, b, c, phi):
+    """``out = u * a - out * b - c * phi`` for a scalar u and vectors."""
+    out *= -b
+    out += u * a - c * phi
+
+
+@overload(feature_cotangent)
+def _feature_cotangent(out, u, a, b, c, phi):
+    def impl(out, u, a, b, c, phi):
+        for i in range(out.size):
+            out[i] = u * a[i] - out[i] * b[i] - c[i] * phi[i]
+
+    return impl

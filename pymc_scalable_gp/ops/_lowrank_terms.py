@@ -1,0 +1,221 @@
+"""The arithmetic of `lowrank_logp`, one source for Python and Numba."""
+
+import numpy as np
+from numba.extending import register_jitable
+
+from pymc_scalable_gp.ops._kernels import (
+    add_gram,
+    add_product,
+    add_square,
+    all_positive,
+    cholesky_lower,
+    feature_cotangent,
+    invert_lower,
+    multiply,
+    qr_transposed,
+    set_product,
+    set_ratio,
+    sum_log,
+    sum_product3,
+)
+
+# Above this estimate of cond(H), H = B scaled to a unit diagonal, B = I + Phi' D^-1 Phi is no longer
+# formed: its factor comes from a QR of [D^-1/2 Phi W^1/2; I] instead. The Gram route loses
+# about eps * cond(H) of relative accuracy, 1e-10 at this bound.
+GRAM_CONDITION_BOUND = 1e6
+LOG_2PI = np.log(2.0 * np.pi)
+_BLOCK = 2048
+
+
+@register_jitable
+def logp_terms(phi_t, weights, noise, residual, kdiag, approx):
+    r, n = phi_t.shape
+    root_w = np.sqrt(weights)
+    variance = np.empty(n)
+    for i in range(n):
+        variance[i] = noise[0] if noise.size == 1 else noise[i]
+    slack = _slack(phi_t, weights, kdiag, approx)
+    if approx == 1:
+        variance += slack
+    lower, coef, alpha = np.full((r, r), np.nan), np.full(r, np.nan), np.full(n, np.nan)
+    if not (all_positive(weights) and all_positive(variance) and np.isfinite(np.sum(residual))):
+        return np.nan, alpha, coef, lower, variance
+    uniform = noise.size == 1 and approx != 1
+    logdet, sharp = _factor_gram(phi_t, root_w, variance, uniform, lower)
+    beta = np.zeros(r)
+    if not sharp and not np.isnan(logdet):
+        logdet = _factor_qr(phi_t, root_w, variance, residual, lower, beta)
+    if np.isnan(logdet):
+        lower[:] = np.nan
+        return np.nan, alpha, coef, lower, variance
+    _refine(phi_t, root_w, variance, residual, lower, beta, alpha)
+    quad = sum_product3(alpha, alpha, variance) + np.dot(beta, beta)
+    if approx == 2:
+        set_ratio(slack, slack, variance)
+        quad += np.sum(slack)
+    logp = -0.5 * (quad + logdet + sum_log(variance) + n * LOG_2PI)
+    for i in range(r):
+        set_product(lower[i], lower[i], root_w)
+    set_product(coef, beta, root_w)
+    return logp, alpha, coef, lower, variance
+
+
+@register_jitable
+def _refine(phi_t, root_w, variance, residual, lower, beta, alpha):
+    """Ridge solution `beta` from the factor ``B^-1 = lower' lower``; two steps of two passes each."""
+    coef, step = np.empty_like(beta), np.empty_like(beta)
+    for sweep in range(3):
+        set_product(coef, beta, root_w)
+        alpha[:] = residual
+        alpha -= np.dot(coef, phi_t)
+        set_ratio(alpha, alpha, variance)
+        if sweep < 2:
+            set_product(step, np.dot(phi_t, alpha), root_w)
+            step -= beta
+            beta += np.dot(lower.T, np.dot(lower, step))
+
+
+@register_jitable
+def _slack(phi_t, weights, kdiag, approx):
+    """``max(kdiag - ||W^1/2 phi_i||^2, 0)`` in blocks that stay in cache; zero for DTC."""
+    r, n = phi_t.shape
+    if approx == 0:
+        return np.zeros(n)
+    out = kdiag.copy()
+    for start in range(0, n, _BLOCK):
+        stop = min(start + _BLOCK, n)
+        for j in range(r):
+            add_square(out[start:stop], -weights[j], phi_t[j, start:stop])
+    return np.maximum(out, 0.0)
+
+
+@register_jitable
+def _gram(phi_t, variance, uniform, lower):
+    """``lower = Phi' D^-1 Phi`` (lower triangle)."""
+    r, n = phi_t.shape
+    lower[:] = 0.0
+    if uniform and n > 0:
+        add_gram(phi_t, lower, 1.0 / variance[0])
+        return
+    block = np.empty((r, min(_BLOCK, n)))
+    for start in range(0, n, _BLOCK):
+        stop = min(start + _BLOCK, n)
+        scale = 1.0 / np.sqrt(variance[start:stop])
+        for j in range(r):
+            set_product(block[j, : stop - start], phi_t[j, start:stop], scale)
+        add_gram(block[:, : stop - start], lower, 1.0)
+
+
+@register_jitable
+def _factor_gram(phi_t, root_w, variance, uniform, lower):
+    """Inverse Cholesky factor of B into `lower`; (log det B, well conditioned?), NaN: bad input."""
+    r = phi_t.shape[0]
+    _gram(phi_t, variance, uniform, lower)
+    scale = np.empty(r)
+    for i in range(r):
+        scale[i] = 1.0 / np.sqrt(1.0 + root_w[i] * root_w[i] * lower[i, i])
+    if not all_positive(scale):
+        return np.nan, False
+    for i in range(r):
+        for j in range(i):
+            lower[i, j] *= root_w[i] * root_w[j] * scale[i] * scale[j]
+        lower[i, i] = 1.0
+    size = _norm_one(lower)
+    if not cholesky_lower(lower):
+        return 0.0, False
+    logdet = -2.0 * sum_log(scale)
+    for i in range(r):
+        logdet += 2.0 * np.log(lower[i, i])
+    if not invert_lower(lower):
+        return 0.0, False
+    inverse = np.zeros(r)  # diag(H^-1): its largest entry is 1 / lambda_min within a factor r
+    largest = 0.0
+    for i in range(r):
+        add_square(inverse, 1.0, lower[i])
+    for i in range(r):
+        largest = max(largest, inverse[i])
+        set_product(lower[i], lower[i], scale)
+    return logdet, size * largest < GRAM_CONDITION_BOUND
+
+
+@register_jitable
+def _norm_one(lower):
+    """1-norm of the symmetric matrix whose lower triangle is given."""
+    r = lower.shape[0]
+    total = np.zeros(r)
+    for i in range(r):
+        for j in range(i):
+            value = abs(lower[i, j])
+            total[i] += value
+            total[j] += value
+        total[i] += abs(lower[i, i])
+    largest = 0.0
+    for i in range(r):
+        largest = max(largest, total[i])
+    return largest
+
+
+@register_jitable
+def _factor_qr(phi_t, root_w, variance, residual, lower, beta):
+    """``R^-T`` of ``[D^-1/2 Phi W^1/2 | e; I | 0] = Q R`` by QR in row blocks, and the ridge solution."""
+    r, n = phi_t.shape
+    rows = max(4 * r, 256)
+    work = np.zeros((r + 1, r + 1 + rows))
+    for i in range(r):
+        work[i, i] = 1.0
+    for start in range(0, n, rows):
+        stop = min(start + rows, n)
+        scale = 1.0 / np.sqrt(variance[start:stop])
+        for j in range(r):
+            set_product(
+                work[j, r + 1 : r + 1 + stop - start], phi_t[j, start:stop], scale * root_w[j]
+            )
+        set_product(work[r, r + 1 : r + 1 + stop - start], residual[start:stop], scale)
+        work[:, r + 1 + stop - start :] = 0.0
+        qr_transposed(work)
+        for i in range(r + 1):
+            work[i, i + 1 : r + 1] = 0.0
+    logdet = 0.0
+    for i in range(r):
+        lower[i] = work[i, :r]
+        logdet += 2.0 * np.log(abs(lower[i, i]))
+    if not invert_lower(lower) or not np.isfinite(np.sum(lower)):
+        return np.nan
+    beta[:] = np.dot(lower.T, work[r, :r].copy())
+    return logdet
+
+
+@register_jitable
+def logp_grad(phi_t, weights, kdiag, alpha, coef, root, variance, g, approx):
+    r, n = phi_t.shape
+    middle = np.dot(root.T, root)
+    phi_bar = np.empty((r, n))
+    noise_bar, kdiag_bar, missed = np.zeros(n), np.zeros(n), np.zeros(r)
+    for start in range(0, n, 512):
+        stop = min(start + 512, n)
+        block, out = phi_t[:, start:stop], phi_bar[:, start:stop]
+        multiply(middle, block, out)
+        quad, norm = np.zeros(stop - start), np.zeros(stop - start)
+        for j in range(r):
+            add_product(quad, out[j], block[j])
+        inverse = 1.0 / variance[start:stop]
+        a = alpha[start:stop]
+        row_bar = 0.5 * (a * a - (1.0 - quad * inverse) * inverse)
+        slope = np.zeros(stop - start)
+        if approx > 0:
+            for j in range(r):
+                add_square(norm, weights[j], block[j])
+            slack = np.maximum(kdiag[start:stop] - norm, 0.0)
+            if approx == 1:
+                slope = row_bar * (slack > 0.0)
+            else:
+                slope = -0.5 * inverse * (slack > 0.0)
+                row_bar += 0.5 * slack * inverse * inverse
+        noise_bar[start:stop] = g * row_bar
+        kdiag_bar[start:stop] = g * slope
+        ga, gi = g * a, g * inverse
+        for j in range(r):
+            feature_cotangent(out[j], coef[j], ga, gi, 2.0 * g * weights[j] * slope, block[j])
+            if approx > 0:
+                missed[j] += g * sum_product3(slope, block[j], block[j])
+    return phi_bar, noise_bar, kdiag_bar, missed

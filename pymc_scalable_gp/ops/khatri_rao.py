@@ -1,0 +1,265 @@
+"""Products of selected columns: ``Phi[:, j] = prod_i F[:, idx[j, i]]``, without division."""
+
+import numpy as np
+import pytensor.tensor as pt
+from numba.extending import register_jitable
+from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
+from pymc_scalable_gp.ops._kernels import add_product, set_product
+from pymc_scalable_gp.ops._numba import register_numba
+
+_NUMBA_BLOCK = 128  # rows whose partial products stay in a core's cache
+
+
+class KhatriRaoFeatures(Op):
+    """Selected columns of a row-wise Khatri-Rao product (docstring of `khatri_rao_features`).
+
+    Works on transposes: `factors_t` (M, n) and the result (r, n) hold one feature a row, so that
+    every product runs over contiguous data points. `tree` is the plan made from `idx`.
+    """
+
+    __props__ = ()
+
+    def make_node(self, factors_t, idx, tree):
+        factors_t, idx, tree = (pt.as_tensor_variable(a) for a in (factors_t, idx, tree))
+        if factors_t.ndim != 2 or idx.ndim != 2 or tree.ndim != 2:
+            raise TypeError("KhatriRaoFeatures needs factors (M, n), idx (r, d) and its tree")
+        factors_t = factors_t if factors_t.dtype == "float64" else factors_t.astype("float64")
+        shape = (idx.type.shape[0], factors_t.type.shape[1])
+        return Apply(self, [factors_t, idx, tree], [pt.tensor(dtype="float64", shape=shape)])
+
+    def infer_shape(self, node, input_shapes):
+        return [(input_shapes[1][0], input_shapes[0][1])]
+
+    def connection_pattern(self, node):
+        return [[True], [False], [False]]
+
+    def perform(self, node, inputs, output_storage):
+        factors_t, idx, tree = inputs
+        output_storage[0][0] = _features(
+            np.ascontiguousarray(factors_t), idx.shape[0], tree, factors_t.shape[1]
+        )
+
+    def pullback(self, inputs, outputs, cotangents):
+        """``dF[:, k] = sum over features j that use k of dPhi[:, j] * (the other factors of j)``."""
+        (g,) = cotangents
+        if isinstance(g.type, DisconnectedType):
+            return [disconnected_type() for _ in inputs]
+        return [KhatriRaoGrad()(*inputs, g), disconnected_type(), disconnected_type()]
+
+
+class KhatriRaoGrad(Op):
+    """Reverse sweep of :class:`KhatriRaoFeatures` through its tree of partial products."""
+
+    __props__ = ()
+
+    def make_node(self, factors_t, idx, tree, g):
+        inputs = [pt.as_tensor_variable(a) for a in (factors_t, idx, tree, g)]
+        return Apply(self, inputs, [inputs[0].type()])
+
+    def infer_shape(self, node, input_shapes):
+        return [input_shapes[0]]
+
+    def perform(self, node, inputs, output_storage):
+        factors_t, _idx, tree, g = inputs
+        output_storage[0][0] = _features_grad(
+            np.ascontiguousarray(factors_t), tree, np.ascontiguousarray(g), factors_t.shape[1]
+        )
+
+
+def khatri_rao_features(factors, idx):
+    r"""Products of selected columns, one from each group: the features of a product kernel.
+
+    .. math:: \Phi_{aj} = \prod_{i=1}^{d} F_{a,\,\mathrm{idx}[j, i]}
+
+    Parameters
+    ----------
+    factors : tensor, shape (n, M)
+        All 1-D factors side by side. The transpose of a C-ordered (M, n) array costs no copy.
+    idx : integer array, shape (r, d)
+        Feature j multiplies the d columns ``idx[j]`` of `factors`. Numbers, not symbolic.
+
+    Returns
+    -------
+    tensor, shape (n, r)
+        Differentiable with respect to `factors`. No division: factors may be zero.
+
+    Raises
+    ------
+    ValueError
+        If `idx` is not a matrix of integers, or has d = 0 columns.
+
+    Notes
+    -----
+    The columns are multiplied along a binary tree over the d positions and each *distinct*
+    partial product is computed once. Indices of leading eigenfunctions mostly agree, so the cost
+    is near n r, not n r d; the gradient costs about three times as much. Memory: the result and
+    one block of rows.
+    """
+    factors = pt.as_tensor_variable(factors)
+    idx = np.asarray(idx)
+    if idx.ndim != 2 or idx.shape[1] == 0 or not np.issubdtype(idx.dtype, np.integer):
+        raise ValueError(f"idx must hold integers (r, d >= 1), got {idx.dtype} {idx.shape}")
+    idx = idx.astype(np.int64)
+    return KhatriRaoFeatures()(factors.T, pt.constant(idx), pt.constant(product_tree(idx))).T
+
+
+def product_tree(idx: np.ndarray) -> np.ndarray:
+    """Binary tree of distinct partial products for multi-indices (r, d).
+
+    Row 0 is ``(number of columns used, 0, 0)``. The other rows are steps ``(target, left, right)``:
+    slot `target` is the product of two earlier slots (``-1``: of one). The first slots are the used
+    columns of F; the last r steps are the features in order and have no slot of their own.
+    """
+    labels = [idx[:, i] for i in range(idx.shape[1])]
+    free = int(idx.max(initial=-1)) + 1
+    steps = [np.array([[free, 0, 0]])]
+    while len(labels) > 2:
+        merged = []
+        for a, b in zip(labels[::2], labels[1::2], strict=False):
+            pairs, place = np.unique(np.stack([a, b], axis=1), axis=0, return_inverse=True)
+            targets = free + np.arange(len(pairs))
+            steps.append(np.column_stack([targets, pairs]))
+            merged.append(targets[place.ravel()])
+            free += len(pairs)
+        labels = merged + labels[len(merged) * 2 :]
+    last = labels[1] if len(labels) == 2 else np.full(len(idx), -1)
+    steps.append(np.column_stack([np.full(len(idx), -1), labels[0], last]))
+    return np.concatenate(steps).astype(np.int64)
+
+
+@register_jitable
+def _inner_products(factors_t, tree, inner, start, stop, values):
+    """Slots below the features for data points start:stop; `values` (slots, block)."""
+    width = stop - start
+    for k in range(tree[0, 0]):
+        values[k, :width] = factors_t[k, start:stop]
+    for s in range(1, inner + 1):
+        target, left, right = tree[s]
+        set_product(values[target, :width], values[left, :width], values[right, :width])
+
+
+@register_jitable
+def _slots(factors_t, tree, inner):
+    if tree[0, 0] > factors_t.shape[0]:
+        raise IndexError("idx points beyond the columns of factors")
+    return tree[0, 0] if inner == 0 else tree[inner, 0] + 1
+
+
+@register_jitable
+def _features(factors_t, r, tree, block):
+    n = factors_t.shape[1]
+    inner = tree.shape[0] - r - 1
+    out = np.empty((r, n))
+    values = np.empty((_slots(factors_t, tree, inner), min(block, n)))
+    for start in range(0, n, max(block, 1)):
+        stop = min(start + block, n)
+        width = stop - start
+        _inner_products(factors_t, tree, inner, start, stop, values)
+        for j in range(r):
+            _target, left, right = tree[inner + 1 + j]
+            if right < 0:
+                out[j, start:stop] = values[left, :width]
+            else:
+                set_product(out[j, start:stop], values[left, :width], values[right, :width])
+    return out
+
+
+@register_jitable
+def _features_grad(factors_t, tree, g, block):
+    r, n = g.shape
+    inner = tree.shape[0] - r - 1
+    out = np.zeros(factors_t.shape)
+    slots = _slots(factors_t, tree, inner)
+    values, bars = np.empty((slots, min(block, n))), np.empty((slots, min(block, n)))
+    for start in range(0, n, max(block, 1)):
+        stop = min(start + block, n)
+        width = stop - start
+        _inner_products(factors_t, tree, inner, start, stop, values)
+        bars[:] = 0.0
+        for j in range(r):
+            _target, left, right = tree[inner + 1 + j]
+            if right < 0:
+                bars[left, :width] += g[j, start:stop]
+            else:
+                add_product(bars[left, :width], g[j, start:stop], values[right, :width])
+                add_product(bars[right, :width], g[j, start:stop], values[left, :width])
+        for t in range(inner):
+            target, left, right = tree[inner - t]
+            add_product(bars[left, :width], bars[target, :width], values[right, :width])
+            add_product(bars[right, :width], bars[target, :width], values[left, :width])
+        for k in range(tree[0, 0]):
+            out[k, start:stop] = bars[k, :width]
+    return out
+
+
+@register_numba(KhatriRaoFeatures)
+def numba_khatri_rao(op):
+    @nb.numba_njit
+    def khatri_rao(factors_t, idx, tree):
+        return _features(np.ascontiguousarray(factors_t), idx.shape[0], tree, _NUMBA_BLOCK)
+
+    return khatri_rao
+
+
+@register_numba(KhatriRaoGrad)
+def numba_khatri_rao_grad(op):
+    @nb.numba_njit
+    def khatri_rao_grad(factors_t, idx, tree, g):
+        return _features_grad(
+            np.ascontiguousarray(factors_t), tree, np.ascontiguousarray(g), _NUMBA_BLOCK
+        )
+
+    return khatri_rao_grad
+
+
+def _row_blocks(function, n, *arrays_t):
+    """Map `function` over blocks of data points (last axis), so that no d arrays (r, n) live."""
+    block = 4096
+    if n <= block:
+        return function(*arrays_t)
+    padded = [jnp.pad(a, ((0, 0), (0, -n % block))) for a in arrays_t]
+    split = [a.reshape(a.shape[0], -1, block).swapaxes(0, 1) for a in padded]
+    blocks = jax.lax.map(lambda parts: function(*parts), split)
+    return blocks.swapaxes(0, 1).reshape(blocks.shape[1], -1)[:, :n]
+
+
+@register_jax(KhatriRaoFeatures)
+def jax_khatri_rao(op):
+    def forward(factors_t, idx, tree):
+        def block(f):
+            out = f[idx[:, 0]]
+            for i in range(1, idx.shape[1]):
+                out = out * f[idx[:, i]]
+            return out
+
+        return _row_blocks(block, factors_t.shape[1], factors_t)
+
+    return forward
+
+
+@register_jax(KhatriRaoGrad, differentiable=False)
+def jax_khatri_rao_grad(op):
+    def forward(factors_t, idx, tree, g):
+        d = idx.shape[1]
+
+        def block(f, g):
+            after = [None] * d  # after[i]: product of the factors behind position i
+            product = g
+            for i in reversed(range(d)):
+                after[i] = product
+                product = product * f[idx[:, i]]
+            before = 1.0
+            out = jnp.zeros_like(f)
+            for i in range(d):
+                out = out.at[idx[:, i]].add(before * after[i])
+                before = before * f[idx[:, i]]
+            return out
+
+        return _row_blocks(block, factors_t.shape[1], factors_t, g)
+
+    return forward

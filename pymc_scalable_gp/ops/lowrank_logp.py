@@ -1,0 +1,274 @@
+"""Log density of ``N(mu, Phi diag(w) Phi' + D)`` in O(n r^2), with its hand-written gradient."""
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
+from pymc_scalable_gp.ops._lowrank_terms import (
+    GRAM_CONDITION_BOUND,
+    LOG_2PI,
+    logp_grad,
+    logp_terms,
+)
+from pymc_scalable_gp.ops._numba import register_numba
+
+APPROXIMATIONS = ("DTC", "FITC", "VFE")
+
+
+class LowRankLogp(Op):
+    r"""Terms of the low-rank Gaussian log density (docstring of :func:`lowrank_logp`).
+
+    Outputs: logp; ``alpha = S^-1 e`` (n,); ``coef = W Phi' alpha`` (r,), the posterior mean of the
+    feature weights; lower-triangular ``root`` (r, r) with ``root' root = W^1/2 B^-1 W^1/2``, their
+    posterior covariance; the variances ``D`` (n,). Only logp can be differentiated.
+    """
+
+    __props__ = ("approx",)
+    differentiable_outputs = (0,)
+
+    def __init__(self, approx="DTC"):
+        if approx not in APPROXIMATIONS:
+            raise ValueError(f"approx must be one of {APPROXIMATIONS}, got {approx!r}")
+        self.approx = approx
+
+    def make_node(self, phi, weights, noise, residual, kdiag):
+        inputs = [pt.as_tensor_variable(a) for a in (phi, weights, noise, residual, kdiag)]
+        inputs = [a if a.dtype == "float64" else a.astype("float64") for a in inputs]
+        phi, weights, noise, residual, kdiag = inputs
+        if (phi.ndim, weights.ndim, residual.ndim, kdiag.ndim) != (2, 1, 1, 1):
+            raise TypeError("LowRankLogp needs phi (n, r), weights (r,), residual (n,), kdiag (n,)")
+        if noise.ndim > 1:
+            raise TypeError("noise variance must be a scalar or a vector (n,)")
+        n, r = phi.type.shape
+        n = residual.type.shape[0] if n is None else n
+        r = weights.type.shape[0] if r is None else r
+        outputs = [
+            pt.tensor(dtype="float64", shape=shape) for shape in ((), (n,), (r,), (r, r), (n,))
+        ]
+        return Apply(self, inputs, outputs)
+
+    def infer_shape(self, node, input_shapes):
+        (n, r) = input_shapes[0]
+        return [(), (n,), (r,), (r, r), (n,)]
+
+    def perform(self, node, inputs, output_storage):
+        with np.errstate(all="ignore"):
+            outputs = logp_terms(*_prepare(*inputs), APPROXIMATIONS.index(self.approx))
+        for storage, value in zip(output_storage, outputs, strict=True):
+            storage[0] = np.asarray(value)
+
+    def pullback(self, inputs, outputs, cotangents):
+        r"""Cotangents, with ``S = Phi W Phi' + D``, ``a = S^-1 e``, ``u = W Phi' a``, ``M = root' root``.
+
+        ``dPhi = a u' - D^-1 Phi M``, ``de = -a``, ``dD_i = (a_i^2 - [S^-1]_ii) / 2``,
+        ``dw_j = ((u_j/w_j)^2 - (1 - M_jj/w_j)/w_j) / 2``, ``[S^-1]_ii = 1/D_i - phi_i' M phi_i/D_i^2``.
+        """
+        phi, weights, noise, _residual, _kdiag = inputs
+        _logp, alpha, coef, root, _variance = outputs
+        g = cotangents[0]
+        if any(not isinstance(c.type, DisconnectedType) for c in cotangents[1:]):
+            raise ValueError("only the first output of LowRankLogp, logp, can be differentiated")
+        if isinstance(g.type, DisconnectedType):
+            return [disconnected_type() for _ in inputs]
+        phi_bar, noise_bar, kdiag_bar, missed = LowRankLogpGrad(self.approx)(*inputs, *outputs, g)
+        shrinkage = 1.0 - (root**2).sum(axis=0) / weights  # 1 - [B^-1]_jj
+        weights_bar = 0.5 * g * ((coef / weights) ** 2 - shrinkage / weights)
+        if self.approx != "DTC":
+            weights_bar = weights_bar - missed
+        if noise.ndim == 0 and self.approx == "DTC":
+            # tr S^-1 = (n - r + tr B^-1) / noise: no pass over the rows when Phi needs no gradient.
+            trace = (phi.shape[0] - shrinkage.sum()) / noise
+            noise_bar = 0.5 * g * ((alpha**2).sum() - trace)
+        elif noise.ndim == 0:
+            noise_bar = noise_bar.sum()
+        return [phi_bar, weights_bar, noise_bar, -alpha * g, kdiag_bar]
+
+
+class LowRankLogpGrad(Op):
+    """Cotangents of Phi, of the noise of each row, of kdiag, and the weights' trace term."""
+
+    __props__ = ("approx",)
+
+    def __init__(self, approx):
+        self.approx = approx
+
+    def make_node(self, phi, weights, noise, residual, kdiag, *outputs_and_g):
+        inputs = [phi, weights, noise, residual, kdiag, *outputs_and_g]
+        inputs = [pt.as_tensor_variable(a) for a in inputs]
+        inputs = [a if a.dtype == "float64" else a.astype("float64") for a in inputs]
+        phi, weights, alpha = inputs[0], inputs[1], inputs[6]
+        return Apply(self, inputs, [phi.type(), alpha.type(), alpha.type(), weights.type()])
+
+    def infer_shape(self, node, input_shapes):
+        (n, r) = input_shapes[0]
+        return [(n, r), (n,), (n,), (r,)]
+
+    def perform(self, node, inputs, output_storage):
+        phi, weights, _noise, _e, kdiag, _logp, alpha, coef, root, variance, g = inputs
+        with np.errstate(all="ignore"):
+            phi_bar_t, *rest = logp_grad(
+                np.ascontiguousarray(phi.T), weights, kdiag, alpha, coef, root, variance,
+                float(g), APPROXIMATIONS.index(self.approx),
+            )  # fmt: skip
+        for storage, value in zip(output_storage, (phi_bar_t.T, *rest), strict=True):
+            storage[0] = value
+
+
+def lowrank_logp(phi, noise, residual, *, weights=None, kdiag=None, approx="DTC"):
+    r"""Log density of ``residual`` under ``N(0, Phi W Phi' + D)``, in O(n r^2).
+
+    .. math::
+
+        \log p = -\tfrac12 \bigl(\|\bar e - \bar\Phi\beta\|^2 + \|\beta\|^2
+                  + 2\textstyle\sum_j \log|R_{jj}| + \sum_i \log D_i + n\log 2\pi\bigr),
+        \qquad \begin{bmatrix}\bar\Phi \\ I\end{bmatrix} = QR,
+        \quad R\beta = Q^\top\begin{bmatrix}\bar e \\ 0\end{bmatrix},
+
+    with :math:`\bar\Phi = D^{-1/2}\Phi W^{1/2}` and :math:`\bar e = D^{-1/2}e`. ``R`` comes from the
+    Cholesky factor of :math:`B = I + \bar\Phi^\top\bar\Phi` while the condition number of B (scaled to a
+    unit diagonal) stays under ``GRAM_CONDITION_BOUND``, else from a QR in row blocks. The quadratic
+    form is a sum of squares at the ridge solution, so errors in :math:`\beta` enter squared.
+
+    Parameters
+    ----------
+    phi : tensor, shape (n, r)
+        Features. Stored column by column (the transpose of a C-ordered (r, n) array) costs no copy.
+    noise : tensor, scalar or shape (n,)
+        Noise *variance*, of all rows or of each.
+    residual : tensor, shape (n,)
+        ``y - mean``.
+    weights : tensor, shape (r,), optional
+        Positive prior variances of the features' coefficients; 1 when left out.
+    kdiag : tensor, shape (n,), optional
+        ``k(x_i, x_i)``; needed by "FITC" and "VFE".
+    approx : {"DTC", "FITC", "VFE"}
+        ``D = noise`` | ``D_i = noise + max(kdiag_i - ||W^1/2 phi_i||^2, 0)`` | DTC plus the term
+        ``-1/2 sum_i max(kdiag_i - ||W^1/2 phi_i||^2, 0) / noise_i``.
+
+    Returns
+    -------
+    tuple of tensors
+        ``logp`` (scalar), ``alpha`` (n,) ``= S^-1 e``, ``coef`` (r,) and lower-triangular ``root``
+        (r, r): posterior mean and covariance ``root.T @ root`` of the coefficients, ``variance`` (n,) ``= D``.
+        Only ``logp`` is differentiable (with respect to all inputs). A failed factorisation, a
+        variance or weight that is not positive, or a non-finite input gives NaN.
+
+    Notes
+    -----
+    Memory: O(r^2) and one row block besides the inputs; the gradient adds its own (n, r) result.
+    """
+    residual = pt.as_tensor_variable(residual)
+    phi = pt.as_tensor_variable(phi)
+    if weights is None:
+        weights = pt.ones(phi.type.shape[1] or (phi.shape[1],), dtype="float64")
+    if kdiag is None:
+        if approx != "DTC":
+            raise ValueError(f"approx={approx!r} needs kdiag, the prior variances k(x_i, x_i)")
+        kdiag = pt.zeros_like(residual, dtype="float64")
+    return LowRankLogp(approx)(phi, weights, noise, residual, kdiag)
+
+
+def _prepare(phi, weights, noise, residual, kdiag):
+    """C-ordered transposed features; noise as a one-element or full vector."""
+    return np.ascontiguousarray(phi.T), weights, np.atleast_1d(noise), residual, kdiag
+
+
+@register_numba(LowRankLogp)
+def numba_lowrank_logp(op):
+    code = APPROXIMATIONS.index(op.approx)
+
+    @nb.numba_njit
+    def lowrank_logp(phi, weights, noise, residual, kdiag):
+        logp, alpha, coef, root, variance = logp_terms(
+            np.ascontiguousarray(phi.T), weights, np.atleast_1d(noise), residual, kdiag, code
+        )
+        return np.asarray(logp), alpha, coef, root, variance
+
+    return lowrank_logp
+
+
+@register_numba(LowRankLogpGrad)
+def numba_lowrank_logp_grad(op):
+    code = APPROXIMATIONS.index(op.approx)
+
+    @nb.numba_njit
+    def lowrank_logp_grad(
+        phi, weights, noise, residual, kdiag, logp, alpha, coef, root, variance, g
+    ):
+        phi_bar, noise_bar, kdiag_bar, missed = logp_grad(
+            np.ascontiguousarray(phi.T), weights, kdiag, alpha, coef, root, variance,
+            g.item(), code,
+        )  # fmt: skip
+        return phi_bar.T, noise_bar, kdiag_bar, missed
+
+    return lowrank_logp_grad
+
+
+@register_jax(LowRankLogp)
+def jax_lowrank_logp(op):
+    """Same algebra, without row blocks; both routes are compiled and ``lax.cond`` takes one."""
+
+    def gram(scaled, target):
+        b = jnp.eye(scaled.shape[1]) + scaled.T @ scaled
+        s = 1.0 / jnp.sqrt(jnp.diag(b))
+        h = b * s[:, None] * s
+        chol = jnp.linalg.cholesky(h)
+        inverse = jax.scipy.linalg.solve_triangular(chol, jnp.eye(h.shape[0]), lower=True)
+        condition = jnp.abs(h).sum(axis=0).max(initial=0.0)
+        condition *= (inverse**2).sum(axis=0).max(initial=0.0)
+        logdet = 2.0 * (jnp.log(jnp.diag(chol)) - jnp.log(s)).sum()
+        return inverse * s, logdet, condition
+
+    def qr(scaled, target):
+        stacked = jnp.concatenate([scaled, jnp.eye(scaled.shape[1])])
+        r = jnp.linalg.qr(stacked, mode="r")
+        inverse = jax.scipy.linalg.solve_triangular(r.T, jnp.eye(r.shape[1]), lower=True)
+        return inverse, 2.0 * jnp.log(jnp.abs(jnp.diag(r))).sum()
+
+    def forward(phi, weights, noise, residual, kdiag):
+        slack = jnp.maximum(kdiag - (phi**2) @ weights, 0.0)
+        variance = jnp.broadcast_to(noise, residual.shape) + (slack if op.approx == "FITC" else 0)
+        root_d, root_w = jnp.sqrt(variance), jnp.sqrt(weights)
+        scaled, target = phi * root_w / root_d[:, None], residual / root_d
+        lower, logdet, condition = gram(scaled, target)
+        sharp = condition < GRAM_CONDITION_BOUND
+        lower, logdet = jax.lax.cond(
+            sharp, lambda: (lower, logdet), lambda: qr(scaled, target)
+        )  # fmt: skip
+        beta = jnp.zeros_like(weights)
+        for _ in range(3):
+            step = scaled.T @ (target - scaled @ beta) - beta
+            beta = beta + lower.T @ (lower @ step)
+        rest = target - scaled @ beta
+        quad = (rest**2).sum() + (beta**2).sum()
+        if op.approx == "VFE":
+            quad = quad + (slack / variance).sum()
+        n = residual.shape[0]
+        logp = -0.5 * (quad + logdet + jnp.log(variance).sum() + n * LOG_2PI)
+        logp = jnp.where((weights > 0).all() & (variance > 0).all(), logp, jnp.nan)
+        return logp, rest / root_d, beta * root_w, lower * root_w, variance
+
+    return forward
+
+
+@register_jax(LowRankLogpGrad, differentiable=False)
+def jax_lowrank_logp_grad(op):
+    def forward(phi, weights, noise, residual, kdiag, logp, alpha, coef, root, variance, g):
+        projected = phi @ (root.T @ root)
+        row_bar = 0.5 * (alpha**2 - (1.0 - (projected * phi).sum(1) / variance) / variance)
+        slack = jnp.maximum(kdiag - (phi**2) @ weights, 0.0)
+        slope = jnp.zeros_like(alpha)
+        if op.approx == "FITC":
+            slope = row_bar * (slack > 0)
+        elif op.approx == "VFE":
+            slope = -0.5 / variance * (slack > 0)
+            row_bar = row_bar + 0.5 * slack / variance**2
+        phi_bar = alpha[:, None] * coef - projected / variance[:, None]
+        phi_bar = phi_bar - 2.0 * slope[:, None] * weights * phi
+        return g * phi_bar, g * row_bar, g * slope, g * (slope @ phi**2)
+
+    return forward

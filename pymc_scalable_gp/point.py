@@ -1,0 +1,76 @@
+"""Values of symbolic expressions at a point of a PyMC model."""
+
+import numpy as np
+import pymc as pm
+from pymc.initial_point import make_initial_point_fn
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
+
+
+def is_random(*variables) -> bool:
+    """Whether any of the variables depends on a random variable or an unspecified input."""
+    for v in ancestors(variables):
+        if v.owner is None and not isinstance(v, Constant | SharedVariable):
+            return True
+        if v.owner is not None and isinstance(v.owner.op, RandomVariable | RNGConsumerOp):
+            return True
+    return False
+
+
+def model_inputs(outputs, model) -> list:
+    """Random variables of `model` that `outputs` depend on directly, in a fixed order."""
+    named = {v for v in model.basic_RVs}
+    found, stack, seen = [], list(outputs), set()
+    while stack:
+        v = stack.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        if v in named:
+            found.append(v)
+        elif v.owner is not None:
+            stack.extend(v.owner.inputs)
+    return sorted(found, key=lambda v: v.name)
+
+
+def initial_values(model) -> dict:
+    """Start values of the free variables, untransformed."""
+    return make_initial_point_fn(model=model, return_transformed=False)(0)
+
+
+def point_values(inputs, point, model, fill: bool = False) -> list[np.ndarray]:
+    """Values of `inputs` from `point`; missing ones from the initial point when `fill`.
+
+    Raises
+    ------
+    ValueError
+        If a value is missing and `fill` is false.
+    """
+    point = {} if point is None else _as_dict(point)
+    missing = [v.name for v in inputs if v.name not in point]
+    if missing and not fill:
+        raise ValueError(f"point lacks a value for {', '.join(missing)}; it holds {list(point)}")
+    start = initial_values(model) if missing else {}
+    return [np.asarray(point.get(v.name, start.get(v.name)), dtype=v.dtype) for v in inputs]
+
+
+def _as_dict(point) -> dict:
+    """A point from a dictionary, or from the single draw that ``pm.find_MAP`` may return."""
+    if "posterior" in getattr(point, "children", {}):
+        return {name: v.values[0, 0] for name, v in point["posterior"].data_vars.items()}
+    return dict(point)
+
+
+def evaluate(outputs, point=None, model=None):
+    """Values of `outputs` with the model's variables at `point` (missing ones: initial point)."""
+    if not is_random(*outputs):
+        return [v.eval() for v in outputs]
+    model = pm.modelcontext(model)
+    inputs = model_inputs(outputs, model)
+    values = point_values(inputs, point, model, fill=True)
+    constants = [v.type.make_constant(x) for v, x in zip(inputs, values, strict=True)]
+    replaced = clone_replace(list(outputs), dict(zip(inputs, constants, strict=True)))
+    return [v.eval() for v in replaced]

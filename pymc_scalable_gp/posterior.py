@@ -1,0 +1,129 @@
+"""Posterior of the feature coefficients, from the full rows, their summary, or a rotated basis."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.raise_op import Assert
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
+from pymc_scalable_gp.rows import Singular, Summary
+
+_LOG_2PI = np.log(2.0 * np.pi)
+
+
+class Coefficients(NamedTuple):
+    """``beta | y ~ N(mean, root' root)``: mean (r,); root (k, r), or (r,) when diagonal, or None."""
+
+    mean: TensorVariable
+    root: TensorVariable | None
+
+
+@dataclass(frozen=True)
+class FrozenRows:
+    """Base of the likelihoods that never look at the rows again, for the rows they were made of."""
+
+    X: TensorVariable
+    X_value: np.ndarray
+    y_value: np.ndarray
+    mutable: bool
+
+    def applies_to(self, value: TensorVariable) -> bool:
+        """Whether `value` and X hold, now, the data that were summarised."""
+        if self.mutable and not np.array_equal(_present(self.X), self.X_value):
+            return False
+        present = _present(value)
+        return present is not None and np.array_equal(present, self.y_value)
+
+    def guard(self, logp: TensorVariable, value: TensorVariable) -> TensorVariable:
+        """Refuse to go on in a compiled function whose data were replaced (checked on 64 rows)."""
+        if not self.mutable:
+            return logp
+        n = len(self.y_value)
+        probe = np.unique(np.linspace(0, n - 1, min(n, 64)).astype(int))
+        same = pt.eq(value.shape[0], n) & pt.eq(self.X.shape[0], n)
+        probe_t = pt.minimum(probe, value.shape[0] - 1)
+        same &= pt.eq(value[probe_t], self.y_value[probe]).all()
+        probe_t = pt.minimum(probe, self.X.shape[0] - 1)
+        same &= pt.eq(self.X[probe_t], self.X_value[probe]).all()
+        message = (
+            "the data behind a summarised likelihood were replaced after it was compiled: "
+            "compile it again (a rotated basis: build the GP again)"
+        )
+        return Assert(message)(logp, same)
+
+    def logp(self, weights, noise) -> TensorVariable:
+        """Log density of the training targets."""
+        raise NotImplementedError
+
+    def coefficients(self, weights, noise) -> Coefficients:
+        """Posterior of the coefficients."""
+        raise NotImplementedError
+
+
+def _present(variable):
+    """Current value of a constant or shared variable (perhaps behind a cast), else None."""
+    while variable.owner is not None and len(variable.owner.inputs) == 1:
+        variable = variable.owner.inputs[0]
+    if isinstance(variable, SharedVariable):
+        return variable.get_value(borrow=True)
+    return getattr(variable, "data", None)
+
+
+@dataclass(frozen=True)
+class SummarizedRows(FrozenRows):
+    r"""O(r^3) likelihood, whatever n, of fixed features with scalar noise: ``Phi = Q R``.
+
+    ``log p = log N(Q'e | 0, R W R' + noise I) - ((n - r) log(2 pi noise) + rest / noise) / 2``.
+    """
+
+    summary: Summary
+
+    def _terms(self, weights, noise):
+        factor = pytensor.shared(self.summary.factor, borrow=True)
+        return lowrank_logp(factor, noise, pt.constant(self.summary.projected), weights=weights)
+
+    def logp(self, weights, noise):
+        """Log density of the training targets; O(r^3)."""
+        s = self.summary
+        outside = (s.n - len(s.projected)) * (_LOG_2PI + pt.log(noise)) + s.rest / noise
+        return self._terms(weights, noise)[0] - 0.5 * outside
+
+    def coefficients(self, weights, noise):
+        """Posterior of the coefficients; O(r^3)."""
+        _logp, _alpha, mean, root, _variance = self._terms(weights, noise)
+        return Coefficients(mean, root)
+
+
+@dataclass(frozen=True)
+class RotatedRows(FrozenRows):
+    r"""O(r) likelihood, whatever n, in a basis that is orthogonal on the training rows.
+
+    ``log p = -1/2 [ sum_j (log t_j + u_j^2 / t_j) + (n - r) log noise + (e'e - u'u) / noise
+    + n log 2 pi ]`` with ``t_j = w_j s_j^2 + noise``.
+    """
+
+    singular: Singular
+    projected: np.ndarray  # u, (r,)
+    total: float  # e'e
+
+    def logp(self, weights, noise):
+        """Log density of the training targets; O(r)."""
+        n, r = len(self.y_value), len(self.projected)
+        u2 = self.projected**2
+        spread = weights * self.singular.values**2 + noise
+        rest = max(self.total - u2.sum(), 0.0)
+        inside = (pt.log(spread) + u2 / spread).sum()
+        return -0.5 * (inside + (n - r) * pt.log(noise) + rest / noise + n * _LOG_2PI)
+
+    def coefficients(self, weights, noise):
+        """Posterior of the coefficients, independent of each other; O(r)."""
+        s = self.singular.values
+        spread = weights * s**2 + noise
+        return Coefficients(
+            weights * s * self.projected / spread, pt.sqrt(weights * noise / spread)
+        )
