@@ -131,8 +131,9 @@ def _group_gram(group, a, b):
         stacked = whole  # one ARD kernel: its lengthscales as they are
     else:
         stacked = pt.stack([entry.scalar() for entry in ls])
-    scaled = (a[:, :, None] - b[:, None, :]) / stacked[:, None, None]
-    return group[0].prototype.full_from_distance(scaled**2, squared=True)
+    # The squared differences do not depend on the lengthscales: they come first, in one pass.
+    squared = pt.sqr(a[:, :, None] - b[:, None, :]) * (1.0 / stacked**2)[:, None, None]
+    return group[0].prototype.full_from_distance(squared, squared=True)
 
 
 def product_terms(cov: BaseCovariance) -> list[ProductTerm]:

@@ -9,6 +9,7 @@ from pymc_scalable_gp.cov import ProductTerm
 from pymc_scalable_gp.grid import top_products
 from pymc_scalable_gp.ops.eigh_sorted import eigh_sorted
 from pymc_scalable_gp.ops.khatri_rao import khatri_rao_features
+from pymc_scalable_gp.ops.stacked_product import stacked_product
 
 # Eigenvalues of a 1-D grid matrix below this share of the largest are rounding noise.
 EIGENVALUE_CUTOFF = 1e-10
@@ -42,7 +43,7 @@ class TermGrid:
         projection = vectors * inverse_root[:, None, :]
         projection = pt.set_subtensor(projection[0], projection[0] * root_scale)
         cross = self.term.gram(self.nodes, X[:, self.term.dims].T)
-        factors = pt.matmul(projection.transpose(0, 2, 1), cross)
+        factors = stacked_product(projection, cross, transpose_a=True)
         d, m = self.nodes.shape
         flat = factors.reshape((d * m, X.shape[0]))
         return khatri_rao_features(flat.T, self.selection + m * np.arange(d))

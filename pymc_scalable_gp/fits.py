@@ -22,16 +22,22 @@ class MarginalFit:
     X: Data
     y: Data
     sigma: TensorVariable
-    approx: str = "DTC"
+    approx: str
     weights: TensorVariable | None = None
     frozen: FrozenRows | None = None
+
+    @property
+    def is_summarized(self) -> bool:
+        """Whether the rows were summarised and still are what they were."""
+        return self.frozen is not None and self.frozen.applies_to(self.y.tensor)
 
     def coefficients(self) -> Coefficients:
         """Posterior of the coefficients of the GP's features."""
         noise = self.sigma**2
         weights = pt.ones(self.gp.rank) if self.weights is None else self.weights
-        if self.frozen is not None and self.frozen.applies_to(self.y.tensor):
-            return self.frozen.coefficients(weights, noise)
+        if self.is_summarized:
+            mean, root = self.frozen.coefficients(weights, noise)
+            return Coefficients(self.frozen.guard(mean, self.y.tensor), root)
         X = self.X.tensor
         _logp, _alpha, mean, root, _variance = lowrank_logp(
             self.gp.features(X), noise, self.y.tensor - self.gp.mean_func(X),

@@ -36,7 +36,7 @@ class FeatureGP(Base):
         super().__init__(mean_func=Zero() if mean_func is None else mean_func, cov_func=cov_func)
         self._map = feature_map
         self._fit: MarginalFit | LatentFit | None = None
-        self._compiled: dict[Any, Any] = {}
+        self._compiled: dict[bool, Any] = {}
 
     @property
     def rank(self) -> int:
@@ -243,7 +243,8 @@ class FeatureGP(Base):
             if not owner._map.is_fitted:
                 owner._map.fit_to(X.value)
             y = check_target(given["y"], X.value.shape[0])
-            base = fit if isinstance(fit, MarginalFit) else MarginalFit(owner, X, y, None)
+            approx = owner.approx or "FITC"
+            base = fit if isinstance(fit, MarginalFit) else MarginalFit(owner, X, y, None, approx)
             sigma = check_sigma(given["sigma"], X.value.shape[0])
             fit = replace(base, X=X, y=y, sigma=sigma, frozen=None)
         if fit is None:
@@ -289,17 +290,17 @@ class FeatureGP(Base):
         return mean, factor, missed + self._noise(fit, pred_noise)
 
     def _predictor(self, fit, columns, pred_noise, model):
+        """Compiled predictor, kept for the next call on the same model, fit and kind of data."""
         model = pm.modelcontext(model)
-        # Keyed by the objects themselves: their identity cannot be reused while they are held here.
-        key = (model, fit, pred_noise)
-        for held, predictor in self._compiled.values():
-            if all(a is b for a, b in zip(held, key, strict=True)):
-                return predictor
+        summarized = isinstance(fit, MarginalFit) and fit.is_summarized
+        key = (model, fit, summarized)
+        held, predictor = self._compiled.get(pred_noise, ((None, None, None), None))
+        if held[0] is model and held[1] is fit and held[2] == summarized:
+            return predictor
         coef, root = self._posterior(fit, columns)
-        predictor = prediction.Predictor(
-            self._map, self.mean_func, coef, root, self._noise(fit, pred_noise), model
-        )
-        self._compiled[len(self._compiled)] = (key, predictor)
+        noise = self._noise(fit, pred_noise)
+        predictor = prediction.Predictor(self._map, self.mean_func, coef, root, noise, model)
+        self._compiled[pred_noise] = (key, predictor)
         return predictor
 
 
@@ -345,7 +346,7 @@ class FeatureMarginal(FeatureGP):
             self.build(X)
         if not data.mutable:
             data.tensor.name = f"{name}_X"
-        return MarginalFit(self, data, target, noise_sd, self.approx or "DTC")
+        return MarginalFit(self, data, target, noise_sd, self.approx or "FITC")
 
     def _observe(self, name, fit, **kwargs):
         X = fit.X.tensor

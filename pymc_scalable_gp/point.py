@@ -2,12 +2,16 @@
 
 import numpy as np
 import pymc as pm
+import pytensor
 from pymc.initial_point import make_initial_point_fn
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
-from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
+
+# For functions that are called a few times on large arrays: Numba would compile them for longer than
+# they run, and the time is in the Ops' own kernels and BLAS either way.
+FEW_CALLS = "FAST_COMPILE"
 
 
 def is_random(*variables) -> bool:
@@ -67,10 +71,11 @@ def _as_dict(point) -> dict:
 def evaluate(outputs, point=None, model=None):
     """Values of `outputs` with the model's variables at `point` (missing ones: initial point)."""
     if not is_random(*outputs):
-        return [v.eval() for v in outputs]
+        return pytensor.function([], list(outputs), mode=FEW_CALLS)()
     model = pm.modelcontext(model)
     inputs = model_inputs(outputs, model)
     values = point_values(inputs, point, model, fill=True)
-    constants = [v.type.make_constant(x) for v, x in zip(inputs, values, strict=True)]
-    replaced = clone_replace(list(outputs), dict(zip(inputs, constants, strict=True)))
-    return [v.eval() for v in replaced]
+    function = pytensor.function(
+        inputs, list(outputs), mode=FEW_CALLS, on_unused_input="ignore", allow_input_downcast=True
+    )
+    return function(*values)

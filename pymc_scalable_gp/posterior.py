@@ -11,7 +11,7 @@ from pytensor.raise_op import Assert
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
-from pymc_scalable_gp.rows import Singular, Summary
+from pymc_scalable_gp.rows import Singular
 
 _LOG_2PI = np.log(2.0 * np.pi)
 
@@ -76,22 +76,31 @@ def _present(variable):
 
 @dataclass(frozen=True)
 class SummarizedRows(FrozenRows):
-    r"""O(r^3) likelihood, whatever n, of fixed features with scalar noise: ``Phi = Q R``.
+    r"""O(r^3) likelihood, whatever n, of fixed features with scalar noise: ``Phi = U S V'``.
 
-    ``log p = log N(Q'e | 0, R W R' + noise I) - ((n - r) log(2 pi noise) + rest / noise) / 2``.
+    ``log p = log N(u | 0, S V' W V S + noise I) - ((n - k) log(2 pi noise) + (e'e - u'u) / noise) / 2``
+    with ``u = U'e`` (k,).
     """
 
-    summary: Summary
+    singular: Singular
+    projected: np.ndarray  # u, (k,)
+    total: float  # e'e
+
+    @property
+    def rest(self) -> float:
+        """Squared length of the residual outside the features' span."""
+        return max(self.total - float(self.projected @ self.projected), 0.0)
 
     def _terms(self, weights, noise):
-        factor = pytensor.shared(self.summary.factor, borrow=True)
-        return lowrank_logp(factor, noise, pt.constant(self.summary.projected), weights=weights)
+        factor = self.singular.values[:, None] * self.singular.vectors.T
+        factor = pytensor.shared(factor, borrow=True)
+        return lowrank_logp(factor, noise, pt.constant(self.projected), weights=weights)
 
     def logp(self, weights, noise):
         """Log density of the training targets; O(r^3)."""
-        s = self.summary
-        outside = (s.n - len(s.projected)) * (_LOG_2PI + pt.log(noise)) + s.rest / noise
-        return self._terms(weights, noise)[0] - 0.5 * outside
+        outside = len(self.y_value) - len(self.projected)
+        rest = outside * (_LOG_2PI + pt.log(noise)) + self.rest / noise
+        return self._terms(weights, noise)[0] - 0.5 * rest
 
     def coefficients(self, weights, noise):
         """Posterior of the coefficients; O(r^3)."""
@@ -100,25 +109,19 @@ class SummarizedRows(FrozenRows):
 
 
 @dataclass(frozen=True)
-class RotatedRows(FrozenRows):
-    r"""O(r) likelihood, whatever n, in a basis that is orthogonal on the training rows.
+class RotatedRows(SummarizedRows):
+    r"""O(r) likelihood, whatever n, in the basis ``Phi V``, orthogonal on the training rows.
 
-    ``log p = -1/2 [ sum_j (log t_j + u_j^2 / t_j) + (n - r) log noise + (e'e - u'u) / noise
+    ``log p = -1/2 [ sum_j (log t_j + u_j^2 / t_j) + (n - k) log noise + (e'e - u'u) / noise
     + n log 2 pi ]`` with ``t_j = w_j s_j^2 + noise``.
     """
 
-    singular: Singular
-    projected: np.ndarray  # u, (r,)
-    total: float  # e'e
-
     def logp(self, weights, noise):
         """Log density of the training targets; O(r)."""
-        n, r = len(self.y_value), len(self.projected)
-        u2 = self.projected**2
+        n, k = len(self.y_value), len(self.projected)
         spread = weights * self.singular.values**2 + noise
-        rest = max(self.total - u2.sum(), 0.0)
-        inside = (pt.log(spread) + u2 / spread).sum()
-        return -0.5 * (inside + (n - r) * pt.log(noise) + rest / noise + n * _LOG_2PI)
+        inside = (pt.log(spread) + self.projected**2 / spread).sum()
+        return -0.5 * (inside + (n - k) * pt.log(noise) + self.rest / noise + n * _LOG_2PI)
 
     def coefficients(self, weights, noise):
         """Posterior of the coefficients, independent of each other; O(r)."""

@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 import xarray as xr
 from pymc.progress_bar import create_simple_progress
 
-from pymc_scalable_gp.point import evaluate, model_inputs, point_values
+from pymc_scalable_gp.point import FEW_CALLS, evaluate, model_inputs, point_values
 from pymc_scalable_gp.rows import BLOCK, blocks
 
 _CACHED_VALUES = 2**26  # keep fixed features of up to this many entries (0.5 GB) between draws
@@ -54,7 +54,7 @@ class Predictor:
         self.has_root = root is not None
         states = [coef, noise] + ([root] if self.has_root else [])
         self.inputs = model_inputs([*states, phi, mean, missed], model)
-        options = {"on_unused_input": "ignore", "allow_input_downcast": True}
+        options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
         self._state = pytensor.function(self.inputs, states, **options)
         self._features = pytensor.function([X, *self.inputs], [phi, mean, missed], **options)
         self.fixed_features = not model_inputs([phi, mean, missed], model)

@@ -9,6 +9,7 @@ from pymc.blocking import DictToArrayBijection, RaveledVars
 from pymc.pytensorf import join_nonshared_inputs
 from pytensor.graph.traversal import ancestors
 
+from pymc_scalable_gp.point import FEW_CALLS
 from pymc_scalable_gp.validate import check_count, check_inputs, check_sigma, check_target
 
 
@@ -66,8 +67,11 @@ def subset_map(
     rows = np.sort(rng.permutation(X.shape[0])[: min(count, X.shape[0])])
     Xs, ys = pt.constant(X[rows]), y[rows]
     noise = sigma[rows] if sigma.ndim else sigma
-    cov = gp.cov_func(Xs) + pt.eye(len(rows)) * noise**2
-    exact = pm.logp(pm.MvNormal.dist(gp.mean_func(Xs), cov), ys)
+    prior_cov = gp.cov_func(Xs)
+    jitter = 1e-8 * pt.diag(prior_cov).mean()
+    exact = _gaussian_logp(
+        ys - gp.mean_func(Xs), prior_cov + pt.eye(len(rows)) * (noise**2 + jitter)
+    )
     wanted = set(ancestors([exact]))
     free = [rv for rv in model.free_RVs if rv in wanted]
     if not free:
@@ -85,14 +89,22 @@ def subset_map(
     best = DictToArrayBijection.rmap(RaveledVars(result.x, x0.point_map_info))
     names = {rv.name for rv in free}
     shown = [v for v in model.unobserved_value_vars if v.name in names]
-    evaluate = model.compile_fn(shown, inputs=values, on_unused_input="ignore")
+    evaluate = model.compile_fn(shown, inputs=values, on_unused_input="ignore", mode=FEW_CALLS)
     return dict(zip([v.name for v in shown], evaluate(best), strict=True))
+
+
+def _gaussian_logp(residual, cov):
+    """Log density of ``N(0, cov)``; NaN where `cov` is not positive definite."""
+    chol = pt.linalg.cholesky(cov, lower=True)
+    white = pt.linalg.solve_triangular(chol, residual, lower=True)
+    n = residual.shape[0]
+    return -0.5 * (white @ white + n * np.log(2.0 * np.pi)) - pt.log(pt.diag(chol)).sum()
 
 
 def _objective(loss, values, start):
     """Loss and gradient as a function of one vector."""
     [loss], joined = join_nonshared_inputs(start, [loss], values)
-    function = pytensor.function([joined], [loss, pt.grad(loss, joined)])
+    function = pytensor.function([joined], [loss, pt.grad(loss, joined)], mode=FEW_CALLS)
 
     def objective(x):
         value, gradient = function(x)

@@ -19,7 +19,7 @@ from pymc_scalable_gp.grid import check_grid, count_cells, grid_nodes, share_ran
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.point import evaluate, is_random
 from pymc_scalable_gp.posterior import RotatedRows, SummarizedRows
-from pymc_scalable_gp.rows import Singular, compile_features, project, singular_factor, summarize
+from pymc_scalable_gp.rows import Singular, compile_features, project, singular_factor
 from pymc_scalable_gp.validate import check_choice, check_count, check_inputs, check_weights
 
 # New inputs this share of the grid's width beyond it are still covered; further out we warn.
@@ -83,9 +83,13 @@ class GriefMap(FeatureMap):
 
     def features(self, X):
         """Feature matrix (n, r) at inputs (n, d)."""
-        parts = [grid.features(X) for grid in self.grids]
-        phi = parts[0] if len(parts) == 1 else pt.concatenate(parts, axis=1)
+        phi = self.plain_features(X)
         return phi if self.singular is None else phi @ self.singular.vectors
+
+    def plain_features(self, X):
+        """Eigenfunctions (n, r) before any rotation."""
+        parts = [grid.features(X) for grid in self.grids]
+        return parts[0] if len(parts) == 1 else pt.concatenate(parts, axis=1)
 
     @property
     def is_constant(self):
@@ -98,7 +102,7 @@ class GriefMap(FeatureMap):
     def rotate(self, X, progressbar=True):
         """Turn the features into a basis that is orthogonal on the rows of X."""
         self.singular = None
-        phi = compile_features(self)
+        phi = compile_features(self.plain_features)
         self.singular = singular_factor(phi, X, self.rank, progressbar)
 
     def kernel_diag(self, X):
@@ -303,16 +307,19 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             return None
         residual = fit.y.value - np.broadcast_to(mean.eval(), fit.y.value.shape)
         X_value = fit.X.value.copy() if fit.X.mutable else fit.X.value
-        rows = (X, X_value, fit.y.value.copy(), fit.X.mutable or fit.y.mutable)
-        phi = compile_features(self._map)
+        phi = compile_features(self._map.plain_features)
+        singular = self._map.singular
         if not self.rotate:
-            return SummarizedRows(*rows, summarize(phi, X_value, residual, self.rank))
-        if not np.array_equal(self._built_on, X_value):
+            singular = singular_factor(phi, X_value, self.rank)
+        elif not np.array_equal(self._built_on, X_value):
             raise ValueError(
                 "the rotated basis was built on other rows than X: call build(X) again with this X"
             )
-        u = project(phi, X_value, residual, self._map.singular)
-        return RotatedRows(*rows, self._map.singular, u, float(residual @ residual))
+        u = project(phi, X_value, residual, singular)
+        kind = RotatedRows if self.rotate else SummarizedRows
+        mutable = fit.X.mutable or fit.y.mutable
+        total = float(residual @ residual)
+        return kind(X, X_value, fit.y.value.copy(), mutable, singular, u, total)
 
 
 def weights_prior(name: str, rank: int, *, mode: float = 1.0, variance: float = 100.0, **kwargs):

@@ -54,27 +54,27 @@ _dtrtri = _routine("cython_lapack", "dtrtri", "iiidii")
 _dgeqrf = _routine("cython_lapack", "dgeqrf", "iididdii")
 
 
-def add_gram(rows, out, alpha):
-    """``out += alpha * rows @ rows.T`` on the lower triangle; `rows` (r, k), last axis contiguous."""
-    out += alpha * (rows @ rows.T)
+def add_gram(rows, out):
+    """``out += rows @ rows.T`` on the lower triangle; `rows` (r, k), last axis contiguous."""
+    out += rows @ rows.T
 
 
 @overload(add_gram)
-def _add_gram(rows, out, alpha):
-    def impl(rows, out, alpha):
+def _add_gram(rows, out):
+    def impl(rows, out):
         r, k = rows.shape
         if r == 0 or k == 0:
             return
-        scale = np.array([alpha, 1.0])
+        one = np.ones(1)
         _dsyrk(
             val_to_int_ptr(ord("U")),
             val_to_int_ptr(ord("T")),
             val_to_int_ptr(np.int32(r)),
             val_to_int_ptr(np.int32(k)),
-            scale[:1].ctypes,
+            one.ctypes,
             rows.ctypes,
             val_to_int_ptr(np.int32(max(rows.strides[0] // 8, k))),
-            scale[1:].ctypes,
+            one.ctypes,
             out.ctypes,
             val_to_int_ptr(np.int32(r)),
         )
@@ -114,6 +114,64 @@ def _multiply(matrix, rows, out):
     return impl
 
 
+def multiply_any(a, b, transpose_a, transpose_b, out):
+    """``out[...] = op(a) @ op(b)`` for contiguous matrices; op transposes where told."""
+    np.matmul(a.T if transpose_a else a, b.T if transpose_b else b, out=out)
+
+
+@overload(multiply_any)
+def _multiply_any(a, b, transpose_a, transpose_b, out):
+    def impl(a, b, transpose_a, transpose_b, out):
+        p, q = out.shape
+        inner = a.shape[0] if transpose_a else a.shape[1]
+        if p == 0 or q == 0 or inner == 0:
+            return
+        scale = np.array([1.0, 0.0])
+        # Fortran sees the transposes: out' (q, p) = op(b)' op(a)'.
+        _dgemm(
+            val_to_int_ptr(ord("T") if transpose_b else ord("N")),
+            val_to_int_ptr(ord("T") if transpose_a else ord("N")),
+            val_to_int_ptr(np.int32(q)),
+            val_to_int_ptr(np.int32(p)),
+            val_to_int_ptr(np.int32(inner)),
+            scale[:1].ctypes,
+            b.ctypes,
+            val_to_int_ptr(np.int32(b.shape[1])),
+            a.ctypes,
+            val_to_int_ptr(np.int32(a.shape[1])),
+            scale[1:].ctypes,
+            out.ctypes,
+            val_to_int_ptr(np.int32(q)),
+        )
+
+    return impl
+
+
+def norm_one(lower):
+    """1-norm of the symmetric matrix whose lower triangle is given."""
+    size = np.abs(np.tril(lower))
+    return np.max(size.sum(axis=0) + size.sum(axis=1) - np.diag(size), initial=0.0)
+
+
+@overload(norm_one)
+def _norm_one(lower):
+    def impl(lower):
+        r = lower.shape[0]
+        total = np.zeros(r)
+        for i in range(r):
+            for j in range(i):
+                value = abs(lower[i, j])
+                total[i] += value
+                total[j] += value
+            total[i] += abs(lower[i, i])
+        largest = 0.0
+        for i in range(r):
+            largest = max(largest, total[i])
+        return largest
+
+    return impl
+
+
 def cholesky_lower(a):
     """Overwrite the lower triangle of `a` with its Cholesky factor; False when `a` is not PD."""
     try:
@@ -140,6 +198,8 @@ def _cholesky_lower(a):
 
 def invert_lower(a):
     """Overwrite the lower-triangular `a` with its inverse; False when it is singular."""
+    if a.shape[0] == 0:
+        return True
     inverse, info = linalg.lapack.dtrtri(a, lower=1)
     a[...] = inverse
     return info == 0

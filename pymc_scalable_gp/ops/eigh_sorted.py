@@ -10,6 +10,7 @@ from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._jax import jnp, register_jax
 from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops.stacked_product import stacked_product
 
 # Pairs closer than this share of the larger eigenvalue count as equal: any rotation between them
 # leaves an invariant function of the pair unchanged, and the true term of its gradient is 0 / 0.
@@ -47,12 +48,12 @@ class EighSorted(Op):
             scale = pt.maximum(pt.abs(values[:, None, :]), pt.abs(values[:, :, None]))
             apart = pt.abs(gap) > SEPARATION * scale
             gain = pt.switch(apart, 1.0 / pt.switch(apart, gap, 1.0), 0.0)
-            inner = gain * pt.matmul(vectors.transpose(0, 2, 1), vectors_bar)
+            inner = gain * stacked_product(vectors, vectors_bar, transpose_a=True)
         if not isinstance(values_bar.type, DisconnectedType):
             inner = inner + values_bar[:, :, None] * pt.eye(values.shape[1])
         elif isinstance(vectors_bar.type, DisconnectedType):
             return [disconnected_type()]
-        bar = pt.matmul(pt.matmul(vectors, inner), vectors.transpose(0, 2, 1))
+        bar = stacked_product(stacked_product(vectors, inner), vectors, transpose_b=True)
         return [0.5 * (bar + bar.transpose(0, 2, 1))]
 
 

@@ -153,7 +153,8 @@ def lowrank_logp(phi, noise, residual, *, weights=None, kdiag=None, approx="DTC"
     -------
     tuple of tensors
         ``logp`` (scalar), ``alpha`` (n,) ``= S^-1 e``, ``coef`` (r,) and lower-triangular ``root``
-        (r, r): posterior mean and covariance ``root.T @ root`` of the coefficients, ``variance`` (n,) ``= D``.
+        (r, r): posterior mean and covariance ``root.T @ root`` of the coefficients; ``variance``
+        (n,) ``= D``.
         Only ``logp`` is differentiable (with respect to all inputs). A failed factorisation, a
         variance or weight that is not positive, or a non-finite input gives NaN.
 
