@@ -99,7 +99,7 @@ class LowRankNormal(Continuous):
         kdiag = pt.zeros_like(ones) if kdiag is None else pt.as_tensor(kdiag)
         noise = pt.square(pt.as_tensor(sigma))
         mu = pt.as_tensor(mu)
-        mu = ones * mu if mu.ndim == 0 else mu
+        mu = (ones * mu if mu.ndim == 0 else mu).astype("float64")
         return super().dist([mu, phi, weights, noise, kdiag], approx=approx, **kwargs)
 
     @staticmethod
@@ -115,8 +115,9 @@ def lowrank_normal_logprob(op, values, rng, size, mu, phi, weights, noise, kdiag
     if value.ndim != 1:
         raise NotImplementedError("LowRankNormal's logp takes one vector at a time")
     frozen = op.frozen
-    if frozen is not None and frozen.applies_to(value):
-        return frozen.guard(frozen.logp(weights, noise), value)
+    X = frozen.inputs_in(phi) if frozen is not None and frozen.applies_to(value) else None
+    if X is not None:
+        return frozen.guard(frozen.logp(weights, noise), X, value)
     if frozen is not None:
         warnings.warn(
             "the data differ from those that this GP's likelihood was summarised for: every "

@@ -32,33 +32,41 @@ class TermGrid:
         values, vectors = eigh_sorted(matrices * mask[:, :, None] * mask[:, None, :])
         return vectors * mask[:, :, None], values
 
-    def features(self, X):
-        """``phi_j(x) = sqrt(scale) prod_i k_i(x_i, U_i) q_{i, idx[j, i]} / lambda^1/2``, (n, r)."""
-        root_scale = pt.sqrt(self.term.scale)
-        if not self.term.dims:  # a constant kernel
-            return root_scale * pt.ones_like(X[:, :1])
+    def factors(self, X):
+        """``k_i(x_i, U_i) q_{i, a} / lambda_{i, a}^1/2`` for all i, a, (d, m, n); 0 where dropped."""
         vectors, values = self.eigen()
         keep = values > EIGENVALUE_CUTOFF * values[:, :1]
         inverse_root = pt.switch(keep, pt.switch(keep, values, 1.0) ** -0.5, 0.0)
         projection = vectors * inverse_root[:, None, :]
-        projection = pt.set_subtensor(projection[0], projection[0] * root_scale)
+        # The scale enters once, where it costs no pass over n r entries.
+        projection = pt.set_subtensor(projection[0], projection[0] * pt.sqrt(self.term.scale))
         cross = self.term.gram(self.nodes, X[:, self.term.dims].T)
-        factors = stacked_product(projection, cross, transpose_a=True)
+        return stacked_product(projection, cross, transpose_a=True)
+
+    def features(self, X):
+        """``phi_j(x) = sqrt(scale) prod_i k_i(x_i, U_i) q_{i, idx[j, i]} / lambda^1/2``, (n, r)."""
+        if not self.term.dims:  # a constant kernel
+            return pt.sqrt(self.term.scale) * pt.ones_like(X[:, :1])
         d, m = self.nodes.shape
-        flat = factors.reshape((d * m, X.shape[0]))
+        flat = self.factors(X).reshape((d * m, X.shape[0]))
         return khatri_rao_features(flat.T, self.selection + m * np.arange(d))
 
-    def select(self, values, fixed):
-        """Keep the multi-indices (r, d) that lead at these eigenvalues (d, m).
+    def select(self, factors, fixed):
+        """Keep the multi-indices (r, d) with the largest mean square on the data, column by column.
 
-        Below the cutoff the order is kept by a steep slope, since a later lengthscale may lift
-        those eigenvalues; with a kernel that is `fixed` their features are zero for ever and go.
+        `factors` (d, m, n) are those at some rows and hyperparameters. An eigenvalue of the grid
+        weighs all nodes alike; the mean square weighs them as the data do, and the two agree for
+        evenly spread data. Dropped eigenfunctions come last, in their order, since a later
+        lengthscale may lift them; with a kernel that is `fixed` they are zero for ever and go.
         """
-        share = values / values[:, :1]
-        alive = (share > EIGENVALUE_CUTOFF) & self.mask
+        scores = np.mean(np.square(factors), axis=2)
+        alive = (scores > 1e-30 * scores.max(axis=1, keepdims=True)) & self.mask
         depth = np.cumsum(~alive, axis=1)
-        logs = np.log(np.where(alive, share, EIGENVALUE_CUTOFF)) - 5.0 * depth
+        least = np.min(scores, axis=1, where=alive, initial=np.inf, keepdims=True)
+        logs = np.log(np.where(alive, scores, least)) - 5.0 * depth * ~alive
         logs = np.where(self.mask & (alive if fixed else True), logs, -np.inf)
-        idx = top_products(logs, self.rank)
+        order = np.argsort(-logs, axis=1, kind="stable")
+        places = top_products(np.take_along_axis(logs, order, axis=1), self.rank)
+        idx = np.take_along_axis(order.T, places, axis=0)
         self.selection = idx[np.isfinite(np.take_along_axis(logs.T, idx, axis=0)).all(axis=1)]
         self.rank = len(self.selection)

@@ -29,7 +29,12 @@ class MarginalFit:
     @property
     def is_summarized(self) -> bool:
         """Whether the rows were summarised and still are what they were."""
-        return self.frozen is not None and self.frozen.applies_to(self.y.tensor)
+        frozen, X = self.frozen, self.X.tensor
+        return (
+            frozen is not None
+            and frozen.applies_to(self.y.tensor)
+            and frozen.inputs_in(X) is not None
+        )
 
     def coefficients(self) -> Coefficients:
         """Posterior of the coefficients of the GP's features."""
@@ -37,7 +42,8 @@ class MarginalFit:
         weights = pt.ones(self.gp.rank) if self.weights is None else self.weights
         if self.is_summarized:
             mean, root = self.frozen.coefficients(weights, noise)
-            return Coefficients(self.frozen.guard(mean, self.y.tensor), root)
+            mean = self.frozen.guard(mean, self.X.tensor, self.y.tensor)
+            return Coefficients(mean, root)
         X = self.X.tensor
         _logp, _alpha, mean, root, _variance = lowrank_logp(
             self.gp.features(X), noise, self.y.tensor - self.gp.mean_func(X),

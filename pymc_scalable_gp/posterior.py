@@ -7,6 +7,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import Assert
 from pytensor.tensor.variable import TensorVariable
 
@@ -27,29 +28,38 @@ class Coefficients(NamedTuple):
 class FrozenRows:
     """Base of the likelihoods that never look at the rows again, for the rows they were made of."""
 
-    X: TensorVariable
     X_value: np.ndarray
     y_value: np.ndarray
     mutable: bool
 
+    def inputs_in(self, graph: TensorVariable) -> TensorVariable | None:
+        """The inputs that `graph` was built on, if they hold the rows that were summarised.
+
+        A copy of a model (``pm.do``, a frozen model) has inputs of its own, so they are looked up.
+        """
+        for variable in ancestors([graph]):
+            if variable.owner is None and getattr(variable.type, "ndim", 0) == 2:
+                present = _present(variable)
+                if present is not None and np.array_equal(present, self.X_value):
+                    return variable
+        return None
+
     def applies_to(self, value: TensorVariable) -> bool:
-        """Whether `value` and X hold, now, the data that were summarised."""
-        if self.mutable and not np.array_equal(_present(self.X), self.X_value):
-            return False
+        """Whether `value` holds, now, the targets that were summarised."""
         present = _present(value)
         return present is not None and np.array_equal(present, self.y_value)
 
-    def guard(self, logp: TensorVariable, value: TensorVariable) -> TensorVariable:
+    def guard(self, logp: TensorVariable, X: TensorVariable, value: TensorVariable):
         """Refuse to go on in a compiled function whose data were replaced (checked on 64 rows)."""
         if not self.mutable:
             return logp
         n = len(self.y_value)
         probe = np.unique(np.linspace(0, n - 1, min(n, 64)).astype(int))
-        same = pt.eq(value.shape[0], n) & pt.eq(self.X.shape[0], n)
+        same = pt.eq(value.shape[0], n) & pt.eq(X.shape[0], n)
         probe_t = pt.minimum(probe, value.shape[0] - 1)
         same &= pt.eq(value[probe_t], self.y_value[probe]).all()
-        probe_t = pt.minimum(probe, self.X.shape[0] - 1)
-        same &= pt.eq(self.X[probe_t], self.X_value[probe]).all()
+        probe_t = pt.minimum(probe, X.shape[0] - 1)
+        same &= pt.eq(X[probe_t], self.X_value[probe]).all()
         message = (
             "the data behind a summarised likelihood were replaced after it was compiled: "
             "compile it again (a rotated basis: build the GP again)"

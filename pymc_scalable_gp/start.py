@@ -8,9 +8,15 @@ from better_optimize import minimize
 from pymc.blocking import DictToArrayBijection, RaveledVars
 from pymc.pytensorf import join_nonshared_inputs
 from pytensor.graph.traversal import ancestors
+from scipy import linalg
 
 from pymc_scalable_gp.point import FEW_CALLS
 from pymc_scalable_gp.validate import check_count, check_inputs, check_sigma, check_target
+
+JITTER = 1e-8  # of the mean prior variance
+REACH = 10.0  # in the unconstrained space: a factor e^10 for a positive parameter
+RESTARTS = 3
+TOLERANCE = 1e-6  # relative gain of a step below which L-BFGS stops: a start, not an optimum
 
 
 def subset_map(
@@ -68,48 +74,74 @@ def subset_map(
     Xs, ys = pt.constant(X[rows]), y[rows]
     noise = sigma[rows] if sigma.ndim else sigma
     prior_cov = gp.cov_func(Xs)
-    jitter = 1e-8 * pt.diag(prior_cov).mean()
-    exact = _gaussian_logp(
-        ys - gp.mean_func(Xs), prior_cov + pt.eye(len(rows)) * (noise**2 + jitter)
-    )
-    wanted = set(ancestors([exact]))
+    jitter = JITTER * pt.diag(prior_cov).mean()
+    cov = prior_cov + pt.eye(len(rows)) * (noise**2 + jitter)
+    residual = ys - gp.mean_func(Xs)
+    wanted = set(ancestors([cov, residual]))
     free = [rv for rv in model.free_RVs if rv in wanted]
     if not free:
         raise ValueError("the GP and sigma have no free hyperparameters: there is nothing to fit")
-    prior = model.logp(vars=free, jacobian=False)
-    (exact,) = model.replace_rvs_by_values([exact])
     values = [model.rvs_to_values[rv] for rv in free]
     start = model.initial_point()
     start = {v.name: start[v.name] for v in values}
-    objective = _objective(-(exact + prior), values, start)
     x0 = DictToArrayBijection.map(start)
-    result = minimize(
-        objective, x0.data, method="L-BFGS-B", jac=True, progressbar=progressbar, maxiter=maxiter
+    terms = model.replace_rvs_by_values([cov, residual])
+    terms, joined = join_nonshared_inputs(
+        start, [*terms, model.logp(vars=free, jacobian=False)], values
     )
-    best = DictToArrayBijection.rmap(RaveledVars(result.x, x0.point_map_info))
+    result = _minimize(_Objective(terms, joined), x0.data, maxiter, progressbar)
+    best = DictToArrayBijection.rmap(RaveledVars(result, x0.point_map_info))
     names = {rv.name for rv in free}
     shown = [v for v in model.unobserved_value_vars if v.name in names]
     evaluate = model.compile_fn(shown, inputs=values, on_unused_input="ignore", mode=FEW_CALLS)
     return dict(zip([v.name for v in shown], evaluate(best), strict=True))
 
 
-def _gaussian_logp(residual, cov):
-    """Log density of ``N(0, cov)``; NaN where `cov` is not positive definite."""
-    chol = pt.linalg.cholesky(cov, lower=True)
-    white = pt.linalg.solve_triangular(chol, residual, lower=True)
-    n = residual.shape[0]
-    return -0.5 * (white @ white + n * np.log(2.0 * np.pi)) - pt.log(pt.diag(chol)).sum()
+class _Objective:
+    """Minus the log posterior of the exact GP and its gradient, from one Cholesky factor.
+
+    With ``a = K^-1 e`` the density's cotangents are ``dK = (a a' - K^-1) / 2`` and ``de = -a``; PyTensor
+    carries them on to the hyperparameters, so that nothing of its own O(n^3) gradient is needed.
+    """
+
+    def __init__(self, terms, joined):
+        cov, residual, prior = terms
+        cov_bar, residual_bar = pt.dmatrix(), pt.dvector()
+        total = (cov * cov_bar).sum() + residual @ residual_bar + prior
+        self.terms = pytensor.function([joined], [cov, residual, prior], mode=FEW_CALLS)
+        self.gradient = pytensor.function(
+            [joined, cov_bar, residual_bar], pt.grad(total, joined), mode=FEW_CALLS
+        )
+        self.wall = None
+
+    def __call__(self, x):
+        cov, residual, prior = self.terms(x)
+        chol, info = linalg.lapack.dpotrf(cov, lower=1)
+        if info != 0 or not np.isfinite(prior):
+            # A wall just above the last value: the line search comes back from it.
+            return self.wall, np.zeros_like(x)
+        white = linalg.solve_triangular(chol, residual, lower=True)
+        half_logdet = np.log(np.diag(chol)).sum()
+        logp = -0.5 * (white @ white + len(white) * np.log(2.0 * np.pi)) - half_logdet
+        alpha = linalg.solve_triangular(chol, white, lower=True, trans=1)
+        inverse = linalg.lapack.dpotri(chol, lower=1)[0]
+        inverse = np.tril(inverse) + np.tril(inverse, -1).T
+        gradient = self.gradient(x, 0.5 * (np.outer(alpha, alpha) - inverse), -alpha)
+        value = -float(logp + prior)
+        self.wall = value + abs(value) + 10.0
+        return value, -gradient
 
 
-def _objective(loss, values, start):
-    """Loss and gradient as a function of one vector."""
-    [loss], joined = join_nonshared_inputs(start, [loss], values)
-    function = pytensor.function([joined], [loss, pt.grad(loss, joined)], mode=FEW_CALLS)
-
-    def objective(x):
-        value, gradient = function(x)
-        if not np.isfinite(value):  # a step too far: a wall that the line search backs away from
-            return 1e100, np.zeros_like(x)
-        return float(value), gradient
-
-    return objective
+def _minimize(objective, x0, maxiter, progressbar):
+    """L-BFGS from `x0`, restarted while that gains: a wall or a bad scale may end a run early."""
+    best, x = np.inf, x0
+    bounds = [(v - REACH, v + REACH) for v in x0]
+    for _ in range(RESTARTS):
+        result = minimize(
+            objective, x, method="L-BFGS-B", jac=True, progressbar=progressbar,
+            maxiter=maxiter, bounds=bounds, tol=TOLERANCE,
+        )  # fmt: skip
+        gain, best, x = best - result.fun, min(best, result.fun), result.x
+        if gain < 1e-2:
+            break
+    return x

@@ -24,6 +24,8 @@ from pymc_scalable_gp.validate import check_choice, check_count, check_inputs, c
 
 # New inputs this share of the grid's width beyond it are still covered; further out we warn.
 OUTSIDE_SHARE = 0.05
+# Rows, evenly spaced through X, on which eigenfunctions are compared when they are selected.
+PROBE_ROWS = 2048
 
 
 class GriefMap(FeatureMap):
@@ -54,6 +56,8 @@ class GriefMap(FeatureMap):
     def fit_to(self, X, point=None):
         """Place the grid over X (n, d), share the rank, and select at the hyperparameters `point`."""
         sizes = check_grid(self.grid, X.shape[1])
+        n = X.shape[0]
+        probe = X[np.unique(np.linspace(0, n - 1, min(n, PROBE_ROWS)).astype(int))]
         grids = []
         for term in self.terms:
             if max(term.dims, default=0) >= X.shape[1]:
@@ -62,9 +66,11 @@ class GriefMap(FeatureMap):
                 )
             columns = [grid_nodes(X[:, dim], sizes[dim]) for dim in term.dims]
             m = max((c.size for c in columns), default=1)
-            nodes = [np.pad(c, (0, m - c.size), mode="edge") for c in columns]
-            mask = [np.arange(m) < c.size for c in columns]
-            grids.append(TermGrid(term, np.array(nodes), np.array(mask), 0))
+            nodes, mask = np.zeros((len(columns), m)), np.zeros((len(columns), m), dtype=bool)
+            for i, column in enumerate(columns):
+                nodes[i], mask[i] = np.pad(column, (0, m - column.size), mode="edge"), False
+                mask[i, : column.size] = True
+            grids.append(TermGrid(term, nodes, mask, 0))
         cells = [count_cells(grid.mask) for grid in grids]
         if self.max_rank > sum(cells):
             warnings.warn(
@@ -77,8 +83,8 @@ class GriefMap(FeatureMap):
         for grid, rank in zip(grids, shares, strict=True):
             grid.rank = rank
             if grid.term.dims:
-                values = grid.eigen()[1]
-                grid.select(evaluate([values], point)[0], fixed=not is_random(values))
+                factors = grid.factors(pt.constant(probe))
+                grid.select(evaluate([factors], point)[0], fixed=not is_random(factors))
         self.grids = grids
 
     def features(self, X):
@@ -107,7 +113,7 @@ class GriefMap(FeatureMap):
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``."""
-        return self.cov_func(X, diag=True)
+        return self.cov_func(X, diag=True).astype("float64")
 
     def outside(self, X):
         """Say how far X lies beyond the grid."""
@@ -134,7 +140,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         \phi_j(x) = \prod_{i=1}^d \frac{k_i(x_i, U_i)\,q_{i, I_{ji}}}{\sqrt{\lambda_{i, I_{ji}}}}
 
     with ``k_i(U_i, U_i) = Q_i diag(lambda_i) Q_i'`` in each dimension and ``I`` (r x d) the
-    multi-indices of the r largest products of eigenvalues.
+    multi-indices of the r products that carry most variance on the data, dimension by dimension.
 
     * *Type II* (default): the kernel's parameters are free, ``w = 1``. O(n r^2) an evaluation.
     * *Type I*: the kernel is fixed and the weights ``w`` are free. O(r^3) an evaluation whatever n,
@@ -319,7 +325,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         kind = RotatedRows if self.rotate else SummarizedRows
         mutable = fit.X.mutable or fit.y.mutable
         total = float(residual @ residual)
-        return kind(X, X_value, fit.y.value.copy(), mutable, singular, u, total)
+        return kind(X_value, fit.y.value.copy(), mutable, singular, u, total)
 
 
 def weights_prior(name: str, rank: int, *, mode: float = 1.0, variance: float = 100.0, **kwargs):

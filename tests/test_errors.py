@@ -1,0 +1,367 @@
+"""Wrong calls: each raises before compilation and says what came and what would work."""
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+import xarray as xr
+from numpy.testing import assert_allclose
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.testing import check_marginal_logp
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(size=(20, 3))
+Y = RNG.standard_normal(20)
+COV = pm.gp.cov.ExpQuad(3, ls=0.8)
+
+
+def gp_with(cov=COV, **options):
+    return sgp.GriefGP(cov_func=cov, **{"grid": 4, "rank": 10, **options})
+
+
+def likelihood(X=X, y=Y, sigma=0.3, gp=None, **kwargs):
+    with pm.Model() as model:
+        gp = gp_with() if gp is None else gp
+        gp.marginal_likelihood("y", X=X, y=y, sigma=sigma, **kwargs)
+    return gp, model
+
+
+def spoiled(array, *places, value=np.nan):
+    array = array.copy()
+    for place in places:
+        array[place] = value
+    return array
+
+
+# -- data that are refused ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "match"),
+    [
+        ({"X": spoiled(X, (0, 1), (4, 1), (2, 2))}, ValueError,
+         r"X has 3 NaN or infinite values, in column 1 \(2\), column 2 \(1\): drop or impute"),
+        ({"X": spoiled(X, (3, 0), value=-np.inf)}, ValueError, r"column 0 \(1\)"),
+        ({"X": pd.DataFrame(spoiled(X, (0, 1)), columns=["a", "b", "c"])}, ValueError,
+         r"in column b \(1\)"),
+        ({"X": X[:, 0]}, ValueError, r"X must have shape \(n, d\), got shape \(20,\); reshape"),
+        ({"X": X[None]}, ValueError, r"got shape \(1, 20, 3\)"),
+        ({"X": X[:0], "y": Y[:0]}, ValueError, "at least one row and one column"),
+        ({"X": X[:, :0]}, ValueError, "at least one row and one column"),
+        ({"X": X.astype(str)}, TypeError, "X must be numeric, got dtype"),
+        ({"X": np.array([["a", 1.0, 2.0]] * 20, dtype=object)}, TypeError,
+         "X must be numeric, got dtype object: encode text and categories as numbers"),
+        ({"X": X + 0j}, TypeError, "X must be numeric, got dtype complex128"),
+        ({"y": spoiled(Y, 3, 5)}, ValueError, "y has 2 NaN or infinite values: drop those rows"),
+        ({"y": spoiled(Y, 3, value=np.inf)}, ValueError, "y has 1 NaN or infinite values"),
+        ({"y": Y[:, None]}, ValueError, r"y must have shape \(n,\), got shape \(20, 1\); use y\[:, 0\]"),
+        ({"y": Y[:7]}, ValueError, "y has 7 values, but X has 20 rows"),
+        ({"sigma": 0.0}, ValueError, "sigma must be positive, got 0: for data without noise"),
+        ({"sigma": -0.1}, ValueError, "sigma must be positive, got -0.1"),
+        ({"sigma": np.nan}, ValueError, "sigma has 1 NaN"),
+        ({"sigma": spoiled(np.ones(20), 4, 5)}, ValueError, "sigma has 2 NaN or infinite values"),
+        ({"sigma": spoiled(np.ones(20), 4, value=0.0)}, ValueError, "sigma must be positive"),
+        ({"sigma": np.ones(7)}, ValueError, "sigma has 7 values, but X has 20 rows"),
+        ({"sigma": np.eye(20)}, ValueError, "sigma must be a scalar or have shape"),
+        ({"sigma": "big"}, TypeError, "sigma must be numeric"),
+        ({"sigma": COV}, TypeError, "got the covariance ExpQuad: only WhiteNoise"),
+    ],
+)  # fmt: skip
+def test_bad_data(kwargs, error, match):
+    with pytest.raises(error, match=match):
+        likelihood(**kwargs)
+
+
+def test_bad_shared_data():
+    shared = pytensor.shared(spoiled(X, (0, 0)))
+    with pm.Model(), pytest.raises(ValueError, match="X has 1 NaN or infinite values"):
+        gp_with().marginal_likelihood("y", X=shared, y=Y, sigma=0.3)
+
+
+def test_a_refused_likelihood_leaves_the_gp_without_data():
+    gp = gp_with()
+    with pytest.raises(ValueError, match="y has 7 values"):
+        likelihood(y=Y[:7], gp=gp)
+    with pytest.raises(ValueError, match="GriefGP has no data yet: call marginal_likelihood"):
+        gp.predict(X)
+
+
+# -- data that are taken ------------------------------------------------------------------------
+
+
+def logp(rank=10, **kwargs):
+    """Log density; a fixed kernel and FITC, so that rows are not summarised."""
+    _, model = likelihood(gp=gp_with(approx="FITC", rank=rank), **kwargs)
+    return float(model.compile_logp(mode="FAST_COMPILE")({}))
+
+
+def test_kinds_of_arrays():
+    whole = np.round(10 * X)
+    expected = logp(X=whole, y=np.round(Y))
+    frame = pd.DataFrame(whole, columns=["a", "b", "c"], index=np.arange(20)[::-1])
+    kinds = {
+        "integer": (whole.astype(int), np.round(Y).astype(int)),
+        "float32": (whole.astype("float32"), np.round(Y).astype("float32")),
+        "pandas": (frame, pd.Series(np.round(Y), index=np.arange(20) + 5)),
+        "xarray": (xr.DataArray(whole), xr.DataArray(np.round(Y), dims="obs")),
+        "object": (whole.astype(object), np.round(Y).astype(object)),
+        "lists": (whole.tolist(), np.round(Y).tolist()),
+        "fortran": (np.asfortranarray(whole), np.repeat(np.round(Y), 2)[::2]),
+        "tensor": (pt.constant(whole), pt.constant(np.round(Y))),
+    }
+    for kind, (inputs, targets) in kinds.items():
+        assert_allclose(logp(X=inputs, y=targets), expected, rtol=1e-13, err_msg=kind)
+
+
+def test_booleans_are_numbers():
+    flags = X > 0.5
+    assert_allclose(logp(X=flags, rank=8), logp(X=flags.astype(float), rank=8), rtol=1e-13)
+
+
+def test_white_noise_and_one_element_sigma_are_scalars():
+    expected = logp(sigma=0.3)
+    assert_allclose(logp(sigma=pm.gp.cov.WhiteNoise(0.3)), expected, rtol=1e-13)
+    assert_allclose(logp(sigma=np.array([0.3])), expected, rtol=1e-13)
+    assert_allclose(logp(sigma=np.full(20, 0.3)), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        pytest.param(np.repeat(X[:5], 4, axis=0), id="duplicates"),
+        pytest.param(spoiled(X, (slice(None), 1), value=2.0), id="constant column"),
+        pytest.param(np.ones((20, 3)), id="all constant"),
+        pytest.param(X * [1e-9, 1.0, 1e9], id="scales"),
+    ],
+)
+def test_degenerate_inputs(inputs):
+    gp = gp_with(pm.gp.cov.ExpQuad(3, ls=np.ptp(inputs, axis=0) + 0.5), rank=1)
+    gp, model = likelihood(X=inputs, gp=gp)
+    assert np.isfinite(check_marginal_logp(gp, model, mode="FAST_COMPILE")).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_few_rows(n):
+    """n = 1 has one grid node a column; n < rank."""
+    gp = gp_with(grid=[np.linspace(0, 1, 4)] * 3)
+    gp, model = likelihood(X=X[:n], y=Y[:n], gp=gp)
+    assert gp.rank > n
+    check_marginal_logp(gp, model, mode="FAST_COMPILE")
+    mean, var = gp.predict(X[:n], diag=True, model=model)
+    assert np.isfinite(mean).all()
+    assert (var > 0).all()
+
+
+def test_one_row_and_a_default_grid():
+    gp = gp_with(rank=1)
+    gp, model = likelihood(X=X[:1], y=Y[:1], gp=gp)
+    assert gp.rank == 1
+    mean, _ = gp.predict(X[:1], model=model)
+    assert_allclose(mean, Y[0] / 1.09, rtol=1e-9)
+
+
+# -- options ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"approx": "SOR"}, ValueError, r"approx must be one of 'DTC', 'FITC', 'VFE', got 'SOR'"),
+        ({"rotate": "yes"}, TypeError, "rotate must be True or False, got 'yes'"),
+        (
+            {"rotate": True, "approx": "FITC"},
+            ValueError,
+            'rotate=True works with approx="DTC" only',
+        ),
+        ({"rank": 0}, ValueError, "rank must be at least 1, got 0"),
+        ({"rank": 10.0}, TypeError, "rank must be an int, got float 10.0"),
+        ({"rank": True}, TypeError, "rank must be an int, got bool"),
+        ({"cov": lambda x: x}, TypeError, "cov_func must be a pm.gp.cov kernel, got function"),
+        ({"cov": 1.0}, TypeError, "cov_func must be a pm.gp.cov kernel, got float"),
+    ],
+)
+def test_bad_options(options, error, match):
+    with pytest.raises(error, match=match):
+        gp_with(**options)
+
+
+@pytest.mark.parametrize(
+    ("grid", "error", "match"),
+    [
+        ("fine", TypeError, "grid must be an int, one int a dimension, or a list"),
+        (2.5, TypeError, "grid must be an int"),
+        ([4, 4], ValueError, "grid has 2 entries, but X has 3 columns"),
+        (0, ValueError, r"grid\[0\] is 0: a dimension needs at least 1 node"),
+        ([4, -1, 4], ValueError, r"grid\[1\] is -1"),
+        ([4, [0.0, np.nan], 4], ValueError, r"grid\[1\] must be an int or a non-empty 1-D array"),
+        ([4, [], 4], ValueError, r"grid\[1\] must be"),
+        ([4, np.eye(2), 4], ValueError, r"grid\[1\] must be .* got shape \(2, 2\)"),
+    ],
+)
+def test_bad_grids(grid, error, match):
+    with pytest.raises(error, match=match):
+        gp_with(grid=grid).build(X)
+
+
+def test_options_are_keyword_only():
+    with pytest.raises(TypeError):
+        sgp.GriefGP(COV)
+
+
+def test_rank_above_the_number_of_cells_warns():
+    gp = gp_with(grid=2, rank=100)
+    with pytest.warns(UserWarning, match=r"rank=100 exceeds the 8 cells of the grid: using rank 8"):
+        assert gp.build(X) <= 8
+
+
+def test_kernel_over_fewer_columns_than_x():
+    gp = gp_with(pm.gp.cov.ExpQuad(3, ls=0.8, active_dims=[0, 2]))
+    gp, model = likelihood(gp=gp)
+    assert gp._map.grids[0].term.dims == [0, 2]
+    moved = X.copy()
+    moved[:, 1] = 50.0  # not a column of the kernel: not outside of anything
+    same = gp.predict(X, diag=True, model=model)
+    assert_allclose(gp.predict(moved, diag=True, model=model), same, rtol=1e-12)
+
+
+def test_kernel_over_more_columns_than_x():
+    with pytest.raises(ValueError, match="the kernel uses column 2, but X has 2 columns"):
+        gp_with().build(X[:, :2])
+
+
+@pytest.mark.parametrize(
+    ("cov", "match"),
+    [
+        (pm.gp.cov.Matern52(3, ls=1.0), r"Matern52 on 3 dimensions .* sgp\.cov\.Product\("),
+        (
+            COV + pm.gp.cov.WhiteNoise(0.1),
+            "WhiteNoise is no part of the function: give it as sigma=",
+        ),
+    ],
+)
+def test_kernels_that_are_no_products(cov, match):
+    with pytest.raises(ValueError, match=match):
+        gp_with(cov)
+
+
+# -- weights ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "weights", "error", "match"),
+    [
+        ({}, np.ones(9), ValueError, r"weights must have shape \(10,\).* got shape \(9,\)"),
+        ({}, 1.0, ValueError, r"weights must have shape \(10,\)"),
+        ({}, -np.ones(10), ValueError, "weights must be positive"),
+        ({}, np.full(10, np.nan), ValueError, "weights must be positive"),
+        ({"approx": "FITC"}, np.ones(10), ValueError, 'weights work with approx="DTC" only'),
+        ({"approx": "VFE"}, np.ones(10), ValueError, 'weights work with approx="DTC" only'),
+    ],
+)
+def test_bad_weights(options, weights, error, match):
+    with pytest.raises(error, match=match):
+        likelihood(gp=gp_with(**options), weights=weights)
+
+
+@pytest.mark.parametrize("options", [{"mode": 0.0}, {"variance": -1.0}])
+def test_bad_weights_prior(options):
+    with pm.Model(), pytest.raises(ValueError, match="mode and variance must be positive"):
+        sgp.weights_prior("w", 3, **options)
+
+
+# -- predictions --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with pm.Model() as model:
+        ell, sigma = pm.LogNormal("ell"), pm.HalfNormal("sigma")
+        gp = gp_with(pm.gp.cov.ExpQuad(3, ls=ell))
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=sigma)
+    return gp, model
+
+
+POINT = {"ell": 0.8, "sigma": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "match"),
+    [
+        ({"Xnew": X[:, :2]}, ValueError, "Xnew has 2 columns, the GP was built on 3"),
+        ({"Xnew": X[0]}, ValueError, r"Xnew must have shape \(n, d\), got shape \(3,\)"),
+        ({"Xnew": spoiled(X, (0, 1))}, ValueError, r"Xnew has 1 NaN .* column 1 \(1\)"),
+        ({"point": {"ell": 1.0}}, ValueError, r"point lacks a value for sigma; it holds \['ell'\]"),
+        ({"point": None}, ValueError, "point lacks a value for ell, sigma"),
+        ({"given": [1]}, TypeError, "given must be a dictionary, got list"),
+        ({"given": {"x": X}}, ValueError, r"given has unknown keys \['x'\]; it takes"),
+        ({"given": {"X": X, "y": Y[:3], "sigma": 1.0}}, ValueError, "y has 3 values, but X has 20"),
+    ],
+)
+def test_bad_predictions(fitted, kwargs, error, match):
+    gp, model = fitted
+    with pytest.raises(error, match=match):
+        gp.predict(**{"Xnew": X, "point": POINT, "model": model, **kwargs})
+
+
+def test_outside_a_model(fitted):
+    with pytest.raises(TypeError, match="[Mm]odel"):
+        fitted[0].predict(X, point=POINT)
+
+
+@pytest.mark.parametrize("call", ["predict", "conditional", "predict_posterior", "diagnostics"])
+def test_before_any_likelihood(call):
+    gp = gp_with()
+    arguments = {
+        "predict": (X,),
+        "conditional": ("f", X),
+        "predict_posterior": (X, None),
+        "diagnostics": (),
+    }[call]
+    with pm.Model(), pytest.raises(ValueError, match="call marginal_likelihood"):
+        getattr(gp, call)(*arguments)
+
+
+def test_posterior_without_a_variable(fitted):
+    gp, model = fitted
+    posterior = xr.Dataset({"ell": (("chain", "draw"), np.ones((1, 2)))})
+    with pytest.raises(ValueError, match=r"the posterior has no sigma; it holds \['ell'\]"):
+        gp.predict_posterior(X, posterior, model=model)
+
+
+def test_inputs_beyond_the_grid_warn_and_say_how_far(fitted):
+    gp, model = fitted
+    low, high = X[:, 1].min(), X[:, 1].max()
+    far = X.copy()
+    far[2, 1] = high + 0.5 * (high - low)
+    with pytest.warns(UserWarning, match=r"column 1 reaches .* beyond the grid, 50% of its width"):
+        gp.predict(far, point=POINT, diag=True, model=model)
+    near = X.copy()
+    near[2, 1] = high + 0.02 * (high - low)
+    gp.predict(near, point=POINT, diag=True, model=model)  # warnings are errors here
+
+
+def test_gps_that_cannot_be_added():
+    gp = gp_with()
+    with pytest.raises(TypeError, match="cannot add GPs with approx=None and 'DTC'"):
+        gp + gp_with(approx="DTC")
+    with pytest.raises(TypeError, match="cannot add GriefGP and"):
+        gp + pm.gp.Marginal(cov_func=COV)
+
+
+# -- start values -------------------------------------------------------------------------------
+
+
+def test_subset_map_with_nothing_free():
+    with pm.Model(), pytest.raises(ValueError, match="there is nothing to fit"):
+        sgp.subset_map(gp_with(), X, Y, 0.3, progressbar=False)
+
+
+def test_subset_map_bad_data(fitted):
+    gp, model = fitted
+    with pytest.raises(ValueError, match="y has 3 values"):
+        sgp.subset_map(gp, X, Y[:3], 0.3, model=model)
+    with pytest.raises(ValueError, match="max_rows must be at least 2"):
+        sgp.subset_map(gp, X, Y, 0.3, max_rows=1, model=model)
