@@ -9,6 +9,7 @@ from pymc_scalable_gp.ops._kernels import (
     add_square,
     all_positive,
     cholesky_lower,
+    empty_matrix,
     feature_cotangent,
     invert_lower,
     multiply,
@@ -175,7 +176,7 @@ def _factor_qr(phi_t, root_w, variance, residual, lower, beta):
 def logp_grad(phi_t, weights, kdiag, alpha, coef, root, variance, g, approx):
     r, n = phi_t.shape
     middle = np.dot(root.T, root)
-    phi_bar = np.empty((r, n))
+    phi_bar = empty_matrix(r, n)
     noise_bar, kdiag_bar, missed = np.zeros(n), np.zeros(n), np.zeros(r)
     for start in range(0, n, 512):
         stop = min(start + 512, n)

@@ -9,7 +9,7 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._kernels import add_product, set_product
+from pymc_scalable_gp.ops._kernels import add_product, empty_matrix, set_product
 from pymc_scalable_gp.ops._numba import register_numba
 
 _NUMBA_BLOCK = 128  # rows whose partial products stay in a core's cache
@@ -154,7 +154,7 @@ def _slots(factors_t, tree, inner):
 def _features(factors_t, r, tree, block):
     n = factors_t.shape[1]
     inner = tree.shape[0] - r - 1
-    out = np.empty((r, n))
+    out = empty_matrix(r, n)
     values = np.empty((_slots(factors_t, tree, inner), min(block, n)))
     for start in range(0, n, max(block, 1)):
         stop = min(start + block, n)

@@ -169,12 +169,12 @@ def picture(out, ranks, shifts):
 def main():
     parser = arguments(__doc__, data=True, out=True)
     parser.add_argument("--only", choices=["simulated", "concrete"], help="one part")
-    parser.add_argument("--draws", type=int, help="draws a chain (750; concrete 300; --quick less)")
+    parser.add_argument("--draws", type=int, help="draws a chain (500; concrete 300; --quick less)")
     args = parser.parse_args()
     wanted = args.draws
     if args.only != "concrete":
         args.chains = 2 if args.quick else 4
-        args.draws = args.tune = wanted or (300 if args.quick else 750)
+        args.draws = args.tune = wanted or (300 if args.quick else 500)
         agreement(args)
     if args.only != "simulated":
         if args.data is None:

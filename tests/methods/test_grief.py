@@ -162,7 +162,7 @@ def type_two():
     return gp, model
 
 
-@pytest.mark.parametrize("mode", [None, "JAX"], ids=["numba", "jax"])
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "JAX"])
 def test_gradient_of_the_model_against_differences(type_two, mode):
     """Through kernel, eigenproblems, Khatri-Rao products and likelihood at once."""
     if mode == "JAX":
