@@ -157,8 +157,9 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         Treatment of the prior variance that r features miss, as in `pm.gp.MarginalApprox`.
         Default: "FITC", and "DTC" (the only choice) with weights or ``rotate=True``.
     grid : int, sequence of int, or list of 1-D arrays
-        Nodes in each dimension. They are spread evenly over the column's range; a column with fewer
-        distinct values uses those. Choose a spacing below the lengthscale; more nodes cost little.
+        Nodes in each dimension, half way between even spacing and the column's quantiles; a column
+        with fewer distinct values uses those. Choose a spacing below the lengthscale where the data
+        are; more nodes cost little.
     rank : int
         Number of eigenfunctions r, at most; of a sum of kernels each term gets an equal part. Raise
         it until the posterior stops moving, or :meth:`diagnostics` shows little missing variance.
