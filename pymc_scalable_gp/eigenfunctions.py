@@ -17,23 +17,26 @@ EIGENVALUE_CUTOFF = 1e-10
 
 @dataclass
 class TermGrid:
-    """Frozen grid of one product term: nodes and mask (d, m), rank, multi-indices (rank, d)."""
+    """Frozen grid of one product term: nodes and masses (d, m), rank, multi-indices (rank, d).
+
+    A mass is the weight ``V_i`` of a node in the eigenproblem; 0 marks an unused place.
+    """
 
     term: ProductTerm
     nodes: np.ndarray
-    mask: np.ndarray
+    masses: np.ndarray
     rank: int
     selection: np.ndarray | None = None
 
     def eigen(self):
-        """``Q`` (d, m, m) and eigenvalues (d, m) of the grid matrices ``k_i(U_i, U_i)``."""
-        mask = self.mask.astype(float)
+        """``V_i^1/2 Q_i`` (d, m, m) and Lambda (d, m): ``V_i^1/2 k_i(U_i, U_i) V_i^1/2 = Q Lambda Q'``."""
+        root = np.sqrt(self.masses)
         matrices = self.term.gram(self.nodes, self.nodes)
-        values, vectors = eigh_sorted(matrices * mask[:, :, None] * mask[:, None, :])
-        return vectors * mask[:, :, None], values
+        values, vectors = eigh_sorted(matrices * root[:, :, None] * root[:, None, :])
+        return vectors * root[:, :, None], values
 
     def factors(self, X):
-        """``k_i(x_i, U_i) q_{i, a} / lambda_{i, a}^1/2`` for all i, a, (d, m, n); 0 where dropped."""
+        """``k_i(x_i, U_i) V_i^1/2 q_{i, a} / lambda_{i, a}^1/2`` for all i, a, (d, m, n); 0: dropped."""
         vectors, values = self.eigen()
         keep = values > EIGENVALUE_CUTOFF * values[:, :1]
         inverse_root = pt.switch(keep, pt.switch(keep, values, 1.0) ** -0.5, 0.0)
@@ -44,7 +47,7 @@ class TermGrid:
         return stacked_product(projection, cross, transpose_a=True)
 
     def features(self, X):
-        """``phi_j(x) = sqrt(scale) prod_i k_i(x_i, U_i) q_{i, idx[j, i]} / lambda^1/2``, (n, r)."""
+        """``phi_j(x) = sqrt(scale) prod_i factor_i[idx[j, i]](x_i)``, (n, r)."""
         if not self.term.dims:  # a constant kernel
             return pt.sqrt(self.term.scale) * pt.ones_like(X[:, :1])
         d, m = self.nodes.shape
@@ -54,17 +57,17 @@ class TermGrid:
     def select(self, factors, fixed):
         """Keep the multi-indices (r, d) with the largest mean square on the data, column by column.
 
-        `factors` (d, m, n) are those at some rows and hyperparameters. An eigenvalue of the grid
-        weighs all nodes alike; the mean square weighs them as the data do, and the two agree for
-        evenly spread data. Dropped eigenfunctions come last, in their order, since a later
+        `factors` (d, m, n) are those at some rows and hyperparameters. The eigenvalues are close to
+        these mean squares, as the nodes' masses follow the data, but know no more of the data than
+        the nodes do. Dropped eigenfunctions come last, in their order, since a later
         lengthscale may lift them; with a kernel that is `fixed` they are zero for ever and go.
         """
         scores = np.mean(np.square(factors), axis=2)
-        alive = (scores > 1e-30 * scores.max(axis=1, keepdims=True)) & self.mask
+        alive = (scores > 1e-30 * scores.max(axis=1, keepdims=True)) & (self.masses > 0)
         depth = np.cumsum(~alive, axis=1)
         least = np.min(scores, axis=1, where=alive, initial=np.inf, keepdims=True)
         logs = np.log(np.where(alive, scores, least)) - 5.0 * depth * ~alive
-        logs = np.where(self.mask & (alive if fixed else True), logs, -np.inf)
+        logs = np.where(alive if fixed else self.masses > 0, logs, -np.inf)
         order = np.argsort(-logs, axis=1, kind="stable")
         places = top_products(np.take_along_axis(logs, order, axis=1), self.rank)
         idx = np.take_along_axis(order.T, places, axis=0)

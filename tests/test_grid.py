@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pymc_scalable_gp.grid import check_grid, count_cells, grid_nodes, share_rank, top_products
+from pymc_scalable_gp.grid import (
+    check_grid,
+    count_cells,
+    grid_nodes,
+    node_masses,
+    share_rank,
+    top_products,
+)
 
 
 def test_nodes_of_an_even_column_are_even():
@@ -114,3 +121,24 @@ def test_count_cells_of_any_size():
 )
 def test_share_rank(rank, cells, expected):
     assert share_rank(rank, cells) == expected
+
+
+def test_masses_are_the_data_near_each_node():
+    x = np.array([0.0, 0.25, 0.25, 1.0])
+    assert_allclose(
+        node_masses(x, np.array([0.0, 0.25, 0.5, 1.0])),
+        0.0625 + 0.75 * np.array([0.25, 0.5, 0.0, 0.25]),
+    )
+
+
+def test_masses_of_even_data_are_those_of_the_trapezoidal_rule():
+    found = node_masses(np.linspace(0, 1, 100_001), np.linspace(0, 1, 5))
+    assert_allclose(found, 0.05 + 0.75 * np.array([1, 2, 2, 2, 1]) / 8, atol=1e-5)
+
+
+def test_masses_outside_given_nodes_go_to_the_nearest():
+    assert_allclose(
+        node_masses(np.array([-3.0, 9.0]), np.array([0.0, 1.0, 2.0])),
+        [1 / 12 + 0.375, 1 / 12, 1 / 12 + 0.375],
+    )
+    assert_allclose(node_masses(np.zeros(3), np.array([5.0])), [1.0])

@@ -15,7 +15,7 @@ from pymc_scalable_gp.cov import product_terms
 from pymc_scalable_gp.eigenfunctions import TermGrid
 from pymc_scalable_gp.features import FeatureMap, SumMap
 from pymc_scalable_gp.gp import FeatureLatent, FeatureMarginal
-from pymc_scalable_gp.grid import check_grid, count_cells, grid_nodes, share_rank
+from pymc_scalable_gp.grid import check_grid, count_cells, grid_nodes, node_masses, share_rank
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.point import evaluate, is_random
 from pymc_scalable_gp.posterior import RotatedRows, SummarizedRows
@@ -66,12 +66,12 @@ class GriefMap(FeatureMap):
                 )
             columns = [grid_nodes(X[:, dim], sizes[dim]) for dim in term.dims]
             m = max((c.size for c in columns), default=1)
-            nodes, mask = np.zeros((len(columns), m)), np.zeros((len(columns), m), dtype=bool)
-            for i, column in enumerate(columns):
-                nodes[i], mask[i] = np.pad(column, (0, m - column.size), mode="edge"), False
-                mask[i, : column.size] = True
-            grids.append(TermGrid(term, nodes, mask, 0))
-        cells = [count_cells(grid.mask) for grid in grids]
+            nodes, masses = np.zeros((len(columns), m)), np.zeros((len(columns), m))
+            for i, (column, dim) in enumerate(zip(columns, term.dims, strict=True)):
+                nodes[i] = np.pad(column, (0, m - column.size), mode="edge")
+                masses[i, : column.size] = node_masses(probe[:, dim], column)
+            grids.append(TermGrid(term, nodes, masses, 0))
+        cells = [count_cells(grid.masses > 0) for grid in grids]
         if self.max_rank > sum(cells):
             warnings.warn(
                 f"rank={self.max_rank} exceeds the {sum(cells)} cells of the grid: using rank "
@@ -137,10 +137,12 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     .. math::
 
         \tilde k(x, z) = \sum_{j=1}^r w_j\,\phi_j(x)\phi_j(z), \qquad
-        \phi_j(x) = \prod_{i=1}^d \frac{k_i(x_i, U_i)\,q_{i, I_{ji}}}{\sqrt{\lambda_{i, I_{ji}}}}
+        \phi_j(x) = \prod_{i=1}^d
+            \frac{k_i(x_i, U_i)\,V_i^{1/2} q_{i, I_{ji}}}{\sqrt{\lambda_{i, I_{ji}}}}
 
-    with ``k_i(U_i, U_i) = Q_i diag(lambda_i) Q_i'`` in each dimension and ``I`` (r x d) the
-    multi-indices of the r products that carry most variance on the data, dimension by dimension.
+    with ``V_i^1/2 k_i(U_i, U_i) V_i^1/2 = Q_i diag(lambda_i) Q_i'`` in each dimension, ``V_i`` the
+    share of the data near each node, and ``I`` (r x d) the multi-indices of the r products that
+    carry most variance on the data, dimension by dimension.
 
     * *Type II* (default): the kernel's parameters are free, ``w = 1``. O(n r^2) an evaluation.
     * *Type I*: the kernel is fixed and the weights ``w`` are free. O(r^3) an evaluation whatever n,

@@ -52,15 +52,17 @@ def test_full_rank_features_are_the_nystrom_formula():
 
 @pytest.mark.parametrize("rank", [1, 7, 24])
 def test_truncated_features_keep_the_leading_eigenpairs(rank):
+    """Those of V^1/2 K_UU V^1/2 with V the Kronecker product of the nodes' masses."""
     X, _ = toy(30, 2)
     ell = np.array([0.5, 0.7])
     gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), grid=5, rank=rank)
     gp.build(X)
     phi = gp.features(X).eval()
     U = cartesian(gp)
-    values, vectors = np.linalg.eigh(gauss(U, U, ell))
+    root = np.sqrt(np.kron(*gp._map.grids[0].masses))
+    values, vectors = np.linalg.eigh(root[:, None] * gauss(U, U, ell) * root)
     values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
-    expected = gauss(X, U, ell) @ vectors / np.sqrt(values)
+    expected = (gauss(X, U, ell) * root) @ vectors / np.sqrt(values)
     assert_allclose(phi @ phi.T, expected @ expected.T, atol=1e-8)
     check_feature_map(gp, X)
 
