@@ -27,24 +27,30 @@ class LowRankNormalRV(SymbolicRandomVariable):
         mu, phi, weights, noise, kdiag = params
         rng, size = normalize_rng_param(rng), normalize_size_param(size)
         batch = () if rv_size_is_none(size) else tuple(size)
-        scaled = phi * pt.sqrt(weights)
+        scaled = _scaled(phi, weights)
         variance = noise
         if approx == "FITC":
             variance = noise + pt.maximum(kdiag - (scaled**2).sum(axis=-1), 0.0)
-        next_rng, z = pt.random.normal(size=(*batch, phi.shape[-1]), rng=rng, return_next_rng=True)
+        rank = weights.shape[-1]
+        next_rng, z = pt.random.normal(size=(*batch, rank), rng=rng, return_next_rng=True)
         next_rng, e = pt.random.normal(
             size=(*batch, phi.shape[-2]), rng=next_rng, return_next_rng=True
         )
         draws = mu + z @ scaled.T + pt.sqrt(variance) * e
-        noise_signature = "(n)" if noise.ndim else "()"
+        signatures = "(r)" if weights.ndim == 1 else "(r,k)", "(n)" if noise.ndim else "()"
         op = cls(
             inputs=[rng, size, *params],
             outputs=[next_rng, draws],
-            extended_signature=f"[rng],[size],(n),(n,r),(r),{noise_signature},(n)->[rng],(n)",
+            extended_signature=f"[rng],[size],(n),(n,r),{','.join(signatures)},(n)->[rng],(n)",
         )
         op.approx, op.frozen = approx, frozen
         op.rv_op = partial(cls.rv_op, approx=approx, frozen=frozen)  # used when resized
         return op(rng, size, *params)
+
+
+def _scaled(phi, weights):
+    """Features times a root of their coefficients' prior covariance."""
+    return phi * pt.sqrt(weights) if weights.ndim == 1 else phi @ weights
 
 
 class LowRankNormal(Continuous):
@@ -64,8 +70,9 @@ class LowRankNormal(Continuous):
         Features.
     sigma : tensor, scalar or shape (n,)
         Noise standard deviation (positive).
-    weights : tensor, shape (r,), optional
-        Prior variances of the features' coefficients; 1 when left out.
+    weights : tensor, shape (r,) or (r, k), optional
+        Prior variances of the features' coefficients, or a matrix L with prior covariance ``L L'``;
+        1 when left out.
     kdiag : tensor, shape (n,), optional
         Prior variance ``k(x_i, x_i)``, needed by "FITC" and "VFE".
     approx : {"DTC", "FITC", "VFE"}
@@ -125,4 +132,6 @@ def lowrank_normal_logprob(op, values, rng, size, mu, phi, weights, noise, kdiag
             UserWarning,
             stacklevel=2,
         )
+    if weights.ndim == 2:
+        phi, weights = _scaled(phi, weights), None
     return lowrank_logp(phi, noise, value - mu, weights=weights, kdiag=kdiag, approx=op.approx)[0]

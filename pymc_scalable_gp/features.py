@@ -12,7 +12,9 @@ class FeatureMap(ABC):
     """``k~(x, z) = phi(x)' phi(z)`` with ``phi`` fixed once :meth:`fit_to` has run.
 
     A method implements :meth:`fit_to`, :meth:`features` and :attr:`rank`; everything else of the
-    package (likelihoods, predictions, additive models) follows from them.
+    package (likelihoods, predictions, additive models) follows from them. Where the parameters only
+    mix functions that do not depend on them, :meth:`constant_basis` and :meth:`mixing` say so, and a
+    likelihood that needs no rows follows too.
     """
 
     @property
@@ -32,6 +34,18 @@ class FeatureMap(ABC):
     @abstractmethod
     def features(self, X: TensorVariable) -> TensorVariable:
         """Feature matrix (n, r) at inputs (n, d), differentiable in the hyperparameters."""
+
+    def constant_basis(self, X: TensorVariable) -> TensorVariable | None:
+        """Functions (n, k) without parameters that span the features at training rows, or None."""
+        return None
+
+    def basis(self, X: TensorVariable) -> TensorVariable:
+        """Functions (n, k) at any inputs, with ``features = basis @ mixing``."""
+        return self.features(X)
+
+    def mixing(self) -> TensorVariable | None:
+        """Matrix (k, r) with ``features = basis @ mixing``; None stands for the identity."""
+        return None
 
     @abstractmethod
     def kernel_diag(self, X: TensorVariable) -> TensorVariable:

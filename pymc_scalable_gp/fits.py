@@ -41,7 +41,8 @@ class MarginalFit:
         noise = self.sigma**2
         weights = pt.ones(self.gp.rank) if self.weights is None else self.weights
         if self.is_summarized:
-            mean, root = self.frozen.coefficients(weights, noise)
+            mixing = self.gp._map.mixing()
+            mean, root = self.frozen.coefficients(weights if mixing is None else mixing, noise)
             mean = self.frozen.guard(mean, self.X.tensor, self.y.tensor)
             return Coefficients(mean, root)
         X = self.X.tensor

@@ -86,15 +86,18 @@ def _present(variable):
 
 @dataclass(frozen=True)
 class SummarizedRows(FrozenRows):
-    r"""O(r^3) likelihood, whatever n, of fixed features with scalar noise: ``Phi = U S V'``.
+    r"""O(r^3) likelihood, whatever n, of a fixed basis with scalar noise: ``B = U S V'``.
 
     ``log p = log N(u | 0, S V' W V S + noise I) - ((n - k) log(2 pi noise) + (e'e - u'u) / noise) / 2``
-    with ``u = U'e`` (k,).
+    with ``u = U'e`` (k,). The features are B with prior variances ``W = diag(weights)``, or ``B L``
+    with ``W = L L'`` when `weights` is a matrix L.
     """
 
     singular: Singular
     projected: np.ndarray  # u, (k,)
     total: float  # e'e
+
+    path = "summarized"
 
     @property
     def rest(self) -> float:
@@ -102,9 +105,12 @@ class SummarizedRows(FrozenRows):
         return max(self.total - float(self.projected @ self.projected), 0.0)
 
     def _terms(self, weights, noise):
-        factor = self.singular.values[:, None] * self.singular.vectors.T
-        factor = pytensor.shared(factor, borrow=True)
-        return lowrank_logp(factor, noise, pt.constant(self.projected), weights=weights)
+        factor_t = self.singular.vectors * self.singular.values
+        factor_t = pytensor.shared(factor_t, borrow=True)
+        u = pt.constant(self.projected)
+        if weights.ndim == 2:
+            return lowrank_logp((weights.T @ factor_t).T, noise, u)
+        return lowrank_logp(factor_t.T, noise, u, weights=weights)
 
     def logp(self, weights, noise):
         """Log density of the training targets; O(r^3)."""
@@ -125,6 +131,8 @@ class RotatedRows(SummarizedRows):
     ``log p = -1/2 [ sum_j (log t_j + u_j^2 / t_j) + (n - k) log noise + (e'e - u'u) / noise
     + n log 2 pi ]`` with ``t_j = w_j s_j^2 + noise``.
     """
+
+    path = "rotated"
 
     def logp(self, weights, noise):
         """Log density of the training targets; O(r)."""

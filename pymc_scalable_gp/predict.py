@@ -20,7 +20,7 @@ def warn_outside(feature_map, X: np.ndarray) -> None:
     if text:
         warnings.warn(
             f"Xnew lies outside what the approximation covers: {text}. Predictions there return to "
-            "the mean function and the prior variance. Build with a wider grid to cover it",
+            "the mean function and the prior variance",
             UserWarning,
             stacklevel=3,
         )

@@ -13,13 +13,13 @@ from scipy.optimize import brentq
 
 from pymc_scalable_gp.cov import product_terms
 from pymc_scalable_gp.eigenfunctions import TermGrid
-from pymc_scalable_gp.features import FeatureMap, SumMap
+from pymc_scalable_gp.features import FeatureMap
 from pymc_scalable_gp.gp import FeatureLatent, FeatureMarginal
 from pymc_scalable_gp.grid import check_grid, count_cells, grid_nodes, node_masses, share_rank
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.point import evaluate, is_random
-from pymc_scalable_gp.posterior import RotatedRows, SummarizedRows
-from pymc_scalable_gp.rows import Singular, compile_features, project, singular_factor
+from pymc_scalable_gp.posterior import RotatedRows
+from pymc_scalable_gp.rows import Singular, compile_features, singular_factor
 from pymc_scalable_gp.validate import check_choice, check_count, check_inputs, check_weights
 
 # New inputs this share of the grid's width beyond it are still covered; further out we warn.
@@ -105,6 +105,10 @@ class GriefMap(FeatureMap):
         shared = any(isinstance(v, SharedVariable) for v in (*seen, *ancestors(scales)))
         return not shared and not is_random(*seen, *scales)
 
+    def constant_basis(self, X):
+        """The eigenfunctions, where kernel and grid are fixed."""
+        return self.plain_features(X) if self.is_constant else None
+
     def rotate(self, X, progressbar=True):
         """Turn the features into a basis that is orthogonal on the rows of X."""
         self.singular = None
@@ -125,7 +129,7 @@ class GriefMap(FeatureMap):
                 if beyond > OUTSIDE_SHARE * (high - low) + 1e-9 * abs(high):
                     share = f", {beyond / (high - low):.0%} of its width" if high > low else ""
                     found[dim] = f"column {dim} reaches {beyond:.3g} beyond the grid{share}"
-        return "; ".join(found.values()) or None
+        return "; ".join(found.values()) + " (a wider grid covers it)" if found else None
 
 
 class GriefGP(FeatureMarginal, FeatureLatent):
@@ -287,7 +291,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             )
         approx = self.approx or ("DTC" if typed else "FITC")
         fit = replace(fit, weights=check_weights(weights, self.rank), approx=approx)
-        return self._observe(name, replace(fit, frozen=self._freeze(fit)), **kwargs)
+        return self._observe(name, fit, **kwargs)
 
     def prior(self, name, X, *, weights=None, **kwargs):
         """Latent function values, as :meth:`FeatureLatent.prior`, with optional `weights` (rank,)."""
@@ -295,40 +299,14 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             self.build(X)
         return self._prior(name, X, check_weights(weights, self.rank), **kwargs)
 
-    @property
-    def likelihood_path(self) -> str | None:
-        """How the likelihood is evaluated: "full" O(n r^2), "summarized" O(r^3) or "rotated" O(r)."""
-        frozen = getattr(self._fit, "frozen", None)
-        names = {RotatedRows: "rotated", SummarizedRows: "summarized", type(None): "full"}
-        return None if self._fit is None else names[type(frozen)]
-
-    def _freeze(self, fit):
-        """The likelihood that needs no rows, where there is one."""
-        X = fit.X.tensor
-        mean = self.mean_func(X)
-        if (
-            fit.approx != "DTC"
-            or fit.sigma.ndim
-            or isinstance(self._map, SumMap)
-            or not self._map.is_constant
-            or is_random(mean)
-        ):
-            return None
-        residual = fit.y.value - np.broadcast_to(mean.eval(), fit.y.value.shape)
-        X_value = fit.X.value.copy() if fit.X.mutable else fit.X.value
-        phi = compile_features(self._map.plain_features)
-        singular = self._map.singular
+    def _singular(self, basis, X):
         if not self.rotate:
-            singular = singular_factor(phi, X_value, self.rank)
-        elif not np.array_equal(self._built_on, X_value):
+            return super()._singular(basis, X)
+        if not np.array_equal(self._built_on, X):
             raise ValueError(
                 "the rotated basis was built on other rows than X: call build(X) again with this X"
             )
-        u = project(phi, X_value, residual, singular)
-        kind = RotatedRows if self.rotate else SummarizedRows
-        mutable = fit.X.mutable or fit.y.mutable
-        total = float(residual @ residual)
-        return kind(X_value, fit.y.value.copy(), mutable, singular, u, total)
+        return self._map.singular, RotatedRows
 
 
 def weights_prior(name: str, rank: int, *, mode: float = 1.0, variance: float = 100.0, **kwargs):
