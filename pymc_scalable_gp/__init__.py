@@ -4,15 +4,21 @@ from importlib.metadata import version
 
 from pymc_scalable_gp import cov, ops
 from pymc_scalable_gp.distribution import LowRankNormal
+from pymc_scalable_gp.inducing import InducingFit, fit_inducing
 from pymc_scalable_gp.methods.grief import GriefGP, weights_prior
+from pymc_scalable_gp.methods.softki import SoftKILatent, SoftKIMarginal
 from pymc_scalable_gp.start import subset_map
 
 __version__ = version("pymc_scalable_gp")
 
 __all__ = [
     "GriefGP",
+    "InducingFit",
     "LowRankNormal",
+    "SoftKILatent",
+    "SoftKIMarginal",
     "cov",
+    "fit_inducing",
     "ops",
     "subset_map",
     "weights_prior",

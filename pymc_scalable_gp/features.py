@@ -51,6 +51,10 @@ class FeatureMap(ABC):
     def kernel_diag(self, X: TensorVariable) -> TensorVariable:
         """Prior variances ``k(x_i, x_i)`` (n,) of the kernel that is approximated."""
 
+    def missed(self, X: TensorVariable, phi: TensorVariable) -> TensorVariable:
+        """Prior variances (n,) that the features `phi` at X do not hold."""
+        return pt.maximum(self.kernel_diag(X) - (phi**2).sum(axis=1), 0.0)
+
     @abstractmethod
     def outside(self, X: np.ndarray) -> str | None:
         """What to warn of when predicting at X, or None."""
@@ -86,6 +90,12 @@ class SumMap(FeatureMap):
     def kernel_diag(self, X):
         """Sum of the parts' prior variances."""
         return sum(part.kernel_diag(X) for part in self.parts)
+
+    def missed(self, X, phi):
+        """Sum of what the parts miss."""
+        starts = np.cumsum([0, *(part.rank for part in self.parts)])
+        columns = zip(self.parts, starts[:-1], starts[1:], strict=True)
+        return sum(part.missed(X, phi[:, start:stop]) for part, start, stop in columns)
 
     def outside(self, X):
         """Join the parts' warnings."""

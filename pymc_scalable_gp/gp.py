@@ -284,7 +284,7 @@ class FeatureGP(Base):
         coef, root = self._posterior(fit, columns)
         phi = self._map.features(X)
         mean = self.mean_func(X) + phi @ coef
-        missed = pt.maximum(self._map.kernel_diag(X) - (phi**2).sum(axis=1), 0.0)
+        missed = self._map.missed(X, phi)
         factor = None
         if root is not None:
             factor = phi * root if root.ndim == 1 else phi @ root.T
@@ -433,9 +433,13 @@ class FeatureLatent(FeatureGP):
         coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank)
         if weights is not None:
             coef = coef * pt.sqrt(weights)
-        phi = self._map.features(data.tensor)
+        phi, mixed = self._map.features(data.tensor), coef
+        mixing, constant = self._map.mixing(), self._map.constant_basis(data.tensor)
+        if mixing is not None and constant is not None:
+            phi = self._map.basis(data.tensor) if data.mutable else constant
+            mixed = mixing @ coef
         if not data.mutable and not is_random(phi):
             phi = pytensor.shared(phi.eval(), name=f"{name}_features")
-        f = pm.Deterministic(name, self.mean_func(data.tensor) + phi @ coef, **kwargs)
+        f = pm.Deterministic(name, self.mean_func(data.tensor) + phi @ mixed, **kwargs)
         self._fit = LatentFit(self, data, coef)
         return f

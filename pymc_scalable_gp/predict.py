@@ -50,7 +50,7 @@ class Predictor:
         self.model = model
         X = pt.matrix("Xnew", dtype="float64")
         phi, mean = feature_map.features(X), mean_func(X)
-        missed = pt.maximum(feature_map.kernel_diag(X) - (phi**2).sum(axis=1), 0.0)
+        missed = feature_map.missed(X, phi)
         self.has_root = root is not None
         states = [coef, noise] + ([root] if self.has_root else [])
         self.inputs = model_inputs([*states, phi, mean, missed], model)

@@ -120,6 +120,20 @@ def check_weights(weights, rank: int) -> TensorVariable | None:
     return tensor
 
 
+def check_temperature(temperature) -> TensorVariable:
+    """A positive scalar or one value a column, constant or random."""
+    tensor = _float64(_tensor(temperature, "temperature"))
+    if tensor.ndim > 1:
+        raise ValueError(
+            f"temperature must be a scalar or have shape (d,), got {tensor.ndim} dimensions"
+        )
+    if not is_random(tensor):
+        value = tensor.eval()
+        if not (np.isfinite(value).all() and (value > 0).all()):
+            raise ValueError(f"temperature must be positive and finite, got {value}")
+    return tensor
+
+
 def check_choice(name: str, value, options) -> None:
     """Raise unless `value` is one of `options`."""
     if value not in options:
