@@ -62,7 +62,7 @@ class FrozenRows:
         same &= pt.eq(X[probe_t], self.X_value[probe]).all()
         message = (
             "the data behind a summarised likelihood were replaced after it was compiled: "
-            "compile it again (a rotated basis: build the GP again)"
+            "compile it again, and make gp.conditional anew (a rotated basis: build the GP again)"
         )
         return Assert(message)(logp, same)
 
