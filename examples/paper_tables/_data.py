@@ -1,5 +1,6 @@
 """Data sets of the paper's tables: files, folds, standardisation, and a simulated stand-in."""
 
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,3 +82,23 @@ def simulate(n=600, seed=0):
     f = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2
     y = f + 10 * X[:, 3] + 5 * X[:, 4] + rng.normal(size=n)
     return DataSet("simulated", X, y, np.arange(n)[:, None] < n // 4)
+
+
+def read_results(path):
+    """Rows of an earlier run."""
+    if path is None or not Path(path).exists():
+        return []
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def append(path, row, columns):
+    """Write one row, and the header first where the file is new."""
+    if path is None:
+        return
+    new = not Path(path).exists()
+    with open(path, "a", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        if new:
+            writer.writeheader()
+        writer.writerow(row)

@@ -9,12 +9,10 @@ selected anew at the MAP. Type I: kernel fixed, NUTS over the eigenfunctions' we
 """
 
 import argparse
-import csv
 import logging
 import os
 import time
 import warnings
-from pathlib import Path
 
 # Each function here is called a few hundred times: compile it in a second, not in twenty. The
 # package's operations run at full speed either way, and nutpie compiles the sampled density itself.
@@ -22,7 +20,7 @@ os.environ.setdefault("PYTENSOR_FLAGS", "mode=FAST_COMPILE")
 
 import numpy as np
 import pymc as pm
-from _data import find, load, simulate
+from _data import append, find, load, read_results, simulate
 
 import pymc_scalable_gp as sgp
 
@@ -155,26 +153,6 @@ def key_of(data, kind, k, args):
     return {name: str(value) for name, value in zip(KEYS, values, strict=True)}
 
 
-def read_results(path):
-    """Rows of an earlier run."""
-    if path is None or not Path(path).exists():
-        return []
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def append(path, row):
-    """Write one row, and the header first where the file is new."""
-    if path is None:
-        return
-    new = not Path(path).exists()
-    with open(path, "a", newline="") as file:
-        writer = csv.DictWriter(file, KEYS + VALUES)
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
-
-
 def print_table(kind, rows):
     """One line a data set: mean and sd over folds beside the paper's."""
     print(f"\nType {kind}")
@@ -232,7 +210,7 @@ def main():
             shown += [done[known.index(key)] for key in keys.values() if key in known]
             todo = [kind for kind, key in keys.items() if key not in known]
             for row in run_fold(data, k, todo, args) if todo else ():
-                append(args.out, row)
+                append(args.out, row, KEYS + VALUES)
                 shown.append(row)
                 print(
                     f"{data.name} fold {k} type {row['type']}: RMSE {row['rmse']}, "
