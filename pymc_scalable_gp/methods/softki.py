@@ -101,16 +101,20 @@ class SoftKIMap(FeatureMap):
         return self.cov_func(X, diag=True).astype("float64")
 
     def missed(self, X, phi):
-        """``(1 - g^2) k(x, x)``, or all of ``k(x, x) - |phi|^2`` with the correction of FITC or VFE.
+        """``(1 - g^2) (v + (1 - g^2)^4 (k(x, x) - v))`` with ``v = |L' w(x')|^2``.
 
-        Interpolation averages the points' values, so that ``|phi|^2`` is well below ``k(x, x)`` even
-        between close points. SoftKI takes the interpolated kernel as the prior: nothing is missed.
+        Interpolation averages the points' values, so that v is well below ``k(x, x)`` even between
+        close points. SoftKI takes the interpolated kernel as the prior: within the range of the
+        training inputs nothing is missed. Beyond it the variance first stays at v, then goes to
+        ``k(x, x)``. With the correction of FITC or VFE it is ``k(x, x) - |phi|^2`` everywhere.
         """
         if self.corrected:
             return super().missed(X, phi)
         if not self.stationary:
             return pt.zeros_like(phi[:, 0])
-        return pt.maximum(1.0 - self.decay(X) ** 2, 0.0) * self.kernel_diag(X)
+        inside = self.weights(pt.clip(X, self.low, self.high)) @ self.mixing()
+        variance, lost = (inside**2).sum(axis=1), pt.maximum(1.0 - self.decay(X) ** 2, 0.0)
+        return lost * (variance + lost**4 * (self.kernel_diag(X) - variance))
 
     def outside(self, X):
         """Say how far X lies beyond the range of the training inputs."""
@@ -221,7 +225,8 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
     parameters, FITC or VFE; :attr:`likelihood_path` tells.
 
     Beyond the range of the training inputs a stationary kernel's features fade as the kernel does:
-    x is moved to the nearest x' in that range, and ``phi(x) = k(x, x') / k(x', x') L' w(x')``.
+    x is moved to the nearest x' in that range, and ``phi(x) = k(x, x') / k(x', x') L' w(x')``. Far
+    away mean function and prior variance ``k(x, x)`` return.
 
     Examples
     --------

@@ -42,7 +42,7 @@ def regression(folder, n, name="kin40k", seed=0):
         return fold.X[rows], fold.y[rows], name
     from quickstart import robot_arm, standardize
 
-    problem = robot_arm(n, rng)
+    problem = robot_arm(n or 15_000, rng)
     X, y = standardize(problem.X)[0], standardize(problem.y)[0]
     return X, y, "simulated robot arm"
 
