@@ -92,12 +92,12 @@ def test_posterior_to_predictions(fitted):
 @pytest.mark.filterwarnings("ignore:the data differ from those")
 def test_other_data(fitted):
     gp, model = fitted
-    point = {f"{name}_log__": np.log(value) for name, value in POINT.items()}
+    point = {f"{name}_log__": np.log(value) for name, value in POINT.items()} | {"f": np.zeros(6)}
     with model.copy() as model:
-        before = model.compile_logp(model["y"], **FAST)(point)
+        before = model.compile_fn(model.logp(model["y"]), on_unused_input="ignore", **FAST)(point)
         new = {"X": X[:20] + 0.01, "y_data": Y[:20]}
         pm.set_data(new, coords={"row": range(20)})
-        after = model.compile_logp(model["y"], **FAST)(point)
+        after = model.compile_fn(model.logp(model["y"]), on_unused_input="ignore", **FAST)(point)
         pm.set_data({"X": X, "y_data": Y}, coords={"row": range(30)})
     assert np.isfinite([before, after]).all()
     assert before != after
