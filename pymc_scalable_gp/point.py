@@ -3,15 +3,32 @@
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
+from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
+from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Clip
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
+
+
+@node_rewriter([Elemwise])
+def _clip_by_extremes(fgraph, node):
+    """Clip as maximum and minimum: in Python, Clip calls a function for every entry."""
+    if not isinstance(node.op.scalar_op, Clip):
+        return None
+    x, low, high = node.inputs
+    out = pt.maximum(x, low)
+    unbounded = isinstance(high, Constant) and np.all(np.isposinf(high.data))
+    return [out if unbounded else pt.minimum(out, high)]
+
 
 # For functions that are called a few times on large arrays: Numba would compile them for longer than
 # they run, and the time is in the Ops' own kernels and BLAS either way.
-FEW_CALLS = "FAST_COMPILE"
+FEW_CALLS = get_mode("FAST_COMPILE").register((in2out(_clip_by_extremes), 1.9))
 
 
 def is_random(*variables) -> bool:
