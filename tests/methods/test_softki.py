@@ -449,3 +449,25 @@ def test_points_are_known_after_build():
         _ = gp.rank
     with pytest.raises(AttributeError, match="build"):
         _ = gp.inducing
+
+
+def test_points_learned_inside_the_model():
+    """MAP over points with a prior, as in pm.gp.MarginalApprox, fits better than where it began."""
+    X, y = toy(80, 1)
+    y = np.sin(6.0 * X[:, 0])
+    with pm.Model() as model:
+        Xu = pm.Normal("Xu", 0.0, 0.5, shape=(8, 1), initval=np.linspace(-0.3, 0.3, 8)[:, None])
+        gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=0.3), temperature=0.1)
+        gp.marginal_likelihood("y", X=X, y=y, sigma=0.1, Xu=Xu)
+        start = model.initial_point(0)
+        found = pm.find_MAP(
+            progressbar=False, return_inferencedata=True, jitter=False,
+            compile_kwargs={"mode": "FAST_COMPILE"},
+        )  # fmt: skip
+    best = found["posterior"]["Xu"].values[0, 0]
+    errors = []
+    for point in (start, {"Xu": best}):
+        mean, _ = gp.predict(X, point, diag=True, model=model)
+        errors.append(np.sqrt(np.mean((mean - y) ** 2)))
+    assert errors[1] < 0.5 * errors[0]
+    assert np.ptp(best) > 1.2  # they spread over the data from a third of their range
