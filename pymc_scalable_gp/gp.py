@@ -308,7 +308,9 @@ class FeatureGP(Base):
 class FeatureMarginal(FeatureGP):
     """Front end for Gaussian noise: the function is integrated out."""
 
-    def marginal_likelihood(self, name, X, y, sigma, **kwargs) -> TensorVariable:
+    def marginal_likelihood(
+        self, name, X, y, sigma, *, progressbar: bool = True, **kwargs
+    ) -> TensorVariable:
         r"""Observed random variable for data with Gaussian noise, the function integrated out.
 
         .. math:: y \sim N(\mu(X),\; \Phi\Phi^\top + D)
@@ -323,6 +325,8 @@ class FeatureMarginal(FeatureGP):
             Observations; no missing values.
         sigma : float, array (n,), or random variable
             Noise standard deviation, scalar or one value a row.
+        progressbar : bool
+            Show progress while many rows are summarised.
         **kwargs
             Passed to :class:`LowRankNormal`, such as ``dims``.
 
@@ -342,7 +346,7 @@ class FeatureMarginal(FeatureGP):
         :attr:`likelihood_path` tells.
         """
         fit = self._marginal_fit(name, X, y, sigma)
-        return self._observe(name, fit, **kwargs)
+        return self._observe(name, fit, progressbar, **kwargs)
 
     @property
     def likelihood_path(self) -> str | None:
@@ -362,10 +366,10 @@ class FeatureMarginal(FeatureGP):
             data.tensor.name = f"{name}_X"
         return MarginalFit(self, data, target, noise_sd, self.approx or "FITC")
 
-    def _observe(self, name, fit, **kwargs):
+    def _observe(self, name, fit, progressbar=True, **kwargs):
         X = fit.X.tensor
         observed = fit.y.tensor if fit.y.mutable else fit.y.value
-        fit = replace(fit, frozen=self._freeze(fit))
+        fit = replace(fit, frozen=self._freeze(fit, progressbar))
         mixing = self._map.mixing()
         if fit.frozen is None or mixing is None:
             phi, weights = self._map.features(X), fit.weights
@@ -379,7 +383,7 @@ class FeatureMarginal(FeatureGP):
         self._fit = fit
         return variable
 
-    def _freeze(self, fit) -> FrozenRows | None:
+    def _freeze(self, fit, progressbar) -> FrozenRows | None:
         """The likelihood that needs no rows, where there is one: DTC, one sigma, nothing of size n free."""
         X = fit.X.tensor
         mean = self.mean_func(X)
@@ -389,15 +393,15 @@ class FeatureMarginal(FeatureGP):
         residual = fit.y.value - np.broadcast_to(mean.eval(), fit.y.value.shape)
         X_value = fit.X.value.copy() if fit.X.mutable else fit.X.value
         basis = compile_features(self._map.constant_basis)
-        singular, kind = self._singular(basis, X_value)
-        u = project(basis, X_value, residual, singular)
+        singular, kind = self._singular(basis, X_value, progressbar)
+        u = project(basis, X_value, residual, singular, progressbar)
         total, mutable = float(residual @ residual), fit.X.mutable or fit.y.mutable
         return kind(X_value, fit.y.value.copy(), mutable, singular, u, total)
 
-    def _singular(self, basis, X):
+    def _singular(self, basis, X, progressbar):
         """Singular factor of the basis at X, and the kind of likelihood that goes with it."""
         size = self.rank if self._map.mixing() is None else self._map.mixing().type.shape[0]
-        return singular_factor(basis, X, size), SummarizedRows
+        return singular_factor(basis, X, size, progressbar), SummarizedRows
 
 
 class FeatureLatent(FeatureGP):

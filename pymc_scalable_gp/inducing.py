@@ -68,7 +68,7 @@ def fit_inducing(
     epochs: int = 50,
     learning_rate: float = 0.01,
     probes: int = 10,
-    validation: float = 0.0,
+    validation: float = 0.1,
     patience: int = 5,
     start: InducingFit | None = None,
     random_seed=None,
@@ -100,7 +100,8 @@ def fit_inducing(
         noise: infer sigma afterwards, with the points fixed.
     objective : {"exact", "pseudo"}
         The density above, or Hutchinson's pseudo-loss, whose gradient estimates its gradient with
-        `probes` random vectors of unit norm.
+        `probes` random vectors: Gaussian, scaled to unit norm and times ``b^1/2``, without which the
+        log determinant would count b times too little.
     use_priors : bool
         Include the hyperparameters' log prior (MAP), or leave it out (maximum likelihood).
     batch_size, epochs, learning_rate : int, int, float
@@ -109,7 +110,9 @@ def fit_inducing(
         Random vectors of the pseudo-loss.
     validation : float
         Share of the rows, in [0, 1), held out to stop early: when their error has not fallen for
-        `patience` epochs, the best epoch's values are returned. 0: all epochs, the last values.
+        `patience` epochs, training ends; the best epoch's values are returned. Noisy data are
+        overfitted without it (protein: error .61 after 15 epochs, .85 after 50). With 0, all epochs
+        are run and the last values returned, as in the paper.
     patience : int
         See `validation`.
     start : InducingFit, optional

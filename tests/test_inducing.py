@@ -12,7 +12,7 @@ from pymc_scalable_gp.point import evaluate
 from pymc_scalable_gp.testing import dense_marginal
 from pymc_scalable_gp.trainer import Trainer
 
-OPTIONS = {"progressbar": False, "random_seed": 0, "mode": "FAST_COMPILE"}
+OPTIONS = {"progressbar": False, "random_seed": 0, "validation": 0.0, "mode": "FAST_COMPILE"}
 
 
 def toy(n=200, seed=0):
@@ -140,10 +140,10 @@ def test_temperature_and_mean_may_be_trained():
 def test_validation_stops_early_and_returns_the_best_epoch():
     X, y = toy(120)
     with pm.Model():
+        options = OPTIONS | {"validation": 0.3, "patience": 2}
         fit = sgp.fit_inducing(
-            softki(40), X, y, epochs=60, batch_size=50, learning_rate=0.3, validation=0.3,
-            patience=2, **OPTIONS,
-        )  # fmt: skip
+            softki(40), X, y, epochs=60, batch_size=50, learning_rate=0.3, **options
+        )
     assert fit.epochs < 60
     assert len(fit.validation) == fit.epochs
     assert np.argmin(fit.validation) == fit.epochs - 3

@@ -266,12 +266,14 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             self._built_on = data.value.copy() if data.mutable else data.value
         return self.rank
 
-    def marginal_likelihood(self, name, X, y, sigma, *, weights=None, **kwargs):
+    def marginal_likelihood(
+        self, name, X, y, sigma, *, weights=None, progressbar: bool = True, **kwargs
+    ):
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
 
         Parameters
         ----------
-        name, X, y, sigma, **kwargs
+        name, X, y, sigma, progressbar, **kwargs
             As in the base class.
         weights : tensor, shape (rank,), optional
             Positive eigenfunction weights w; call :meth:`build` first to know their number.
@@ -291,7 +293,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             )
         approx = self.approx or ("DTC" if typed else "FITC")
         fit = replace(fit, weights=check_weights(weights, self.rank), approx=approx)
-        return self._observe(name, fit, **kwargs)
+        return self._observe(name, fit, progressbar, **kwargs)
 
     def prior(self, name, X, *, weights=None, **kwargs):
         """Latent function values, as :meth:`FeatureLatent.prior`, with optional `weights` (rank,)."""
@@ -299,9 +301,9 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             self.build(X)
         return self._prior(name, X, check_weights(weights, self.rank), **kwargs)
 
-    def _singular(self, basis, X):
+    def _singular(self, basis, X, progressbar):
         if not self.rotate:
-            return super()._singular(basis, X)
+            return super()._singular(basis, X, progressbar)
         if not np.array_equal(self._built_on, X):
             raise ValueError(
                 "the rotated basis was built on other rows than X: call build(X) again with this X"

@@ -1,0 +1,68 @@
+"""Symmetric Toeplitz products by FFT, and their adjoint."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+from scipy.linalg import toeplitz
+
+from pymc_scalable_gp.ops.toeplitz import ToeplitzLags, ToeplitzMatmul, toeplitz_matvec
+from pymc_scalable_gp.testing import check_op
+
+
+def reference(column, V):
+    return toeplitz(column) @ V if len(column) else np.zeros(V.shape)
+
+
+def twin(column, V):
+    n = column.shape[0]
+    lag = pt.abs(pt.arange(n)[:, None] - pt.arange(n))
+    return column[lag] @ V
+
+
+def lags(V, G):
+    m = len(V)
+    places = np.abs(np.subtract.outer(np.arange(m), np.arange(m)))
+    return np.bincount(places.ravel(), (G @ V.T).ravel(), m) if m else np.zeros(0)
+
+
+RNG = np.random.default_rng(0)
+# m = 0, 1, 2, even and odd, a prime; k = 0, 1, more columns than rows; strided; Fortran order.
+SHAPES = [(7, 3), (1, 2), (2, 1), (0, 2), (16, 4), (31, 1), (5, 0), (3, 9)]
+CASES = [(RNG.standard_normal(m), RNG.standard_normal((m, k))) for m, k in SHAPES]
+CASES.append((RNG.standard_normal(14)[::2], RNG.standard_normal((14, 6))[::2, ::-2]))
+CASES.append((CASES[0][0], np.asfortranarray(CASES[0][1])))
+
+
+def test_op():
+    check_op(ToeplitzMatmul, ToeplitzMatmul(), reference, CASES, twin=twin, rtol=1e-13,
+             grad_rtol=1e-12)  # fmt: skip
+
+
+def test_adjoint():
+    cases = [(V, RNG.standard_normal(V.shape)) for _, V in CASES]
+    check_op(ToeplitzLags, ToeplitzLags(), lags, cases, rtol=1e-13, grad_rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(9,), (9, 2)])
+def test_vectors_and_matrices(shape):
+    column, V = RNG.standard_normal(9), RNG.standard_normal(shape)
+    found = toeplitz_matvec(column, V).eval(mode="FAST_COMPILE")
+    assert_allclose(found, toeplitz(column) @ V, atol=1e-13)
+
+
+def test_second_derivatives():
+    column, V = pt.vector(dtype="float64"), pt.vector(dtype="float64")
+    value = (toeplitz_matvec(column, V) ** 3).sum()
+    slope = (pt.grad(value, column) ** 2).sum()
+    again = pytensor.function([column, V], [slope, pt.grad(slope, column)], mode="FAST_COMPILE")
+    c, v, step = RNG.standard_normal(5), RNG.standard_normal(5), 1e-6
+    direction = RNG.standard_normal(5)
+    up, down = (again(c + s * step * direction, v)[0] for s in (1, -1))
+    assert_allclose((up - down) / (2 * step), again(c, v)[1] @ direction, rtol=1e-7)
+
+
+def test_refuses_other_shapes():
+    with pytest.raises(TypeError, match="needs a column"):
+        ToeplitzMatmul()(np.eye(2), np.eye(2))
