@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from pymc_scalable_gp import cov, ops
+from pymc_scalable_gp import cov, linops, ops
 from pymc_scalable_gp.distribution import LowRankNormal
 from pymc_scalable_gp.inducing import InducingFit, fit_inducing
 from pymc_scalable_gp.methods.grief import GriefGP, weights_prior
@@ -19,6 +19,7 @@ __all__ = [
     "SoftKIMarginal",
     "cov",
     "fit_inducing",
+    "linops",
     "ops",
     "subset_map",
     "weights_prior",

@@ -5,6 +5,7 @@ from pymc_scalable_gp.ops.khatri_rao import khatri_rao_features
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 from pymc_scalable_gp.ops.stacked_product import stacked_product
+from pymc_scalable_gp.ops.toeplitz import toeplitz_matvec
 
 __all__ = [
     "eigh_sorted",
@@ -12,4 +13,5 @@ __all__ = [
     "lowrank_logp",
     "softmax_interpolation",
     "stacked_product",
+    "toeplitz_matvec",
 ]

@@ -1,0 +1,346 @@
+"""Structured symmetric and rectangular matrices as small immutable expressions of tensors.
+
+Each operator knows how to multiply and what its diagonal is, in time and memory far below those of
+the dense matrix. Parameters are tensors, so products can be differentiated in them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.ops.toeplitz import toeplitz_matvec
+
+
+class LinearOperator:
+    """A matrix that is known by its products.
+
+    Subclasses give :attr:`shape`, :meth:`matmat`, :meth:`diag` and the transpose :attr:`T`.
+    ``A @ V``, ``A + B``, ``c * A`` and ``A.add_diagonal(d)`` build new operators or products.
+    """
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns (static)."""
+        raise NotImplementedError
+
+    @property
+    def T(self) -> "LinearOperator":
+        """Transpose."""
+        raise NotImplementedError
+
+    def matmat(self, V: TensorVariable) -> TensorVariable:
+        """Product with a matrix (columns, k)."""
+        raise NotImplementedError
+
+    def matvec(self, v: TensorVariable) -> TensorVariable:
+        """Product with a vector (columns,)."""
+        return self.matmat(pt.as_tensor_variable(v)[:, None])[:, 0]
+
+    def diag(self) -> TensorVariable:
+        """Diagonal of a square operator."""
+        raise NotImplementedError
+
+    def to_dense(self) -> TensorVariable:
+        """The matrix itself: for tests and small sizes."""
+        return self.matmat(pt.eye(self.shape[1]))
+
+    def add_diagonal(self, d) -> "LinearOperator":
+        """The operator plus ``diag(d)``, with d a scalar or a vector."""
+        return Sum((self, Diagonal(pt.as_tensor_variable(d), self.shape[0])))
+
+    def __matmul__(self, V):
+        V = pt.as_tensor_variable(V)
+        return self.matvec(V) if V.ndim == 1 else self.matmat(V)
+
+    def __add__(self, other: "LinearOperator") -> "LinearOperator":
+        return Sum((self, other))
+
+    def __rmul__(self, scale) -> "LinearOperator":
+        return Scaled(pt.as_tensor_variable(scale), self)
+
+
+def _static(tensor: TensorVariable, axis: int, name: str) -> int:
+    """Length that has to be known."""
+    size = tensor.type.shape[axis]
+    if size is None:
+        raise ValueError(f"{name} needs a static shape: wrap it in pt.specify_shape")
+    return int(size)
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(LinearOperator):
+    """A matrix (p, m) as it is."""
+
+    matrix: TensorVariable
+
+    def __post_init__(self):
+        object.__setattr__(self, "matrix", pt.as_tensor_variable(self.matrix))
+        if self.matrix.ndim != 2:
+            raise ValueError(f"Dense needs a matrix, got {self.matrix.ndim} dimensions")
+
+    @property
+    def shape(self):
+        """Rows and columns."""
+        return tuple(_static(self.matrix, axis, "Dense") for axis in (0, 1))
+
+    @property
+    def T(self):
+        """Transpose."""
+        return Dense(self.matrix.T)
+
+    def matmat(self, V):
+        """``A V``."""
+        return self.matrix @ V
+
+    def diag(self):
+        """Diagonal."""
+        return pt.diag(self.matrix)
+
+
+@dataclass(frozen=True, eq=False)
+class LowRank(LinearOperator):
+    """``F F'`` for a factor F (n, r)."""
+
+    factor: TensorVariable
+
+    def __post_init__(self):
+        object.__setattr__(self, "factor", pt.as_tensor_variable(self.factor))
+
+    @property
+    def shape(self):
+        """Rows and columns."""
+        n = _static(self.factor, 0, "LowRank")
+        return n, n
+
+    @property
+    def T(self):
+        """Itself."""
+        return self
+
+    def matmat(self, V):
+        """``F (F' V)``."""
+        return self.factor @ (self.factor.T @ V)
+
+    def diag(self):
+        """Squared norms of the rows of F."""
+        return (self.factor**2).sum(axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Toeplitz(LinearOperator):
+    """Symmetric Toeplitz matrix, by its first column (m,): a stationary kernel on a regular axis."""
+
+    column: TensorVariable
+
+    def __post_init__(self):
+        object.__setattr__(self, "column", pt.as_tensor_variable(self.column))
+        if self.column.ndim != 1:
+            raise ValueError(f"Toeplitz needs a first column, got {self.column.ndim} dimensions")
+
+    @property
+    def shape(self):
+        """Rows and columns."""
+        m = _static(self.column, 0, "Toeplitz")
+        return m, m
+
+    @property
+    def T(self):
+        """Itself."""
+        return self
+
+    def matmat(self, V):
+        """Product by FFT, O(k m log m)."""
+        return toeplitz_matvec(self.column, V)
+
+    def diag(self):
+        """The first entry, m times."""
+        return pt.ones(self.shape[0]) * self.column[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Diagonal(LinearOperator):
+    """``diag(d)`` for a vector d, or a scalar d and a size."""
+
+    d: TensorVariable
+    size: int | None = None
+
+    @property
+    def shape(self):
+        """Rows and columns."""
+        size = _static(self.d, 0, "Diagonal") if self.size is None else self.size
+        return size, size
+
+    @property
+    def T(self):
+        """Itself."""
+        return self
+
+    def matmat(self, V):
+        """Rows of V scaled."""
+        return V * (self.d[:, None] if self.d.ndim else self.d)
+
+    def diag(self):
+        """The vector d."""
+        return self.d if self.d.ndim else self.d * pt.ones(self.size)
+
+
+@dataclass(frozen=True, eq=False)
+class Kronecker(LinearOperator):
+    r"""``A_1 (x) ... (x) A_d``, with factors square or not: a product kernel on a grid.
+
+    The rows run through the grid with the last axis fastest, as ``numpy.ravel`` does. A product costs
+    one product with each factor; nothing larger than the result's grid is formed.
+    """
+
+    factors: Sequence[LinearOperator]
+
+    def __post_init__(self):
+        factors = tuple(
+            f if isinstance(f, LinearOperator) else Dense(pt.as_tensor_variable(f))
+            for f in self.factors
+        )
+        if not factors:
+            raise ValueError("Kronecker needs at least one factor")
+        object.__setattr__(self, "factors", factors)
+
+    @property
+    def shape(self):
+        """Products of the factors' rows and columns."""
+        rows, columns = zip(*(f.shape for f in self.factors), strict=True)
+        return int(np.prod(rows)), int(np.prod(columns))
+
+    @property
+    def T(self):
+        """Kronecker product of the transposes."""
+        return Kronecker(tuple(f.T for f in self.factors))
+
+    def matmat(self, V):
+        """One factor after the other: each is applied to the first axis, which then moves last."""
+        k = V.shape[1] if V.type.shape[1] is None else V.type.shape[1]
+        size = self.shape[1]  # entries for each column of V
+        out = V
+        for factor in self.factors:
+            p, m = factor.shape
+            out = factor.matmat(out.reshape((m, (size // m) * k)))
+            size = size // m * p
+            out = out.T
+        # The columns of V are in front now, then the axes in their order.
+        return out.reshape((k, size)).T
+
+    def diag(self):
+        """Kronecker product of the diagonals."""
+        out = self.factors[0].diag()
+        for factor in self.factors[1:]:
+            out = (out[:, None] * factor.diag()).ravel()
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Masked(LinearOperator):
+    """Rows and columns of a larger operator: ``S_rows A S_columns'``, such as a grid's observed cells.
+
+    Parameters
+    ----------
+    operator : LinearOperator
+    rows, columns : integer arrays
+        Places kept; `columns` are the `rows` when left out.
+    """
+
+    operator: LinearOperator
+    rows: np.ndarray
+    columns: np.ndarray | None = None
+
+    def __post_init__(self):
+        rows = np.asarray(self.rows)
+        columns = rows if self.columns is None else np.asarray(self.columns)
+        for places, size in zip((rows, columns), self.operator.shape, strict=True):
+            if places.ndim != 1 or not np.issubdtype(places.dtype, np.integer):
+                raise TypeError("Masked needs vectors of integer places")
+            if places.size and not (0 <= places.min() and places.max() < size):
+                raise ValueError(f"a place lies outside 0..{size - 1}")
+        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "columns", columns)
+
+    @property
+    def shape(self):
+        """Numbers of places."""
+        return len(self.rows), len(self.columns)
+
+    @property
+    def T(self):
+        """Transpose."""
+        return Masked(self.operator.T, self.columns, self.rows)
+
+    def matmat(self, V):
+        """Spread V over all columns, multiply, keep the rows."""
+        k = V.shape[1] if V.type.shape[1] is None else V.type.shape[1]
+        spread = pt.zeros((self.operator.shape[1], k))
+        # Added, not set: a place may occur twice.
+        spread = pt.inc_subtensor(spread[self.columns], V)
+        return self.operator.matmat(spread)[self.rows]
+
+    def diag(self):
+        """Entries of the operator's diagonal; needs equal rows and columns."""
+        if not np.array_equal(self.rows, self.columns):
+            raise ValueError("only an operator with equal rows and columns has a diagonal here")
+        return self.operator.diag()[self.rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled(LinearOperator):
+    """``c A`` for a scalar c."""
+
+    scale: TensorVariable
+    operator: LinearOperator
+
+    @property
+    def shape(self):
+        """Rows and columns."""
+        return self.operator.shape
+
+    @property
+    def T(self):
+        """Transpose."""
+        return Scaled(self.scale, self.operator.T)
+
+    def matmat(self, V):
+        """``c (A V)``."""
+        return self.scale * self.operator.matmat(V)
+
+    def diag(self):
+        """Scaled diagonal."""
+        return self.scale * self.operator.diag()
+
+
+@dataclass(frozen=True, eq=False)
+class Sum(LinearOperator):
+    """``A_1 + A_2 + ...``, all of one shape."""
+
+    terms: Sequence[LinearOperator]
+
+    def __post_init__(self):
+        shapes = {term.shape for term in self.terms}
+        if len(shapes) != 1:
+            raise ValueError(f"cannot add operators of shapes {sorted(shapes)}")
+        object.__setattr__(self, "terms", tuple(self.terms))
+
+    @property
+    def shape(self):
+        """Rows and columns."""
+        return self.terms[0].shape
+
+    @property
+    def T(self):
+        """Sum of the transposes."""
+        return Sum(tuple(term.T for term in self.terms))
+
+    def matmat(self, V):
+        """Sum of the products."""
+        return sum((term.matmat(V) for term in self.terms[1:]), self.terms[0].matmat(V))
+
+    def diag(self):
+        """Sum of the diagonals."""
+        return sum((term.diag() for term in self.terms[1:]), self.terms[0].diag())
