@@ -7,6 +7,7 @@ taken again from the differences.
 
 import numpy as np
 from numba.core.extending import overload
+from numba.extending import register_jitable
 
 from pymc_scalable_gp.ops._kernels import multiply_any
 
@@ -14,6 +15,16 @@ from pymc_scalable_gp.ops._kernels import multiply_any
 # product form keeps all but the last two digits.
 CLOSE = 0.05
 _PAIRS = 2**18  # entries of differences held at a time
+
+
+@register_jitable
+def _row_squares(A):
+    """Squared norm of each row."""
+    out = np.zeros(A.shape[0])
+    for i in range(A.shape[0]):
+        for a in range(A.shape[1]):
+            out[i] += A[i, a] * A[i, a]
+    return out
 
 
 def _squared_by_product(Z, X, out):
@@ -46,13 +57,7 @@ def _distances(Z, X, out):
         m, d = Z.shape
         k = X.shape[0]
         multiply_any(Z, X, False, True, out)
-        z2, x2 = np.zeros(m), np.zeros(k)
-        for j in range(m):
-            for a in range(d):
-                z2[j] += Z[j, a] * Z[j, a]
-        for i in range(k):
-            for a in range(d):
-                x2[i] += X[i, a] * X[i, a]
+        z2, x2 = _row_squares(Z), _row_squares(X)
         for j in range(m):
             for i in range(k):
                 out[j, i] = z2[j] + x2[i] - 2.0 * out[j, i]
@@ -145,13 +150,7 @@ def _add_differences(Z, X, C, out, wrt):
         k = X.shape[0]
         product = np.empty((m, k))
         multiply_any(Z, X, False, True, product)
-        z2, x2 = np.zeros(m), np.zeros(k)
-        for j in range(m):
-            for a in range(d):
-                z2[j] += Z[j, a] * Z[j, a]
-        for i in range(k):
-            for a in range(d):
-                x2[i] += X[i, a] * X[i, a]
+        z2, x2 = _row_squares(Z), _row_squares(X)
         by_z, by_x = np.zeros(m), np.zeros(k)
         for j in range(m):
             for i in range(k):
