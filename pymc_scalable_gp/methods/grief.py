@@ -14,8 +14,9 @@ from scipy.optimize import brentq
 from pymc_scalable_gp.cov import product_terms
 from pymc_scalable_gp.eigenfunctions import TermGrid
 from pymc_scalable_gp.features import FeatureMap
-from pymc_scalable_gp.gp import FeatureLatent, FeatureMarginal
 from pymc_scalable_gp.grid import check_grid, count_cells, grid_nodes, node_masses, share_rank
+from pymc_scalable_gp.latent import FeatureLatent
+from pymc_scalable_gp.marginal import FeatureMarginal
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.point import evaluate, is_random
 from pymc_scalable_gp.posterior import RotatedRows

@@ -8,7 +8,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.cov import is_stationary, refuse_white_noise, used_columns
 from pymc_scalable_gp.features import FeatureMap
-from pymc_scalable_gp.gp import FeatureGP, FeatureLatent, FeatureMarginal
+from pymc_scalable_gp.gp import FeatureGP
+from pymc_scalable_gp.latent import FeatureLatent
+from pymc_scalable_gp.marginal import FeatureMarginal
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 from pymc_scalable_gp.point import is_random

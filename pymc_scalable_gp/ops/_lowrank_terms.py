@@ -3,22 +3,24 @@
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_scalable_gp.ops._kernels import (
-    add_gram,
+from pymc_scalable_gp.ops._elementwise import (
     add_product,
     add_square,
     all_positive,
-    cholesky_lower,
-    empty_matrix,
     feature_cotangent,
-    invert_lower,
-    multiply,
-    norm_one,
-    qr_transposed,
     set_product,
     set_ratio,
     sum_log,
     sum_product3,
+)
+from pymc_scalable_gp.ops._kernels import (
+    add_gram,
+    cholesky_lower,
+    empty_matrix,
+    invert_lower,
+    multiply,
+    norm_one,
+    qr_transposed,
 )
 
 # H is B = I + Phi' D^-1 Phi scaled to a unit diagonal. Above this estimate of cond(H) B is no longer

@@ -8,8 +8,9 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 
+from pymc_scalable_gp.ops._elementwise import add_product, set_product
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._kernels import add_product, empty_matrix, set_product
+from pymc_scalable_gp.ops._kernels import empty_matrix
 from pymc_scalable_gp.ops._numba import register_numba
 
 _NUMBA_BLOCK = 128  # rows whose partial products stay in a core's cache
