@@ -6,7 +6,9 @@ from pymc_scalable_gp import cov, linops, ops
 from pymc_scalable_gp.distribution import LowRankNormal
 from pymc_scalable_gp.inducing import InducingFit, fit_inducing
 from pymc_scalable_gp.methods.grief import GriefGP, weights_prior
+from pymc_scalable_gp.methods.kmcg import KMCGMarginal
 from pymc_scalable_gp.methods.softki import SoftKILatent, SoftKIMarginal
+from pymc_scalable_gp.regular_grid import RegularGrid
 from pymc_scalable_gp.start import subset_map
 
 __version__ = version("pymc_scalable_gp")
@@ -14,7 +16,9 @@ __version__ = version("pymc_scalable_gp")
 __all__ = [
     "GriefGP",
     "InducingFit",
+    "KMCGMarginal",
     "LowRankNormal",
+    "RegularGrid",
     "SoftKILatent",
     "SoftKIMarginal",
     "cov",

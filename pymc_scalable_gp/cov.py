@@ -100,6 +100,15 @@ class Factor:
     gram: Callable[[TensorVariable, TensorVariable], TensorVariable]  # (a,), (b,) -> (a, b)
     prototype: Any = None
     ls: Entry | None = None
+    stationary: bool = False
+
+    def plain_gram(self, a, b) -> TensorVariable:
+        """Kernel matrix (na, nb) between coordinates (na,) and (nb,)."""
+        if self.prototype is None:
+            return self.gram(a, b)
+        a, b = pt.as_tensor_variable(a), pt.as_tensor_variable(b)
+        squared = ((a[:, None] - b[None, :]) / self.ls.scalar()) ** 2
+        return self.prototype.full_from_distance(squared, squared=True)
 
 
 @dataclass(frozen=True)
@@ -189,23 +198,13 @@ def _term(parts) -> ProductTerm:
 
 
 def _multiply(dim, factors):
-    grams = [_plain_gram(f) for f in factors]
-
     def gram(a, b):
-        out = grams[0](a, b)
-        for other in grams[1:]:
-            out = out * other(a, b)
+        out = factors[0].plain_gram(a, b)
+        for other in factors[1:]:
+            out = out * other.plain_gram(a, b)
         return out
 
-    return Factor(dim, gram)
-
-
-def _plain_gram(factor):
-    if factor.prototype is None:
-        return factor.gram
-    return lambda a, b: factor.prototype.full_from_distance(
-        ((a[:, None] - b[None, :]) / factor.ls.scalar()) ** 2, squared=True
-    )
+    return Factor(dim, gram, stationary=all(f.stationary for f in factors))
 
 
 def _factors(kernel: Covariance) -> list[Factor]:
@@ -213,13 +212,23 @@ def _factors(kernel: Covariance) -> list[Factor]:
     dims = [int(dim) for dim in kernel.active_dims]
     stationary = type(kernel) in _STATIONARY
     if isinstance(kernel, Exponentiated):
-        grams = [(f.dim, _plain_gram(f)) for f in _factors(kernel.kernel)]
-        return [Factor(d, lambda a, b, g=g: g(a, b) ** kernel.power) for d, g in grams]
+        return [
+            Factor(
+                f.dim, lambda a, b, f=f: f.plain_gram(a, b) ** kernel.power, stationary=f.stationary
+            )
+            for f in _factors(kernel.kernel)
+        ]
     if stationary and (len(dims) == 1 or type(kernel) is ExpQuad):
         ls = pt.as_tensor_variable(kernel.ls).astype("float64")
-        return [Factor(dim, None, kernel, Entry(ls, k)) for k, dim in enumerate(dims)]
+        return [Factor(dim, None, kernel, Entry(ls, k), True) for k, dim in enumerate(dims)]
     if len(dims) == 1:
-        return [Factor(dims[0], lambda a, b: kernel(*_embed(a, b, kernel.input_dim, dims[0])))]
+        return [
+            Factor(
+                dims[0],
+                lambda a, b: kernel(*_embed(a, b, kernel.input_dim, dims[0])),
+                stationary=is_stationary(kernel),
+            )
+        ]
     if type(kernel) is Periodic:
         ls, period = (pt.as_tensor_variable(v) for v in (kernel.ls, kernel.period))
         one = [
@@ -227,7 +236,7 @@ def _factors(kernel: Covariance) -> list[Factor]:
             for k in range(len(dims))
         ]
         return [
-            Factor(dim, lambda a, b, k=k: k(a[:, None], b[:, None]))
+            Factor(dim, lambda a, b, k=k: k(a[:, None], b[:, None]), stationary=True)
             for dim, k in zip(dims, one, strict=True)
         ]
     name = type(kernel).__name__

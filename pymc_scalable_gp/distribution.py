@@ -1,6 +1,5 @@
 """A PyMC distribution for vectors with low-rank plus diagonal covariance."""
 
-import warnings
 from functools import partial
 
 import pytensor.tensor as pt
@@ -20,7 +19,7 @@ class LowRankNormalRV(SymbolicRandomVariable):
 
     @classmethod
     def rv_op(
-        cls, mu, phi, weights, noise, kdiag, *, approx="DTC", frozen=None, rng=None, size=None
+        cls, mu, phi, weights, noise, kdiag, *, approx="DTC", shortcut=None, rng=None, size=None
     ):
         """Build the graph; `noise` is a variance, scalar or (n,)."""
         params = [pt.as_tensor(p) for p in (mu, phi, weights, noise, kdiag)]
@@ -43,8 +42,8 @@ class LowRankNormalRV(SymbolicRandomVariable):
             outputs=[next_rng, draws],
             extended_signature=f"[rng],[size],(n),(n,r),{','.join(signatures)},(n)->[rng],(n)",
         )
-        op.approx, op.frozen = approx, frozen
-        op.rv_op = partial(cls.rv_op, approx=approx, frozen=frozen)  # used when resized
+        op.approx, op.shortcut = approx, shortcut
+        op.rv_op = partial(cls.rv_op, approx=approx, shortcut=shortcut)  # used when resized
         return op(rng, size, *params)
 
 
@@ -121,17 +120,10 @@ def lowrank_normal_logprob(op, values, rng, size, mu, phi, weights, noise, kdiag
     (value,) = values
     if value.ndim != 1:
         raise NotImplementedError("LowRankNormal's logp takes one vector at a time")
-    frozen = op.frozen
-    X = frozen.inputs_in(phi) if frozen is not None and frozen.applies_to(value) else None
-    if X is not None:
-        return frozen.guard(frozen.logp(weights, noise), X, value)
-    if frozen is not None:
-        warnings.warn(
-            "the data differ from those that this GP's likelihood was summarised for: every "
-            "evaluation now costs O(n r^2). Build the model again with the new data",
-            UserWarning,
-            stacklevel=2,
-        )
+    if op.shortcut is not None:
+        logp = op.shortcut.density(value, mu, phi, weights, noise)
+        if logp is not None:
+            return logp
     if weights.ndim == 2:
         phi, weights = _scaled(phi, weights), None
     return lowrank_logp(phi, noise, value - mu, weights=weights, kdiag=kdiag, approx=op.approx)[0]

@@ -7,6 +7,8 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
+BLOCK = 2048  # rows that are worked on at a time
+
 
 class FeatureMap(ABC):
     """``k~(x, z) = phi(x)' phi(z)`` with ``phi`` fixed once :meth:`fit_to` has run.
@@ -47,6 +49,15 @@ class FeatureMap(ABC):
         """Matrix (k, r) with ``features = basis @ mixing``; None stands for the identity."""
         return None
 
+    def intermediates(self) -> list[TensorVariable]:
+        """What the features at new rows have in common: computed once, not for every block of rows."""
+        return []
+
+    @property
+    def block_rows(self) -> int:
+        """Number of new rows to compute features for at a time."""
+        return BLOCK
+
     @abstractmethod
     def kernel_diag(self, X: TensorVariable) -> TensorVariable:
         """Prior variances ``k(x_i, x_i)`` (n,) of the kernel that is approximated."""
@@ -86,6 +97,15 @@ class SumMap(FeatureMap):
     def features(self, X):
         """Concatenation along the features."""
         return pt.concatenate([part.features(X) for part in self.parts], axis=1)
+
+    def intermediates(self):
+        """Those of all parts."""
+        return [tensor for part in self.parts for tensor in part.intermediates()]
+
+    @property
+    def block_rows(self):
+        """The least of the parts'."""
+        return min(part.block_rows for part in self.parts)
 
     def kernel_diag(self, X):
         """Sum of the parts' prior variances."""

@@ -17,12 +17,7 @@ from pymc_scalable_gp.distribution import LowRankNormal
 from pymc_scalable_gp.features import FeatureMap, SumMap
 from pymc_scalable_gp.fits import LatentFit, MarginalFit
 from pymc_scalable_gp.posterior import Coefficients
-from pymc_scalable_gp.validate import (
-    check_given,
-    check_inputs,
-    check_sigma,
-    check_target,
-)
+from pymc_scalable_gp.validate import Data, check_given, check_inputs, check_sigma, check_target
 
 
 class FeatureGP(Base):
@@ -108,8 +103,7 @@ class FeatureGP(Base):
             Before ``marginal_likelihood`` or ``prior``, or for bad inputs.
         """
         fit, columns = self._given_fit(given)
-        data = check_inputs(Xnew, "Xnew", self._n_columns(fit))
-        prediction.warn_outside(self._map, data.value)
+        data = self._new_inputs(Xnew, fit)
         mean, factor, variance = self._conditional_terms(data.tensor, fit, columns, pred_noise)
         sd = pt.sqrt(variance + jitter)
         if factor is None:
@@ -146,9 +140,8 @@ class FeatureGP(Base):
             Before ``marginal_likelihood`` or ``prior``, when `point` lacks a value, or for bad inputs.
         """
         fit, columns = self._given_fit(given)
-        value = check_inputs(Xnew, "Xnew", self._n_columns(fit)).value
-        prediction.warn_outside(self._map, value)
-        predictor = self._predictor(fit, columns, pred_noise, model)
+        data = self._new_inputs(Xnew, fit)
+        predictor, value = self._predictor(data, fit, columns, pred_noise, model), data.value
         state = predictor.state(point)
         return predictor.diagonal(state, value) if diag else predictor.full(state, value)
 
@@ -197,10 +190,9 @@ class FeatureGP(Base):
             As :meth:`predict`, or when a variable of the model is not in the posterior.
         """
         fit, columns = self._given_fit(given)
-        value = check_inputs(Xnew, "Xnew", self._n_columns(fit)).value
-        prediction.warn_outside(self._map, value)
-        predictor = self._predictor(fit, columns, pred_noise, model)
-        return predictor.mixture(value, idata, num_samples, progressbar, random_seed)
+        data = self._new_inputs(Xnew, fit)
+        predictor = self._predictor(data, fit, columns, pred_noise, model)
+        return predictor.mixture(data.value, idata, num_samples, progressbar, random_seed)
 
     def diagnostics(self, X=None, point=None, model=None) -> dict[str, float]:
         """How much prior variance the features miss, at training (or given) inputs and one point.
@@ -228,8 +220,11 @@ class FeatureGP(Base):
 
     # -- plumbing ---------------------------------------------------------------------------
 
-    def _n_columns(self, fit):
-        return fit.X.value.shape[1]
+    def _new_inputs(self, Xnew, fit) -> Data:
+        """Checked inputs of a prediction, with a warning where the features do not reach."""
+        data = check_inputs(Xnew, "Xnew", fit.X.value.shape[1])
+        prediction.warn_outside(self._map, data.value)
+        return data
 
     def _given_fit(self, given):
         """The fit to condition on and this GP's columns among its features (None: all)."""
@@ -279,24 +274,31 @@ class FeatureGP(Base):
     def _conditional_terms(self, X, fit, columns, pred_noise):
         """Mean (n*,), factor (n*, k) or None, and independent variance (n*,)."""
         coef, root = self._posterior(fit, columns)
-        phi = self._map.features(X)
+        feature_map = self._map_for(fit)
+        phi = feature_map.features(X)
         mean = self.mean_func(X) + phi @ coef
-        missed = self._map.missed(X, phi)
+        missed = feature_map.missed(X, phi)
         factor = None
         if root is not None:
             factor = phi * root if root.ndim == 1 else phi @ root.T
         return mean, factor, missed + self._noise(fit, pred_noise)
 
-    def _predictor(self, fit, columns, pred_noise, model):
+    def _predictor(self, data, fit, columns, pred_noise, model):
         """Compiled predictor, kept for the next call on the same model, fit and kind of data."""
         model = pm.modelcontext(model)
         summarized = isinstance(fit, MarginalFit) and fit.is_summarized
-        key = (model, fit, summarized)
-        held, predictor = self._compiled.get(pred_noise, ((None, None, None), None))
-        if held[0] is model and held[1] is fit and held[2] == summarized:
+        key = (model, fit, data.grid, summarized)
+        held, predictor = self._compiled.get(pred_noise, (None, None))
+        if held is not None and all(a is b for a, b in zip(held, key, strict=True)):
             return predictor
-        coef, root = self._posterior(fit, columns)
-        noise = self._noise(fit, pred_noise)
-        predictor = prediction.Predictor(self._map, self.mean_func, coef, root, noise, model)
+        coef = self._posterior(fit, columns)
+        predictor = self._make_predictor(data, fit, coef, self._noise(fit, pred_noise), model)
         self._compiled[pred_noise] = (key, predictor)
         return predictor
+
+    def _make_predictor(self, data, fit, coef, noise, model):
+        return prediction.Predictor(self._map_for(fit), self.mean_func, *coef, noise, model)
+
+    def _map_for(self, fit) -> FeatureMap:
+        """Own features, as functions of the coefficients of `fit`."""
+        return self._map

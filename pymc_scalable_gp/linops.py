@@ -17,13 +17,18 @@ from pymc_scalable_gp.ops.toeplitz import toeplitz_matvec
 class LinearOperator:
     """A matrix that is known by its products.
 
-    Subclasses give :attr:`shape`, :meth:`matmat`, :meth:`diag` and the transpose :attr:`T`.
+    Subclasses give :attr:`shape`, :attr:`parameters`, :meth:`matmat`, :meth:`diag` and :attr:`T`.
     ``A @ V``, ``A + B``, ``c * A`` and ``A.add_diagonal(d)`` build new operators or products.
     """
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns (static)."""
+        raise NotImplementedError
+
+    @property
+    def parameters(self) -> tuple[TensorVariable, ...]:
+        """The tensors that it is made of."""
         raise NotImplementedError
 
     @property
@@ -49,7 +54,7 @@ class LinearOperator:
 
     def add_diagonal(self, d) -> "LinearOperator":
         """The operator plus ``diag(d)``, with d a scalar or a vector."""
-        return Sum((self, Diagonal(pt.as_tensor_variable(d), self.shape[0])))
+        return Sum((self, Diagonal(d, self.shape[0])))
 
     def __matmul__(self, V):
         V = pt.as_tensor_variable(V)
@@ -59,7 +64,7 @@ class LinearOperator:
         return Sum((self, other))
 
     def __rmul__(self, scale) -> "LinearOperator":
-        return Scaled(pt.as_tensor_variable(scale), self)
+        return Scaled(scale, self)
 
 
 def _static(tensor: TensorVariable, axis: int, name: str) -> int:
@@ -85,6 +90,11 @@ class Dense(LinearOperator):
     def shape(self):
         """Rows and columns."""
         return tuple(_static(self.matrix, axis, "Dense") for axis in (0, 1))
+
+    @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return (self.matrix,)
 
     @property
     def T(self):
@@ -114,6 +124,11 @@ class LowRank(LinearOperator):
         """Rows and columns."""
         n = _static(self.factor, 0, "LowRank")
         return n, n
+
+    @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return (self.factor,)
 
     @property
     def T(self):
@@ -147,6 +162,11 @@ class Toeplitz(LinearOperator):
         return m, m
 
     @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return (self.column,)
+
+    @property
     def T(self):
         """Itself."""
         return self
@@ -167,11 +187,19 @@ class Diagonal(LinearOperator):
     d: TensorVariable
     size: int | None = None
 
+    def __post_init__(self):
+        object.__setattr__(self, "d", pt.as_tensor_variable(self.d))
+
     @property
     def shape(self):
         """Rows and columns."""
         size = _static(self.d, 0, "Diagonal") if self.size is None else self.size
         return size, size
+
+    @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return (self.d,)
 
     @property
     def T(self):
@@ -211,6 +239,11 @@ class Kronecker(LinearOperator):
         """Products of the factors' rows and columns."""
         rows, columns = zip(*(f.shape for f in self.factors), strict=True)
         return int(np.prod(rows)), int(np.prod(columns))
+
+    @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return tuple(p for f in self.factors for p in f.parameters)
 
     @property
     def T(self):
@@ -270,6 +303,11 @@ class Masked(LinearOperator):
         return len(self.rows), len(self.columns)
 
     @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return self.operator.parameters
+
+    @property
     def T(self):
         """Transpose."""
         return Masked(self.operator.T, self.columns, self.rows)
@@ -296,10 +334,18 @@ class Scaled(LinearOperator):
     scale: TensorVariable
     operator: LinearOperator
 
+    def __post_init__(self):
+        object.__setattr__(self, "scale", pt.as_tensor_variable(self.scale))
+
     @property
     def shape(self):
         """Rows and columns."""
         return self.operator.shape
+
+    @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return (self.scale, *self.operator.parameters)
 
     @property
     def T(self):
@@ -331,6 +377,11 @@ class Sum(LinearOperator):
     def shape(self):
         """Rows and columns."""
         return self.terms[0].shape
+
+    @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return tuple(p for t in self.terms for p in t.parameters)
 
     @property
     def T(self):

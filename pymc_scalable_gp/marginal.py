@@ -87,7 +87,7 @@ class FeatureMarginal(FeatureGP):
         variable = LowRankNormal(
             name, self.mean_func(X), phi, fit.sigma, weights=weights,
             kdiag=self._map.kernel_diag(X), approx=fit.approx,
-            frozen=fit.frozen, observed=observed, **kwargs,
+            shortcut=fit.frozen, observed=observed, **kwargs,
         )  # fmt: skip
         self._fit = fit
         return variable

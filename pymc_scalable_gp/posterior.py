@@ -1,5 +1,6 @@
 """Posterior of the feature coefficients, from the full rows, their summary, or a rotated basis."""
 
+import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -66,6 +67,19 @@ class FrozenRows:
         )
         return Assert(message)(logp, same)
 
+    def density(self, value, mu, phi, weights, noise) -> TensorVariable | None:
+        """Log density of `value`, or None, with a warning, if it is not what was summarised."""
+        X = self.inputs_in(phi) if self.applies_to(value) else None
+        if X is not None:
+            return self.guard(self.logp(weights, noise), X, value)
+        warnings.warn(
+            "the data differ from those that this GP's likelihood was summarised for: every "
+            "evaluation now costs O(n r^2). Build the model again with the new data",
+            UserWarning,
+            stacklevel=3,
+        )
+        return None
+
     def logp(self, weights, noise) -> TensorVariable:
         """Log density of the training targets."""
         raise NotImplementedError
@@ -82,6 +96,37 @@ def _present(variable):
     if isinstance(variable, SharedVariable):
         return variable.get_value(borrow=True)
     return getattr(variable, "data", None)
+
+
+@dataclass(frozen=True)
+class KrylovRows:
+    """O(P^3) likelihood for features ``Q A`` of a Krylov basis Q that starts at the residual e itself.
+
+    Q is orthonormal with first column ``e / |e|``, so that only |e| and the small matrix A matter.
+    """
+
+    y_value: np.ndarray
+    mutable: bool
+
+    def density(self, value, mu, Q, A, noise) -> TensorVariable | None:
+        """Log density of `value`, or None if the basis does not start at it."""
+        present = _present(value)
+        if present is None or not np.array_equal(present, self.y_value):
+            return None
+        residual = value - mu
+        length = pt.sqrt((residual**2).sum())
+        outside = value.shape[0] - A.shape[0]
+        logp = self.terms(A, length, noise)[0] - 0.5 * outside * (_LOG_2PI + pt.log(noise))
+        if not self.mutable:
+            return logp
+        message = "the targets were replaced by others than the inputs' Krylov basis starts at"
+        return Assert(message)(logp, pt.le((1.0 - 1e-6) * length, Q[:, 0] @ residual))
+
+    @staticmethod
+    def terms(A, length, noise):
+        """`lowrank_logp` in the coordinates of Q, where the residual is ``|e|`` times the first axis."""
+        projected = pt.concatenate([length[None], pt.zeros(A.shape[0] - 1)])
+        return lowrank_logp(A, noise, projected)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Numerical predictions at one point or mixed over posterior draws, in row blocks."""
 
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 import pytensor
@@ -9,7 +10,7 @@ import xarray as xr
 from pymc.progress_bar import create_simple_progress
 
 from pymc_scalable_gp.point import FEW_CALLS, evaluate, model_inputs, point_values
-from pymc_scalable_gp.rows import BLOCK, blocks
+from pymc_scalable_gp.rows import blocks
 
 _CACHED_VALUES = 2**26  # keep fixed features of up to this many entries (0.5 GB) between draws
 
@@ -22,14 +23,15 @@ def warn_outside(feature_map, X: np.ndarray) -> None:
             f"Xnew lies outside what the approximation covers: {text}. Predictions there return to "
             "the mean function and the prior variance",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
 def missing_variance(feature_map, data, point, model) -> dict[str, float]:
     """Mean and largest share of prior variance that the features miss."""
     n = data.value.shape[0]
-    X = pt.constant(data.value[np.unique(np.linspace(0, n - 1, min(n, BLOCK)).astype(int))])
+    count = min(n, feature_map.block_rows)
+    X = pt.constant(data.value[np.unique(np.linspace(0, n - 1, count).astype(int))])
     phi, prior = evaluate([feature_map.features(X), feature_map.kernel_diag(X)], point, model)
     share = 1.0 - (phi**2).sum(axis=1) / prior
     return {
@@ -37,6 +39,15 @@ def missing_variance(feature_map, data, point, model) -> dict[str, float]:
         "missing_mean": float(share.mean()),
         "missing_max": float(share.max()),
     }
+
+
+class State(NamedTuple):
+    """What predictions at one point of the model need: inputs of `_features`, and the coefficients."""
+
+    values: tuple
+    coef: np.ndarray
+    noise: float
+    root: np.ndarray | None
 
 
 class Predictor:
@@ -51,48 +62,60 @@ class Predictor:
         X = pt.matrix("Xnew", dtype="float64")
         phi, mean = feature_map.features(X), mean_func(X)
         missed = feature_map.missed(X, phi)
+        common = feature_map.intermediates()
         self.has_root = root is not None
-        states = [coef, noise] + ([root] if self.has_root else [])
-        self.inputs = model_inputs([*states, phi, mean, missed], model)
+        states = [coef, noise] + ([root] if self.has_root else []) + common
+        outputs = [phi, mean, missed]
+        self.inputs = model_inputs([*states, *outputs], model)
         options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
         self._state = pytensor.function(self.inputs, states, **options)
-        self._features = pytensor.function([X, *self.inputs], [phi, mean, missed], **options)
-        self.fixed_features = not model_inputs([phi, mean, missed], model)
+        self.fixed_features = not model_inputs(outputs, model)
+        given = {tensor: tensor.type() for tensor in common}
+        self._features = pytensor.function(
+            [X, *self.inputs, *given.values()], outputs, givens=given, **options
+        )
         self.diagonal_root = self.has_root and root.ndim == 1
+        self.block_rows = feature_map.block_rows
 
     def state(self, point):
-        """Values of the model's variables, coefficients' mean, noise, and root (or None)."""
+        """State at a point of the model."""
         return self._at(point_values(self.inputs, point, self.model))
 
     def _at(self, values):
-        out = self._state(*values)
-        return values, out[0], float(out[1]), out[2] if self.has_root else None
+        coef, noise, *out = self._state(*values)
+        root = out.pop(0) if self.has_root else None
+        return State((*values, *out), coef, float(noise), root)
+
+    def _parts(self, state, X):
+        """Row blocks, and all that predictions there need of X."""
+        for rows, block in blocks(X, self.block_rows):
+            yield rows, self._features(block, *state.values)
 
     def diagonal(self, state, X):
         """Mean and variance (n*,), in row blocks."""
         mean, var = np.empty(X.shape[0]), np.empty(X.shape[0])
-        for rows, block in blocks(X):
-            mean[rows], var[rows] = self._moments(state, self._features(block, *state[0]))
+        for rows, part in self._parts(state, X):
+            mean[rows], var[rows] = self._moments(state, part)
         return mean, var
 
     def _moments(self, state, parts):
-        _values, coef, noise, root = state
         phi, mean, missed = parts
-        var = missed + noise
+        root = state.root
+        var = missed + state.noise
         if root is not None:
             factor = phi * root if root.ndim == 1 else phi @ root.T
             var = var + np.einsum("ij,ij->i", factor, factor)
-        return mean + phi @ coef, var
+        return mean + phi @ state.coef, var
 
     def full(self, state, X):
         """Mean (n*,) and covariance (n*, n*)."""
-        values, coef, noise, root = state
-        phi, mean, missed = self._features(X, *values)
-        cov = np.diag(missed + noise)
+        phi, mean, missed = self._features(X, *state.values)
+        root = state.root
+        cov = np.diag(missed + state.noise)
         if root is not None:
             factor = phi * root if root.ndim == 1 else phi @ root.T
             cov += factor @ factor.T
-        return mean + phi @ coef, cov
+        return mean + phi @ state.coef, cov
 
     def mixture(self, X, idata, num_samples, progressbar, random_seed):
         """Dataset of the mean and sd of the draws' mixture."""
@@ -113,8 +136,8 @@ class Predictor:
         first, second, spread = np.zeros(n), np.zeros(n), np.zeros(n)
         kept = None
         for k, state in enumerate(states, start=1):
-            parts = kept or ((rows, self._features(b, *state[0])) for rows, b in blocks(X))
-            if kept is None and self.fixed_features and n * state[1].size <= _CACHED_VALUES:
+            parts = kept or self._parts(state, X)
+            if kept is None and self.fixed_features and n * state.coef.size <= _CACHED_VALUES:
                 parts = kept = list(parts)
             for rows, part in parts:
                 mean, var = self._moments(state, part)
@@ -127,13 +150,13 @@ class Predictor:
     def _mix_diagonal(self, X, states):
         """All draws at once: with a diagonal root every block is three matrix products."""
         coef, noise, root2 = (
-            np.array([state[1] for state in states]),
-            np.array([state[2] for state in states]),
-            np.array([state[3] ** 2 for state in states]),
+            np.array([state.coef for state in states]),
+            np.array([state.noise for state in states]),
+            np.array([state.root**2 for state in states]),
         )
         out_mean, out_var = np.empty(X.shape[0]), np.empty(X.shape[0])
         for rows, block in blocks(X, 1024):
-            phi, mean, missed = self._features(block, *states[0][0])
+            phi, mean, missed = self._features(block, *states[0].values)
             means = phi @ coef.T
             out_mean[rows] = mean + means.mean(axis=1)
             out_var[rows] = missed + noise.mean() + phi**2 @ root2.mean(axis=0) + means.var(axis=1)

@@ -8,10 +8,10 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.progress_bar import create_simple_progress
 
+from pymc_scalable_gp.features import BLOCK
 from pymc_scalable_gp.ops._kernels import add_gram, qr_transposed
 from pymc_scalable_gp.point import FEW_CALLS
 
-BLOCK = 2048
 # Above this many multiplications the Gram matrix replaces the QR: half the work, at matrix-product
 # speed, and singular values are then good to 1e-8 of the largest.
 QR_LIMIT = 5e10

@@ -17,11 +17,15 @@ from pymc_scalable_gp.point import evaluate, is_random
 
 @dataclass(frozen=True)
 class Data:
-    """A tensor for the graph, its present value, and whether ``pm.set_data`` may change it."""
+    """A tensor for the graph, its present value, and whether ``pm.set_data`` may change it.
+
+    `grid` is the RegularGrid whose observed cells these inputs are, if that is how they came.
+    """
 
     tensor: TensorVariable
     value: np.ndarray
     mutable: bool
+    grid: Any = None
 
 
 def check_inputs(X, name: str = "X", d: int | None = None) -> Data:

@@ -8,7 +8,7 @@ from pytensor.link.numba.dispatch import basic as nb
 
 
 @cache
-def _source_version() -> int:
+def source_version() -> int:
     """Checksum of the sources of all Ops."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return zlib.crc32(b"".join(file.read_bytes() for file in files))
@@ -24,7 +24,7 @@ def register_numba(op_class):
     def decorate(build):
         @nb.register_funcify_default_op_cache_key(op_class)
         def funcify(op, node=None, **kwargs):
-            return build(op), _source_version()
+            return build(op), source_version()
 
         return build
 

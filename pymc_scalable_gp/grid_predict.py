@@ -1,0 +1,55 @@
+"""Predictions at the cells of a grid from a Krylov basis on a grid, a few columns at a time."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from pymc_scalable_gp.point import FEW_CALLS, model_inputs
+from pymc_scalable_gp.predict import Predictor, State
+from pymc_scalable_gp.regular_grid import kernel_operator
+
+_COLUMNS = 8  # columns multiplied at a time
+
+
+class GridPredictor(Predictor):
+    """As `Predictor`, with structured products: O(P products) for all cells, never P arrays of them.
+
+    With ``R = Q_P L^{-T}``, coefficients of mean c and covariance S, the mean is ``K R c`` and the
+    variance ``k - sum_p d_p (K R v_p)^2`` for the eigenpairs of ``I - S``.
+    """
+
+    def __init__(self, gp, fit, data, coef, root, noise, model):
+        self.model, self.block_rows = model, data.value.shape[0]
+        self.has_root, self.fixed_features, self.diagonal_root = True, False, False
+        feature_map = gp._map_for(fit)
+        (common,) = feature_map.intermediates()
+        operator = kernel_operator(gp.cov_func, data.grid, fit.X.grid)
+        R = pt.matrix("R", dtype="float64", shape=(fit.X.grid.n, None))
+        states = [coef, noise, root, common]
+        diag, mean = feature_map.kernel_diag(data.tensor), gp.mean_func(data.tensor)
+        product = operator.matmat(R)
+        self.inputs = model_inputs([*states, diag, mean, product], model)
+        options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
+        self._state = pytensor.function(self.inputs, states, **options)
+        self._outer = pytensor.function(self.inputs, [diag, mean], **options)
+        self._product = pytensor.function([R, *self.inputs], product, **options)
+
+    def _parts(self, state, X):
+        *values, _R = state.values
+        yield slice(None), self._outer(*values)
+
+    def _moments(self, state, parts):
+        *values, R = state.values
+        diag, mean = parts
+        mean = mean + self._product(R @ state.coef[:, None], *values)[:, 0]
+        share, vectors = np.linalg.eigh(np.eye(R.shape[1]) - state.root.T @ state.root)
+        vectors = vectors * np.sqrt(np.maximum(share, 0.0))
+        var = np.array(diag)
+        for start in range(0, R.shape[1], _COLUMNS):
+            columns = self._product(R @ vectors[:, start : start + _COLUMNS], *values)
+            var -= np.einsum("ij,ij->i", columns, columns)
+        return mean, np.maximum(var, 0.0) + state.noise
+
+    def full(self, state: State, X):
+        """Mean (n*,) and covariance (n*, n*)."""
+        raise NotImplementedError

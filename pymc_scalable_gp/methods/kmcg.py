@@ -1,0 +1,261 @@
+"""KMCG: kernel machine conjugate gradients, features from the Krylov space of the targets."""
+
+import copy
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pymc.gp.cov import BaseCovariance
+from pymc.gp.gp import Base
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.cov import refuse_white_noise, used_columns
+from pymc_scalable_gp.distribution import LowRankNormal
+from pymc_scalable_gp.fits import MarginalFit
+from pymc_scalable_gp.grid_predict import GridPredictor
+from pymc_scalable_gp.krylov import KMCGMap, PartMap
+from pymc_scalable_gp.marginal import FeatureMarginal
+from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS, lowrank_logp
+from pymc_scalable_gp.posterior import Coefficients, KrylovRows
+from pymc_scalable_gp.regular_grid import RegularGrid, kernel_operator
+from pymc_scalable_gp.validate import (
+    Data,
+    check_choice,
+    check_count,
+    check_given,
+    check_inputs,
+    check_sigma,
+    check_target,
+)
+
+
+@dataclass(frozen=True)
+class KMCGFit(MarginalFit):
+    """A marginal fit with the Krylov basis that belongs to its data."""
+
+    basis: KMCGMap | None = None
+
+    @property
+    def in_coordinates(self) -> bool:
+        """Whether the likelihood is that of P + 1 coordinates: DTC, one sigma, all rows."""
+        return self.approx == "DTC" and not self.sigma.ndim and self.basis.rows is None
+
+    def coefficients(self):
+        """Posterior of the coefficients of the features."""
+        residual = self.y.tensor - self.gp.mean_func(self.X.tensor)
+        if self.in_coordinates:
+            length = pt.sqrt((residual**2).sum())
+            terms = KrylovRows.terms(self.basis.coordinates, length, self.sigma**2)
+        else:
+            terms = lowrank_logp(
+                self.basis.features(self.X.tensor), self.sigma**2, residual,
+                kdiag=self.basis.kernel_diag(self.X.tensor), approx=self.approx,
+            )  # fmt: skip
+        return Coefficients(terms[2], terms[3])
+
+
+class KMCGMarginal(FeatureMarginal):
+    r"""Gaussian process by kernel machine conjugate gradients (KMCG), with Gaussian noise.
+
+    The features are the projections of the kernel that P steps of conjugate gradients on
+    ``K_M a = y_M`` look at:
+
+    .. math::
+
+        \tilde k(x, x') = k(x, X_M)\, S\, (S^\top K_M S)^{-1} S^\top k(X_M, x'), \qquad
+        \operatorname{span} S = \operatorname{span}\{y_M, K_M y_M, \dots, K_M^{P-1} y_M\}
+
+    with the targets less their mean for y. They cost P products with the kernel matrix: use it where
+    those are fast, on **grids and regular series**, gaps included, given as :class:`sgp.RegularGrid`.
+    There it fits a million cells, whose structure a few hundred inducing points cannot describe. On
+    scattered inputs a product costs M^2, and inducing points give better variances.
+
+    Parameters
+    ----------
+    mean_func : pm.gp.mean.Mean, optional
+        Mean function; zero when left out.
+    cov_func : pm.gp.cov.Covariance
+        Any kernel; on a grid a product over dimensions, or a sum of such.
+    approx : {"DTC", "FITC", "VFE"}, optional
+        Treatment of the prior variance that the features miss, as in `pm.gp.MarginalApprox`.
+        Default: "DTC", the paper's, and the only one that does not look at the rows again.
+    n_iter : int
+        P, the number of steps and of features. Fixed, so that the density is one function of the
+        parameters. ``diagnostics()`` says how far CG has come: raise it until the residual falls
+        below 0.01, or until the posterior no longer moves.
+    inducing : int or integer array, optional
+        M, or indices of the M rows whose kernel matrix is used; all when left out. An int takes
+        evenly spaced rows: shuffle rows that are in a periodic order. Not for grids.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an unknown option, `WhiteNoise` inside the kernel, more steps than rows, or, on a grid, a
+        kernel that is not a product.
+
+    Notes
+    -----
+    ===================  ==========================  ==========================
+    step                 grid of n cells             scattered rows
+    ===================  ==========================  ==========================
+    density              P products + O(n P^2)       O(M^2 P + n M P)
+    gradient             twice that                  twice that
+    memory               n P doubles (gradient too)  M^2 + n M + n P doubles
+    prediction           P products for all cells    O(M P) a row
+    ===================  ==========================  ==========================
+
+    A product is O(n sum_i G_i) with dense factors of sizes ``G_i``, O(n log n) with Toeplitz ones.
+
+    With DTC, one sigma and all rows the density is that of P + 1 numbers, since the targets are the
+    first basis vector: ``y = |y| Q e_1`` and ``Phi = Q A``. Its gradient is the exact gradient of these
+    steps. The noise takes over what P steps have not resolved, so sigma is over-estimated, and the
+    variance too large, until enough steps are taken.
+
+    References
+    ----------
+    .. [1] Bartels, S. and Hennig, P. (2020). Conjugate Gradients for Kernel Machines. JMLR 21(55).
+    """
+
+    def __init__(self, *, mean_func=None, cov_func, approx=None, n_iter=100, inducing=None):
+        approx = "DTC" if approx is None else approx
+        check_choice("approx", approx, APPROXIMATIONS)
+        if not isinstance(cov_func, BaseCovariance):
+            raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
+        refuse_white_noise(cov_func)
+        feature_map = KMCGMap(cov_func, check_count("n_iter", n_iter), inducing)
+        super().__init__(feature_map, mean_func=mean_func, cov_func=cov_func)
+        self.approx = approx
+        self._parts = (self,)
+
+    def __add__(self, other):
+        """Sum of two independent GPs: one basis for the sum of the kernels."""
+        if not isinstance(other, KMCGMarginal) or self.approx != other.approx:
+            raise TypeError("a KMCGMarginal adds to another with the same approx only")
+        total = copy.copy(self)
+        Base.__init__(
+            total,
+            mean_func=self.mean_func + other.mean_func,
+            cov_func=self.cov_func + other.cov_func,
+        )
+        steps = max(self.rank, other.rank)
+        total._map = KMCGMap(total.cov_func, steps, self._map.subset)
+        total._fit, total._compiled = None, {}
+        total._parts = self._parts + other._parts
+        return total
+
+    def build(self, X, y=None) -> int:
+        """Fix the rows that the Krylov basis is made of; done by ``marginal_likelihood``.
+
+        Parameters
+        ----------
+        X : array, shape (n, d), pm.Data or RegularGrid
+        y : array, shape (n,), or of the grid's shape
+            Targets: the basis starts at them.
+
+        Returns
+        -------
+        int
+            Number of features P.
+        """
+        data, target = self._data(X, y)
+        self._map.fit_to(data, target.tensor - self.mean_func(data.tensor))
+        return self.rank
+
+    def diagnostics(self, X=None, point=None, model=None) -> dict[str, float]:
+        """As in the base class, and how far conjugate gradients have come.
+
+        Returns
+        -------
+        dict
+            Also ``residual``, the norm of ``y - K a`` relative to that of y after P steps, and
+            ``steps_needed``, the steps after which it is below 0.01 (infinite: not within P).
+        """
+        found = super().diagnostics(X, point, model)
+        residuals = self._map.residuals(point, model)
+        below = np.flatnonzero(residuals <= 0.01)
+        return found | {
+            "residual": float(residuals[-1]),
+            "steps_needed": float(below[0] + 1) if len(below) else np.inf,
+        }
+
+    # -- plumbing ---------------------------------------------------------------------------
+
+    def _inputs(self, X, name="X", d=None) -> Data:
+        if not isinstance(X, RegularGrid):
+            data = check_inputs(X, name, d)
+            used_columns(self.cov_func, data.value.shape[1])
+            return data
+        if d is not None and len(X.axes) != d:
+            raise ValueError(f"{name} has {len(X.axes)} axes, the GP was built on {d}")
+        points = X.points
+        return Data(pytensor.shared(points, borrow=True, shape=points.shape), points, False, X)
+
+    def _data(self, X, y):
+        data = self._inputs(X)
+        if y is None:
+            raise ValueError(
+                "the features depend on the targets: call build(X, y), or a likelihood"
+            )
+        if data.grid is not None and self._map.subset is not None:
+            raise ValueError("inducing is for scattered rows: on a RegularGrid all cells are used")
+        if data.grid is not None:
+            kernel_operator(self.cov_func, data.grid, data.grid)  # raises if it has no structure
+            if not isinstance(y, TensorVariable):
+                y = data.grid.ravel(y)
+        return data, check_target(y, data.value.shape[0])
+
+    def _marginal_fit(self, name, X, y, sigma) -> KMCGFit:
+        data, target = self._data(X, y)
+        noise_sd = check_sigma(sigma, None if data.mutable else data.value.shape[0])
+        if not data.mutable:
+            data.tensor.name = f"{name}_X"
+        self._map.fit_to(data, target.tensor - self.mean_func(data.tensor))
+        return KMCGFit(self, data, target, noise_sd, self.approx, basis=self._map)
+
+    def _observe(self, name, fit, progressbar=True, **kwargs):
+        X = fit.X.tensor
+        observed = fit.y.tensor if fit.y.mutable else fit.y.value
+        weights = shortcut = None
+        if fit.basis.rows is None:
+            phi, weights = fit.basis.Q, fit.basis.coordinates
+        else:
+            phi = fit.basis.features(X)
+        if fit.in_coordinates:
+            shortcut = KrylovRows(fit.y.value.copy(), fit.y.mutable or fit.X.mutable)
+        variable = LowRankNormal(
+            name, self.mean_func(X), phi, fit.sigma, weights=weights,
+            kdiag=fit.basis.kernel_diag(X), approx=fit.approx, shortcut=shortcut,
+            observed=observed, **kwargs,
+        )  # fmt: skip
+        self._fit = fit
+        return variable
+
+    def _given_fit(self, given):
+        given = check_given(given, ("X", "y", "sigma", "gp"))
+        owner = given.get("gp", self)
+        if owner is not self and self not in owner._parts:
+            raise ValueError('given["gp"] must be a sum that this GP is a part of: gp1 + gp2')
+        if all(key in given for key in ("X", "y", "sigma")):
+            other = copy.copy(owner)
+            other._map = copy.copy(owner._map)
+            fit = other._marginal_fit("given", given["X"], given["y"], given["sigma"])
+            return replace(fit, gp=owner), None
+        if owner._fit is None:
+            raise ValueError(
+                f"{type(self).__name__} has no data yet: call marginal_likelihood(...) first, or pass "
+                'given={"X": X, "y": y, "sigma": sigma, "gp": total}'
+            )
+        return owner._fit, None
+
+    def _map_for(self, fit):
+        return fit.basis if fit.gp is self else PartMap(self.cov_func, fit.basis)
+
+    def _new_inputs(self, Xnew, fit):
+        data = self._inputs(Xnew, "Xnew", fit.X.value.shape[1])
+        return data if fit.X.grid is not None else replace(data, grid=None)
+
+    def _make_predictor(self, data, fit, coef, noise, model):
+        if data.grid is None:
+            return super()._make_predictor(data, fit, coef, noise, model)
+        return GridPredictor(self, fit, data, *coef, noise, model)

@@ -1,0 +1,197 @@
+"""Lanczos bases of structured operators: against unrolled steps, differences and other back-ends."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+from scipy.linalg import toeplitz
+
+from pymc_scalable_gp.linops import Dense, Diagonal, Kronecker, Masked, Toeplitz
+from pymc_scalable_gp.ops import lanczos
+from pymc_scalable_gp.ops._jax import jax
+from pymc_scalable_gp.testing import PY
+
+RNG = np.random.default_rng(0)
+N, STEPS = 24, 6
+X = np.linspace(0.0, 6.0, N)
+COLUMN = np.exp(-0.5 * X**2)
+PLACES = np.delete(np.arange(N), [3, 4, 11])
+B = RNG.standard_normal(N)
+MODES = ["NUMBA", *(["JAX"] if jax is not None else [])]
+
+
+def dense(A):
+    return Dense(A), A
+
+
+def masked_grid(column, A, d):
+    """Two Toeplitz-and-dense factors, some cells missing, plus a diagonal."""
+    lag = np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
+    full = (column[lag][:, None, :, None] * A[None, :, None, :]).reshape((24, 24))
+    operator = Masked(Kronecker([Toeplitz(column), A]), PLACES).add_diagonal(d)
+    return operator, full[PLACES][:, PLACES] + d * pt.eye(len(PLACES))
+
+
+CASES = {
+    "dense": (dense, [toeplitz(COLUMN)], B),
+    "strided": (dense, [np.repeat(toeplitz(COLUMN), 2, axis=1)[:, ::2]], np.repeat(B, 3)[::3]),
+    "grid": (masked_grid, [COLUMN[:6], toeplitz(COLUMN[:4]), np.array(0.3)], B[PLACES]),
+}
+
+
+def unrolled(A, b, steps):
+    """The basis by Gram-Schmidt of A q, in plain operations."""
+    Q, alpha, beta = [b / pt.sqrt((b**2).sum())], [], []
+    for j in range(steps):
+        w = A @ Q[j]
+        alpha.append(Q[j] @ w)
+        for _ in range(2):
+            basis = pt.stack(Q, axis=1)
+            w = w - basis @ (basis.T @ w)
+        beta.append(pt.sqrt((w**2).sum()))
+        Q.append(w / beta[j])
+    return pt.stack(Q, axis=1), pt.stack(alpha), pt.stack(beta)
+
+
+def value_and_gradients(outputs, wrt, weights):
+    value = sum((o * w).sum() for o, w in zip(outputs, weights, strict=True) if w is not None)
+    return [*outputs, value, *pt.grad(value, wrt)]
+
+
+def compiled(case, function, weights, mode, steps=STEPS):
+    build, values, b = CASES[case]
+    parameters = [pt.tensor(dtype="float64", shape=v.shape) for v in values]
+    start = pt.vector(dtype="float64", shape=b.shape)
+    operator, matrix = build(*parameters)
+    outputs = (lanczos if function is lanczos else unrolled)(
+        operator if function is lanczos else matrix, start, steps
+    )
+    inputs = [*parameters, start]
+    return pytensor.function(inputs, value_and_gradients(outputs, inputs, weights), mode=mode)
+
+
+def weights_of(case, kinds="Qab"):
+    n = len(CASES[case][2])
+    shapes = {"Q": (n, STEPS + 1), "a": STEPS, "b": STEPS}
+    return [RNG.standard_normal(shape) if k in kinds else None for k, shape in shapes.items()]
+
+
+def symmetric(arrays):
+    """Gradients in a symmetric matrix are compared by their symmetric parts."""
+    square = [a.ndim == 2 and a.shape[0] == a.shape[1] for a in arrays]
+    return [a + a.T if s else a for a, s in zip(map(np.asarray, arrays), square, strict=True)]
+
+
+@pytest.mark.parametrize("kinds", ["Qab", "ab", "Q"])
+@pytest.mark.parametrize("case", CASES)
+def test_against_unrolled_steps(case, kinds):
+    weights, (_, values, b) = weights_of(case, kinds), CASES[case]
+    found = compiled(case, lanczos, weights, PY)(*values, b)
+    expected = compiled(case, unrolled, weights, PY)(*values, b)
+    for f, e in zip(symmetric(found), symmetric(expected), strict=True):
+        # Q does not depend on a multiple of the identity: that gradient is zero to rounding.
+        assert_allclose(f, e, rtol=1e-7, atol=1e-9 * max(np.abs(e).max(), 1.0))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", ["dense", "grid"])
+def test_back_ends(case, mode):
+    weights, (_, values, b) = weights_of(case), CASES[case]
+    found = compiled(case, lanczos, weights, mode)(*values, b)
+    expected = compiled(case, lanczos, weights, PY)(*values, b)
+    for f, e in zip(found, expected, strict=True):
+        assert_allclose(f, e, rtol=1e-7, atol=1e-9 * np.abs(np.asarray(e)).max())
+
+
+def test_jax_gradient_of_the_op():
+    """JAX's own differentiation of the compiled function uses the same adjoint."""
+    if jax is None:
+        pytest.skip("needs the jax extra")
+    _, values, b = CASES["grid"]
+    weights = weights_of("grid")
+    function = compiled("grid", lanczos, weights, "JAX").vm.jit_fn
+    grads = jax.grad(lambda *a: function(*a)[3], argnums=(0, 1, 2, 3))(*values, b)
+    expected = compiled("grid", lanczos, weights, PY)(*values, b)[4:]
+    for f, e in zip(grads, expected, strict=True):
+        assert_allclose(f, e, rtol=1e-7, atol=1e-9 * np.abs(e).max())
+
+
+def test_against_differences():
+    weights, (_, values, b) = weights_of("grid"), CASES["grid"]
+    function = compiled("grid", lanczos, weights, PY)
+    directions = [RNG.standard_normal(np.shape(v)) for v in (*values, b)]
+    directions[1] = directions[1] + directions[1].T
+    grads = function(*values, b)[4:]
+    slope = sum((g * d).sum() for g, d in zip(grads, directions, strict=True))
+    step = 1e-6
+    ends = [
+        function(*(v + s * step * d for v, d in zip((*values, b), directions, strict=True)))[3]
+        for s in (1, -1)
+    ]
+    assert_allclose((ends[0] - ends[1]) / (2 * step), slope, rtol=1e-5)  # differences err by 3e-6
+
+
+def test_recurrence_and_conjugate_gradients():
+    """``A Q = Q T + beta q e'``, and the span holds the search directions of conjugate gradients."""
+    A = toeplitz(COLUMN) + 0.1 * np.eye(N)
+    Q, alpha, beta = (v.eval() for v in lanczos(Dense(A), B, STEPS))
+    assert_allclose(Q.T @ Q, np.eye(STEPS + 1), atol=1e-13)
+    T = np.diag(alpha) + np.diag(beta[:-1], 1) + np.diag(beta[:-1], -1)
+    rest = beta[-1] * np.outer(Q[:, -1], np.eye(STEPS)[-1])
+    assert_allclose(A @ Q[:, :-1], Q[:, :-1] @ T + rest, atol=1e-13)
+    r, s = B.copy(), B.copy()
+    for _ in range(STEPS):
+        inside = Q[:, :-1] @ (Q[:, :-1].T @ s)
+        assert_allclose(inside, s, atol=1e-10)  # conjugate directions lose digits themselves
+        step = (r @ r) / (s @ A @ s)
+        new = r - step * (A @ s)
+        r, s = new, new + (new @ new) / (r @ r) * s
+
+
+@pytest.mark.parametrize("mode", [PY, *MODES])
+def test_invariant_space_ends_the_basis(mode):
+    """Rank 3 and a start vector inside: three directions, then zeros; the gradient stays finite."""
+    factor = RNG.standard_normal((N, 3))
+    F = pt.matrix(dtype="float64", shape=(N, 3))
+    b = pt.vector(dtype="float64", shape=(N,))
+    outputs = lanczos(Dense(F @ F.T), b, STEPS)
+    value = pt.log1p(outputs[1]).sum() + (outputs[2] ** 2).sum()
+    function = pytensor.function([F, b], [*outputs, value, *pt.grad(value, [F, b])], mode=mode)
+    start = factor @ np.ones(3)
+    Q, alpha, beta, value, *grads = function(factor, start)
+    assert (np.asarray(alpha)[3:] == 0).all()
+    assert (np.asarray(beta)[2:] == 0).all()
+    assert (np.asarray(Q)[:, 3:] == 0).all()
+    assert_allclose(np.trace(factor.T @ factor), np.asarray(alpha).sum(), rtol=1e-12)
+    direction, step = RNG.standard_normal((N, 3)), 1e-6
+    ends = [function(factor + s * step * direction, (factor + s * step * direction) @ np.ones(3))[3]
+            for s in (1, -1)]  # fmt: skip
+    slope = (grads[0] * direction).sum() + grads[1] @ (direction @ np.ones(3))
+    assert_allclose((ends[0] - ends[1]) / (2 * step), slope, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_tiny_and_zero_starts(n):
+    """Fewer rows than steps, none, and a start vector of zeros."""
+    A = 2.0 * np.eye(n)
+    for b in (np.ones(n), np.zeros(n)):
+        A_t, b_t = pt.matrix(dtype="float64"), pt.vector(dtype="float64")
+        outputs = lanczos(Dense(A_t), b_t, 4)
+        total = sum(o.sum() for o in outputs)
+        function = pytensor.function([A_t, b_t], [*outputs, *pt.grad(total, [A_t, b_t])], mode=PY)
+        Q, alpha, _beta, *grads = function(A, b)
+        assert Q.shape == (n, 5)
+        assert np.linalg.matrix_rank(Q) == int(b.any())
+        assert_allclose(alpha[0], 2.0 if b.any() else 0.0)
+        assert all(np.isfinite(g).all() for g in grads)
+
+
+def test_shapes_dtypes_and_errors():
+    Q, alpha, beta = lanczos(Diagonal(np.ones(5)), np.ones(5, dtype="float32"), 3)
+    assert (Q.type.shape, alpha.type.shape, beta.type.shape) == ((5, 4), (3,), (3,))
+    assert Q.dtype == "float64"
+    with pytest.raises(ValueError, match="steps must be at least 1"):
+        lanczos(Diagonal(np.ones(5)), np.ones(5), 0)
+    with pytest.raises(ValueError, match="b must be a vector"):
+        lanczos(Diagonal(np.ones(5)), np.ones((5, 1)), 2)
