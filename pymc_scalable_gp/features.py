@@ -37,6 +37,10 @@ class FeatureMap(ABC):
     def features(self, X: TensorVariable) -> TensorVariable:
         """Feature matrix (n, r) at inputs (n, d), differentiable in the hyperparameters."""
 
+    def features_at(self, data) -> TensorVariable:
+        """Features at checked inputs, whose structure a method may use."""
+        return self.features(data.tensor)
+
     def constant_basis(self, X: TensorVariable) -> TensorVariable | None:
         """Functions (n, k) without parameters that span the features at training rows, or None."""
         return None

@@ -104,7 +104,7 @@ class FeatureGP(Base):
         """
         fit, columns = self._given_fit(given)
         data = self._new_inputs(Xnew, fit)
-        mean, factor, variance = self._conditional_terms(data.tensor, fit, columns, pred_noise)
+        mean, factor, variance = self._conditional_terms(data, fit, columns, pred_noise)
         sd = pt.sqrt(variance + jitter)
         if factor is None:
             return pm.Normal(name, mean, sd, **kwargs)
@@ -141,6 +141,8 @@ class FeatureGP(Base):
         """
         fit, columns = self._given_fit(given)
         data = self._new_inputs(Xnew, fit)
+        if not diag:
+            data = replace(data, grid=None)  # a dense covariance is asked for
         predictor, value = self._predictor(data, fit, columns, pred_noise, model), data.value
         state = predictor.state(point)
         return predictor.diagonal(state, value) if diag else predictor.full(state, value)
@@ -271,11 +273,11 @@ class FeatureGP(Base):
             )
         return fit.sigma**2
 
-    def _conditional_terms(self, X, fit, columns, pred_noise):
+    def _conditional_terms(self, data, fit, columns, pred_noise):
         """Mean (n*,), factor (n*, k) or None, and independent variance (n*,)."""
         coef, root = self._posterior(fit, columns)
-        feature_map = self._map_for(fit)
-        phi = feature_map.features(X)
+        X, feature_map = data.tensor, self._map_for(fit)
+        phi = feature_map.features_at(data)
         mean = self.mean_func(X) + phi @ coef
         missed = feature_map.missed(X, phi)
         factor = None

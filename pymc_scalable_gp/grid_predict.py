@@ -5,7 +5,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.point import FEW_CALLS, model_inputs
-from pymc_scalable_gp.predict import Predictor, State
+from pymc_scalable_gp.predict import Predictor
 from pymc_scalable_gp.regular_grid import kernel_operator
 
 _COLUMNS = 8  # columns multiplied at a time
@@ -49,7 +49,3 @@ class GridPredictor(Predictor):
             columns = self._product(R @ vectors[:, start : start + _COLUMNS], *values)
             var -= np.einsum("ij,ij->i", columns, columns)
         return mean, np.maximum(var, 0.0) + state.noise
-
-    def full(self, state: State, X):
-        """Mean (n*,) and covariance (n*, n*)."""
-        raise NotImplementedError

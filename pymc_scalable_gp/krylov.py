@@ -78,6 +78,16 @@ class KMCGMap(FeatureMap):
             return self.Q @ self.coordinates
         return self.cross(self.cov_func, X)
 
+    def features_at(self, data):
+        """As `features`; between grids by structured products."""
+        return self.cross_at(self.cov_func, data)
+
+    def cross_at(self, cov_func, data):
+        """As `cross`, at checked inputs."""
+        if data.grid is None:
+            return self.cross(cov_func, data.tensor)
+        return kernel_operator(cov_func, data.grid, self.train.grid).matmat(self.root)
+
     def cross(self, cov_func, X):
         """``k(X, X_M) Q_P L^{-T}`` for the kernel or a part of it."""
         grid = self.train.grid
@@ -140,6 +150,10 @@ class PartMap(FeatureMap):
     def features(self, X):
         """``k_part(X, X_M) Q_P L^{-T}``."""
         return self.total.cross(self.cov_func, X)
+
+    def features_at(self, data):
+        """As `features`; between grids by structured products."""
+        return self.total.cross_at(self.cov_func, data)
 
     def intermediates(self):
         """Those of the sum."""

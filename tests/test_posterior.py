@@ -39,6 +39,7 @@ METHODS = {
         300, lambda cov, X: sgp.GriefGP(cov_func=cov, approx="FITC", grid=14, rank=100), 0.01
     ),
     "SoftKI": (80, softki, 1e-4),
+    "KMCG": (80, lambda cov, X: sgp.KMCGMarginal(cov_func=cov, n_iter=70), 1e-4),
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Krylov basis of a symmetric operator by Lanczos steps, with its exact adjoint."""
 
+import math
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -121,7 +122,8 @@ class Lanczos(Op):
         grads, start = [disconnected_type() for _ in parameters], 0
         for i in self.products.free:
             parameter = parameters[i]
-            stop = start + parameter.ravel().shape[0]
+            shape = parameter.type.shape
+            stop = start + (parameter.size if None in shape else math.prod(shape))
             if parameter.ndim:
                 grads[i] = flat[start:stop].reshape(parameter.shape, ndim=parameter.ndim)
             else:
