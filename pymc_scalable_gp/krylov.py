@@ -69,8 +69,10 @@ class KMCGMap(FeatureMap):
         last = pt.set_subtensor(pt.zeros(self.steps)[-1], self.beta[-1])
         stacked = pt.concatenate([T, last[None, :]], axis=0)
         self.coordinates = solve_triangular(L, stacked.T, lower=True).T  # A, (P + 1, P)
-        self.Q = Q
-        self.root = solve_triangular(L, Q[:, :-1].T, lower=True).T  # Q_P L^{-T}, (M, P)
+        self.Q, self.L, self.directions = Q, L, Q[:, :-1]
+        grid, self.spread = self.train.grid, self.directions  # over all cells of a grid
+        if grid is not None and grid.observed is not None:
+            self.spread = pt.zeros((grid.size, self.steps))[grid.places].set(self.directions)
 
     def features(self, X):
         """Features (n, P): ``Q A`` at the training rows, ``k(X, X_M) Q_P L^{-T}`` elsewhere."""
@@ -86,21 +88,24 @@ class KMCGMap(FeatureMap):
         """As `cross`, at checked inputs."""
         if data.grid is None:
             return self.cross(cov_func, data.tensor)
-        return kernel_operator(cov_func, data.grid, self.train.grid).matmat(self.root)
+        operator = kernel_operator(cov_func, data.grid, self.train.grid)
+        return self.scaled(operator.matmat(self.directions))
 
     def cross(self, cov_func, X):
         """``k(X, X_M) Q_P L^{-T}`` for the kernel or a part of it."""
         grid = self.train.grid
         if grid is None:
-            return cov_func(X, self.inner).astype("float64") @ self.root
-        full = self.root
-        if grid.observed is not None:
-            full = pt.zeros((grid.size, self.steps))[grid.places].set(self.root)
-        return sum(_contract(term, grid, X, full, self.steps) for term in product_terms(cov_func))
+            return self.scaled(cov_func(X, self.inner).astype("float64") @ self.directions)
+        terms = product_terms(cov_func)
+        return self.scaled(sum(_contract(t, grid, X, self.spread, self.steps) for t in terms))
+
+    def scaled(self, products):
+        """``products L^{-T}``."""
+        return solve_triangular(self.L, products.T, lower=True).T
 
     def intermediates(self):
-        """``Q_P L^{-T}``, which all rows share."""
-        return [self.root]
+        """The basis and the factor of T, which all rows share."""
+        return [self.spread, self.L]
 
     @property
     def block_rows(self):
