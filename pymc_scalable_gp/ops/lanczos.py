@@ -119,17 +119,21 @@ class Lanczos(Op):
         bars = [e if no else g for e, no, g in zip(empty, absent, cotangents, strict=True)]
         adjoint = LanczosAdjoint(self.products)
         b_bar, flat = adjoint(*outputs, b, *bars, *parameters)
-        grads, start = [disconnected_type() for _ in parameters], 0
-        for i in self.products.free:
-            parameter = parameters[i]
-            shape = parameter.type.shape
-            stop = start + (parameter.size if None in shape else math.prod(shape))
-            if parameter.ndim:
-                grads[i] = flat[start:stop].reshape(parameter.shape, ndim=parameter.ndim)
-            else:
-                grads[i] = flat[start]
-            start = stop
-        return [b_bar, *grads]
+        return [b_bar, *split_flat(flat, parameters, self.products.free)]
+
+
+def split_flat(flat, parameters, free):
+    """Gradients of the free parameters out of one vector; the others are disconnected."""
+    grads, start = [disconnected_type() for _ in parameters], 0
+    for i in free:
+        shape = parameters[i].type.shape
+        stop = start + (parameters[i].size if None in shape else math.prod(shape))
+        if shape:
+            grads[i] = flat[start:stop].reshape(parameters[i].shape, ndim=len(shape))
+        else:
+            grads[i] = flat[start]
+        start = stop
+    return grads
 
 
 class LanczosAdjoint(Op):
@@ -209,18 +213,19 @@ def numba_lanczos(op, node=None, **kwargs):
     def lanczos_steps(b, *parameters):
         return forward(b, steps, *parameters)
 
-    return lanczos_steps, _cache_key("lanczos", key, steps)
+    return lanczos_steps, cache_key("lanczos", key, steps)
 
 
 @nb.register_funcify_and_cache_key(LanczosAdjoint)
 def numba_lanczos_adjoint(op, node=None, **kwargs):
     matmat, vjp, key = op.products.numba
-    return build_backward(matmat, vjp, op.products.chunk, nb.numba_njit), _cache_key(
+    return build_backward(matmat, vjp, op.products.chunk, nb.numba_njit), cache_key(
         "adjoint", key, op.products.chunk
     )
 
 
-def _cache_key(*parts):
+def cache_key(*parts):
+    """Key of a compiled function, or None if a part has none."""
     if None in parts:
         return None
     return sha256(str((source_version(), *parts)).encode()).hexdigest()

@@ -1,0 +1,192 @@
+"""Regular data with gaps, filled in with uncertainty: monthly CO2, and a raster with missing cells.
+
+python examples/gaps.py [--data FILE.npz] [--parts co2,raster] [--out FOLDER]
+
+"co2" takes a file with x (years) and y (ppm), such as the series of Mauna Loa, or simulates one: a
+trend and a season, two Gaussian processes of one sum, with forecasts. "raster" simulates a rough
+surface, hides 30% of its cells and predicts them. Both sample all hyperparameters with NUTS, on the
+structure of the grid. About three minutes.
+"""
+
+import argparse
+import logging
+import time
+from pathlib import Path
+
+import arviz as az
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pymc as pm
+from scipy.interpolate import griddata
+
+import pymc_scalable_gp as sgp
+
+
+def simulate_co2(rng):
+    """Months with gaps, and a series that looks like the one of Mauna Loa."""
+    x = 1958.0 + (np.arange(45 * 12) + 0.5) / 12
+    t = x - x[0]
+    season = 3.0 * np.sin(2 * np.pi * x) + np.sin(4 * np.pi * x + 0.6)
+    keep = np.sort(rng.permutation(len(x))[: int(0.97 * len(x))])
+    y = 315 + 0.8 * t + 0.012 * t**2 + season + 0.3 * rng.standard_normal(len(x))
+    return x[keep], y[keep]
+
+
+def report(idata, seconds):
+    """Summary and what tells whether the chains can be trusted."""
+    posterior = idata["posterior"].to_dataset()
+    print(az.summary(idata, kind="stats").to_string())
+    rhat = max(float(v.max()) for v in az.rhat(posterior).values())
+    diverging = int(idata["sample_stats"]["diverging"].sum())
+    print(f"NUTS {seconds:.0f} s, worst R-hat {rhat:.4f}, {diverging} divergences")
+
+
+def sample(draws, seed):
+    """NUTS in the model context, timed."""
+    start = time.perf_counter()
+    idata = pm.sample(
+        draws, tune=draws, chains=2, random_seed=seed, compute_convergence_checks=False
+    )
+    return idata, time.perf_counter() - start
+
+
+def co2(path, draws, out, rng):
+    """Trend and season of a monthly series, with a forecast of ten years."""
+    if path is None:
+        x, y = simulate_co2(rng)
+    else:
+        with np.load(path, allow_pickle=False) as file:
+            x, y = file["x"].ravel().astype(float), file["y"].ravel().astype(float)
+    last = x > x.max() - 5.0  # five years are held out
+    center, scale = y[~last].mean(), y[~last].std()
+    grid, order = sgp.RegularGrid.from_points(x[~last])
+    target = (y[~last][order] - center) / scale
+    with pm.Model() as model:
+        long, rise = pm.InverseGamma("long", 5, 100), pm.HalfNormal("rise", 3)
+        season, change = pm.HalfNormal("season", 0.3), pm.InverseGamma("change", 5, 150)
+        shape, sigma = pm.InverseGamma("shape", 5, 5), pm.HalfNormal("sigma", 0.1)
+        slope = pm.Normal("slope", 0.0, 0.1)
+        line = pm.gp.mean.Linear(coeffs=slope[None], intercept=-slope * x[~last].mean())
+        trend = sgp.KMCGMarginal(mean_func=line, cov_func=rise**2 * pm.gp.cov.ExpQuad(1, ls=long))
+        yearly = sgp.KMCGMarginal(
+            cov_func=season**2 * pm.gp.cov.Periodic(1, 1.0, ls=shape)
+            * pm.gp.cov.ExpQuad(1, ls=change)
+        )  # fmt: skip
+        total = trend + yearly
+        total.marginal_likelihood("y", X=grid, y=target, sigma=sigma)
+        idata, seconds = sample(draws, 1)
+    print(f"\nCO2: {grid}, {total.rank} steps")
+    report(idata, seconds)
+    point = {v.name: idata["posterior"][v.name].mean().values for v in model.free_RVs}
+    print({k: round(float(v), 5) for k, v in total.diagnostics(point=point, model=model).items()})
+    step = grid.spacing(0)
+    future = sgp.RegularGrid([grid.axes[0][0] + step * np.arange(grid.shape[0] + 120)])
+    options = {"num_samples": 100, "random_seed": 2, "model": model, "progressbar": False}
+    all_of_it = total.predict_posterior(future, idata, pred_noise=True, **options)
+    smooth = trend.predict_posterior(future, idata, given={"gp": total}, **options)
+    held = total.predict_posterior(x[last][:, None], idata, pred_noise=True, **options)
+    error = (y[last] - center) / scale - held["mean"].values
+    inside = np.mean(np.abs(error) < 1.645 * held["sd"].values)
+    print(
+        f"five held-out years: RMSE {scale * np.sqrt(np.mean(error**2)):.2f} ppm, "
+        f"90% intervals hold {inside:.0%}"
+    )
+
+    figure, axis = plt.subplots(figsize=(8, 3.6))
+    mean, sd = center + scale * all_of_it["mean"], scale * all_of_it["sd"]
+    axis.fill_between(future.axes[0], mean - 1.645 * sd, mean + 1.645 * sd, alpha=0.3, label="90%")
+    axis.plot(future.axes[0], center + scale * smooth["mean"], "C3", lw=1, label="trend")
+    axis.plot(x[~last], y[~last], "k.", ms=2, label="observed")
+    axis.plot(x[last], y[last], "C1.", ms=3, label="held out")
+    axis.set(xlabel="year", ylabel="CO2, ppm", xlim=(x.max() - 20, x.max() + 5))
+    axis.set_ylim(y[x > x.max() - 20].min() - 3, float((mean + 1.7 * sd).max()) + 3)
+    axis.legend(loc="upper left")
+    save(figure, out / "co2.png")
+
+
+def raster(draws, out, rng):
+    """A rough surface with 30% of the cells missing."""
+    axes = [np.linspace(0.0, 12.0, 120), np.linspace(0.0, 9.0, 90)]
+    roots = [
+        np.linalg.cholesky(kernel + 1e-8 * np.eye(len(axis)))
+        for axis in axes
+        for kernel in [_matern32(np.abs(axis[:, None] - axis) / 1.5)]
+    ]
+    surface = roots[0] @ rng.standard_normal((120, 90)) @ roots[1].T
+    noisy = surface + 0.1 * rng.standard_normal(surface.shape)
+    observed = rng.random(surface.shape) > 0.3
+    observed[40:60, 30:45] = False  # and a hole
+    data = np.where(observed, noisy, np.nan)
+    grid = sgp.RegularGrid(axes, observed=observed)
+    with pm.Model() as model:
+        ell = pm.InverseGamma("ell", 3, 3, shape=2)
+        eta, sigma = pm.HalfNormal("eta", 2), pm.HalfNormal("sigma", 0.5)
+        gp = sgp.KMCGMarginal(
+            cov_func=eta**2 * sgp.cov.Product(pm.gp.cov.Matern32, 2, ls=ell), n_iter=100
+        )
+        gp.marginal_likelihood("y", X=grid, y=data, sigma=sigma)
+        idata, seconds = sample(draws, 3)
+    print(f"\nraster: {grid}, {gp.rank} steps")
+    report(idata, seconds)
+    filled = gp.predict_posterior(
+        sgp.RegularGrid(axes), idata, num_samples=50, random_seed=4, model=model, progressbar=False
+    )
+    mean = filled["mean"].values.reshape(grid.shape)
+    sd = filled["sd"].values.reshape(grid.shape)
+    cells = np.argwhere(~observed)
+    nearest = griddata(np.argwhere(observed), data[observed], cells, method="nearest")
+    linear = griddata(np.argwhere(observed), data[observed], cells, method="linear")
+    linear = np.where(np.isnan(linear), nearest, linear)
+    error = surface[~observed] - mean[~observed]
+    print(
+        f"missing cells: RMSE {np.sqrt(np.mean(error**2)):.3f}, linear interpolation "
+        f"{np.sqrt(np.mean((surface[~observed] - linear) ** 2)):.3f}; 90% intervals of the surface "
+        f"hold {np.mean(np.abs(error) < 1.645 * sd[~observed]):.0%}"
+    )
+
+    figure, panels = plt.subplots(1, 4, figsize=(13, 3), constrained_layout=True)
+    limits = {"vmin": surface.min(), "vmax": surface.max()}
+    for panel, values, title, options in zip(
+        panels,
+        (surface, data, mean, sd),
+        ("truth", "observed", "filled in", "its standard deviation"),
+        (limits, limits, limits, {"cmap": "magma"}),
+        strict=True,
+    ):
+        image = panel.imshow(values, aspect="auto", **options)
+        panel.set(title=title, xticks=[], yticks=[])
+        figure.colorbar(image, ax=panel, shrink=0.8)
+    save(figure, out / "raster.png")
+
+
+def _matern32(r):
+    return (1.0 + np.sqrt(3.0) * r) * np.exp(-np.sqrt(3.0) * r)
+
+
+def save(figure, path):
+    """Write the picture and say where."""
+    figure.savefig(path, dpi=110, bbox_inches="tight")
+    print(f"wrote {path}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    add("--data", help="NPZ file with x (years) and y (ppm)")
+    add("--parts", default="co2,raster")
+    add("--draws", type=int, default=300, help="tuning steps and draws of each of 2 chains")
+    add("--out", type=Path, default=Path(), help="folder for the pictures")
+    args = parser.parse_args()
+    logging.getLogger("pymc").setLevel(logging.ERROR)
+    rng = np.random.default_rng(0)
+    if "co2" in args.parts:
+        co2(args.data, args.draws, args.out, rng)
+    if "raster" in args.parts:
+        raster(args.draws, args.out, rng)
+
+
+if __name__ == "__main__":
+    main()
