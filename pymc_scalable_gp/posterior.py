@@ -67,7 +67,7 @@ class FrozenRows:
         )
         return Assert(message)(logp, same)
 
-    def density(self, value, mu, phi, weights, noise) -> TensorVariable | None:
+    def density(self, value, mu, phi, weights, noise, logdet=None) -> TensorVariable | None:
         """Log density of `value`, or None, with a warning, if it is not what was summarised."""
         X = self.inputs_in(phi) if self.applies_to(value) else None
         if X is not None:
@@ -108,7 +108,7 @@ class KrylovRows:
     y_value: np.ndarray
     mutable: bool
 
-    def density(self, value, mu, Q, A, noise) -> TensorVariable | None:
+    def density(self, value, mu, Q, A, noise, logdet=None) -> TensorVariable | None:
         """Log density of `value`, or None if the basis does not start at it."""
         present = _present(value)
         if present is None or not np.array_equal(present, self.y_value):
@@ -116,7 +116,13 @@ class KrylovRows:
         residual = value - mu
         length = pt.sqrt((residual**2).sum())
         outside = value.shape[0] - A.shape[0]
-        logp = self.terms(A, length, noise)[0] - 0.5 * outside * (_LOG_2PI + pt.log(noise))
+
+        def density(length):
+            return self.terms(A, length, noise)[0] - 0.5 * outside * (_LOG_2PI + pt.log(noise))
+
+        logp = density(length)
+        if logdet is not None:
+            logp = logp - density(pt.zeros(())) - 0.5 * (logdet + value.shape[0] * _LOG_2PI)
         if not self.mutable:
             return logp
         message = "the targets were replaced by others than the inputs' Krylov basis starts at"

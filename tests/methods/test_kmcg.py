@@ -124,8 +124,8 @@ FORMS = {
     "subset": (X, Y, {"inducing": 20}),
     "VFE": (X, Y, {"approx": "VFE"}),
     "FITC": (X, Y, {"approx": "FITC"}),
-    "grid": (sgp.RegularGrid(AXES), RNG.standard_normal((7, 5)), {}),
-    "gaps": (sgp.RegularGrid(AXES, MASK), RNG.standard_normal((7, 5)), {}),
+    "grid": (sgp.RegularGrid(AXES), RNG.standard_normal((7, 5)), {"probes": 0}),
+    "gaps": (sgp.RegularGrid(AXES, MASK), RNG.standard_normal((7, 5)), {"probes": 0}),
     "gaps, FITC": (sgp.RegularGrid(AXES, MASK), RNG.standard_normal((7, 5)), {"approx": "FITC"}),
 }
 
@@ -168,7 +168,7 @@ def test_grid_is_the_array_of_its_points(cov):
     found = []
     for inputs in (grid, grid.points):
         with pm.Model() as model:
-            gp = sgp.KMCGMarginal(cov_func=cov, n_iter=9)
+            gp = sgp.KMCGMarginal(cov_func=cov, n_iter=9, probes=0)
             gp.marginal_likelihood("y", X=inputs, y=y, sigma=0.3)
         at_points = gp.predict(whole.points, {}, diag=True, pred_noise=True, model=model)
         at_cells = gp.predict(whole, {}, diag=True, pred_noise=True, model=model)
@@ -188,7 +188,7 @@ def test_long_series_with_gaps_is_toeplitz():
     y = np.sin(SERIES)
     logps = []
     for inputs in (grid, SERIES[:, None]):
-        _, model = marginal(inputs, y, d=1, ell=0.5, n_iter=12)
+        _, model = marginal(inputs, y, d=1, ell=0.5, n_iter=12, probes=0)
         logps.append(float(model.compile_logp(**FAST)({})))
     assert_allclose(*logps, rtol=1e-9)
     assert any(type(f).__name__ == "Toeplitz" for f in _factors(grid))
@@ -198,6 +198,83 @@ def _factors(grid):
     from pymc_scalable_gp.regular_grid import kernel_operator
 
     return kernel_operator(pm.gp.cov.ExpQuad(1, ls=0.5), grid, grid).operator.operator.factors
+
+
+# -- the log determinant of the kernel itself --------------------------------------------------------
+
+
+def test_probes_replace_the_determinant_only():
+    """``-2 log p`` is the features' quadratic form plus the probes' estimate plus a constant."""
+    grid, steps = sgp.RegularGrid(AXES, MASK), 6
+    y = RNG.standard_normal(grid.n)
+    gp, model = marginal(grid, y, n_iter=steps, probes=3)
+    signs = 2.0 * np.random.default_rng(0).integers(0, 2, (3, grid.n), dtype=np.int8) - 1.0
+    K = kernel(grid.points, grid.points)
+    logs = []
+    for z in signs:
+        Q = np.linalg.qr(np.column_stack([np.linalg.matrix_power(K, k) @ z for k in range(steps)]))[
+            0
+        ]
+        values, vectors = np.linalg.eigh(Q.T @ K @ Q)
+        first = vectors.T @ (Q.T @ z)
+        logs.append(first**2 @ np.log(values + 0.04))
+    with model:
+        phi = evaluate([gp.features(grid.points)], {}, model)[0]
+    quadratic = y @ np.linalg.solve(phi @ phi.T + 0.04 * np.eye(grid.n), y)
+    expected = -0.5 * (quadratic + np.mean(logs) + grid.n * np.log(2 * np.pi))
+    assert_allclose(model.compile_logp(**FAST)({}), expected, rtol=1e-7)
+    # Other targets, of which the basis knows nothing: the same determinant.
+    with pm.Model() as other:
+        gp.marginal_likelihood("y", X=grid, y=y, sigma=0.2)
+        value = pm.logp(other["y"], pt.constant(y + 1.0))
+    quadratic = (y + 1.0) @ np.linalg.solve(phi @ phi.T + 0.04 * np.eye(grid.n), y + 1.0)
+    expected = -0.5 * (quadratic + np.mean(logs) + grid.n * np.log(2 * np.pi))
+    assert_allclose(value.eval(**FAST), expected, rtol=1e-7)
+
+
+def test_gradient_with_probes():
+    with pm.Model() as model:
+        ell, eta, sigma = (pm.Flat(name) for name in ("ell", "eta", "sigma"))
+        cov = pm.math.exp(eta) * pm.gp.cov.ExpQuad(2, ls=pm.math.exp(ell))
+        gp = sgp.KMCGMarginal(cov_func=cov, n_iter=8, probes=2)
+        gp.marginal_likelihood(
+            "y", X=sgp.RegularGrid(AXES, MASK), y=RNG.standard_normal((7, 5)),
+            sigma=pm.math.exp(sigma),
+        )  # fmt: skip
+    logp, dlogp = model.compile_logp(**FAST), model.compile_dlogp(**FAST)
+    point = {"ell": np.array(-0.2), "eta": np.array(0.1), "sigma": np.array(-1.5)}
+    gradient = dlogp(point)
+    for name, slope in zip(("ell", "eta", "sigma"), gradient, strict=True):
+        ends = [logp(point | {name: point[name] + s * 1e-6}) for s in (1, -1)]
+        assert_allclose(slope, (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+
+
+def test_probes_keep_the_lengthscale_where_features_alone_lose_it():
+    """Few steps, many degrees of freedom: without probes shorter lengthscales win."""
+    n, series = 400, np.arange(400.0)
+    K = np.exp(-0.5 * (series[:, None] - series) ** 2 / 3.0**2)
+    y = np.linalg.cholesky(K + 1e-8 * np.eye(n)) @ RNG.standard_normal(n)
+    y += 0.1 * RNG.standard_normal(n)
+    ells, found = np.array([0.2, 2.0, 3.0, 4.5]), {}
+    for probes in (0, 8):
+        with pm.Model() as model:
+            ell = pm.Flat("ell")
+            gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=ell), n_iter=40, probes=probes)
+            gp.marginal_likelihood("y", X=sgp.RegularGrid([series]), y=y, sigma=0.1)
+        logp = model.compile_logp(**FAST)
+        found[probes] = [float(logp({"ell": value})) for value in ells]
+    assert ells[np.argmax(found[0])] < 3.0
+    assert ells[np.argmax(found[8])] == 3.0
+
+
+def test_probes_that_cannot_be_used():
+    with pytest.raises(ValueError, match='probes need approx="DTC"'):
+        sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), approx="VFE", probes=2)
+    with pytest.raises(ValueError, match="probes must be at least 0"):
+        sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), probes=-1)
+    gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), n_iter=5, probes=2)
+    with pm.Model(), pytest.raises(ValueError, match="probes need one sigma"):
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=np.full(40, 0.1))
 
 
 # -- predictions on grids --------------------------------------------------------------------------
