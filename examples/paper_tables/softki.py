@@ -5,9 +5,9 @@
 
 DIR holds NAME.npz files with X, y, n and test_mask. Inputs and target are standardised on the training
 rows; one lengthscale. While the points are trained the noise variance is 0.001, as in the paper, or
-another (--noise 0.1), or trained with them (--noise learned): at most 50 epochs, batches of 1024, learning rate 0.01; unlike in
-the paper, a tenth of the training rows stops it early. Which noise suits a data set shows in their
-error ("valid", the root mean square), before any test row is seen.
+another (--noise 0.1), or trained with them (--noise learned): at most 50 epochs, batches of 1024,
+learning rate 0.01; unlike in the paper, a tenth of the training rows stops it early. Which noise suits
+a data set shows in their error ("valid", the root mean square), before any test row is seen.
 "trained" predicts with that noise, at the trained hyperparameters; "NUTS" infers lengthscale, scale
 and sigma with the points fixed. Both use all training rows.
 """
