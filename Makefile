@@ -14,7 +14,7 @@ help:
 	@echo "make test        the fast tests"
 	@echo "make test-slow   the tests marked slow"
 	@echo "make lint        ruff: rules and format"
-	@echo "make bench       the benchmark scripts and a short run of the paper's table"
+	@echo "make bench       the benchmark scripts and short runs of the papers' tables"
 	@echo "make docs        the documentation, in docs/_build/html"
 	@echo "make clean       remove what the other targets wrote, except .venv"
 
@@ -51,7 +51,10 @@ bench: $(DEV)
 		echo "== $$script"; \
 		$(PY) "$$script"; \
 	done
-	$(PY) examples/paper_tables/grief.py --quick
+	@set -e; for script in grief softki kmcg; do \
+		echo "== examples/paper_tables/$$script.py --quick"; \
+		$(PY) examples/paper_tables/$$script.py --quick; \
+	done
 
 docs: $(DOC)
 	$(PY) -m sphinx -W --keep-going -b html docs docs/_build/html

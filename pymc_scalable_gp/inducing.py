@@ -95,9 +95,10 @@ def fit_inducing(
         Data; standardise both, as learning rate and temperature are in their units.
     sigma : float, array (n,) or random variable, optional
         Noise standard deviation; with a prior, it is trained. Default: fixed at a variance of
-        0.001 of y's. The points found so predict best (the paper, and our benchmark), as a noise
-        that is trained takes over what the points should explain. It says nothing about the data's
-        noise: infer sigma afterwards, with the points fixed.
+        0.001 of y's, the paper's choice, which is best for data with little noise (kin40k); where
+        there is more, a larger or a trained one is better (elevators, bike). Compare
+        ``fit.validation.min()``. A fixed one says nothing about the data's noise: infer sigma
+        afterwards, with the points fixed.
     objective : {"exact", "pseudo"}
         The density above, or Hutchinson's pseudo-loss, whose gradient estimates its gradient with
         `probes` random vectors: Gaussian, scaled to unit norm and times ``b^1/2``, without which the
