@@ -14,6 +14,7 @@ import argparse
 import time
 from pathlib import Path
 
+import arviz as az
 import numpy as np
 import pymc as pm
 from _kmcg_parts import (
@@ -86,7 +87,9 @@ def sound(args, pictures):
     with pm.Model():
         ell, eta = pm.LogNormal("ell", np.log(10), 0.5), pm.LogNormal("eta", np.log(0.07), 0.5)
         sigma = pm.LogNormal("sigma", np.log(0.01), 0.5)
-        gp = sgp.KMCGMarginal(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ell), n_iter=args.steps)
+        gp = sgp.KMCGMarginal(
+            cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ell), n_iter=args.nuts_steps, probes=2
+        )
         gp.marginal_likelihood("y", X=grid, y=y, sigma=sigma)
         start = time.perf_counter()
         best = pm.find_MAP(progressbar=False)
@@ -100,7 +103,7 @@ def sound(args, pictures):
             progressbar=False, compute_convergence_checks=False,
         )  # fmt: skip
         spent = time.perf_counter() - start
-        print(pm.stats.summary(idata, var_names=["ell", "eta", "sigma"]))
+        print(az.summary(idata, var_names=["ell", "eta", "sigma"]))
         diverging = int(idata["sample_stats"]["diverging"].sum())
         print(f"NUTS 2 x ({args.draws} + {args.draws}): {spent:.0f} s, {diverging} divergences")
 
@@ -160,7 +163,8 @@ def main():
     add("--parts", default="grids", help="comma-separated: grids, sound, dense")
     add("--data", help="folder with sound.npz and the dense sets")
     add("--steps", type=int, default=100)
-    add("--draws", type=int, default=200, help="tuning steps and draws of each of 2 chains")
+    add("--nuts-steps", type=int, default=30, help="steps while hyperparameters are sampled")
+    add("--draws", type=int, default=150, help="tuning steps and draws of each of 2 chains")
     add("--quick", action="store_true", help="the 10 x 10 grid only")
     add("--seed", type=int, default=0)
     add("--out", help="write the curves to this PNG file")
