@@ -116,7 +116,6 @@ def smse(data, mean):
 
 def dense(args, pictures):
     """Scattered rows, hyperparameters at the exact GP's best on at most 1000 of them."""
-    print("\nP after which inducing inputs of the same cost, sqrt(n P) of them, first win for good")
     for name, rows in DENSE.items():
         found, wins = dense_errors(find_file(args.data, name), rows, args.steps, args.seed)
         curves_table(f"{name}: n = {rows}", found, np.arange(args.steps))
