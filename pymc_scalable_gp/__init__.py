@@ -7,6 +7,7 @@ from pymc_scalable_gp.distribution import LowRankNormal
 from pymc_scalable_gp.inducing import InducingFit, fit_inducing
 from pymc_scalable_gp.methods.grief import GriefGP, weights_prior
 from pymc_scalable_gp.methods.kmcg import KMCGMarginal
+from pymc_scalable_gp.methods.skip import SKIPLatent, SKIPMarginal
 from pymc_scalable_gp.methods.softki import SoftKILatent, SoftKIMarginal
 from pymc_scalable_gp.regular_grid import RegularGrid
 from pymc_scalable_gp.start import subset_map
@@ -19,6 +20,8 @@ __all__ = [
     "KMCGMarginal",
     "LowRankNormal",
     "RegularGrid",
+    "SKIPLatent",
+    "SKIPMarginal",
     "SoftKILatent",
     "SoftKIMarginal",
     "cov",

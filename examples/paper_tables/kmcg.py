@@ -100,6 +100,7 @@ def sound(args, pictures):
         start = time.perf_counter()
         idata = pm.sample(
             args.draws, tune=args.draws, chains=2, cores=2, random_seed=args.seed, initvals=best,
+            init="adapt_diag",
             progressbar=False, compute_convergence_checks=False,
         )  # fmt: skip
         spent = time.perf_counter() - start

@@ -1,6 +1,12 @@
 """Ops with hand-written gradients in Python, Numba and JAX, as functions of tensors."""
 
+from pymc_scalable_gp.ops.cubic_interpolation import cubic_interpolation
 from pymc_scalable_gp.ops.eigh_sorted import eigh_sorted
+from pymc_scalable_gp.ops.hadamard import (
+    hadamard_matvec,
+    row_kronecker_apply,
+    row_kronecker_project,
+)
 from pymc_scalable_gp.ops.khatri_rao import khatri_rao_features
 from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.log_quadrature import log_quadrature
@@ -9,15 +15,21 @@ from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
 from pymc_scalable_gp.ops.toeplitz import toeplitz_matvec
+from pymc_scalable_gp.ops.whitened_columns import whitened_columns
 
 __all__ = [
+    "cubic_interpolation",
     "eigh_sorted",
+    "hadamard_matvec",
     "khatri_rao_features",
     "lanczos",
     "log_quadrature",
     "lowrank_logp",
+    "row_kronecker_apply",
+    "row_kronecker_project",
     "softmax_interpolation",
     "stacked_product",
     "stochastic_logdet",
     "toeplitz_matvec",
+    "whitened_columns",
 ]

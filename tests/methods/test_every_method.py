@@ -22,8 +22,10 @@ METHODS = {
     "SoftKI": lambda **k: sgp.SoftKIMarginal(inducing=9, **k),
     "KMCG": lambda **k: sgp.KMCGMarginal(n_iter=12, **k),
     "KMCG, subset": lambda **k: sgp.KMCGMarginal(n_iter=9, inducing=20, **k),
+    "SKIP": lambda **k: sgp.SKIPMarginal(grid_size=30, rank=6, **k),
 }
 LATENT = {
+    "SKIP": lambda **k: sgp.SKIPLatent(grid_size=30, rank=5, **k),
     "GriefGP": lambda **k: sgp.GriefGP(grid=5, rank=12, **k),
     "SoftKI": lambda **k: sgp.SoftKILatent(inducing=9, **k),
 }

@@ -1,0 +1,283 @@
+"""Hadamard products of two low-rank matrices ``(A A') * (B B')``, through row-wise Kronecker products.
+
+``A # B`` (n, a b) has the rows ``a_i (x) b_i``, so that ``(A A') * (B B') = (A # B)(A # B)'``. It is
+never formed: with a core C (a, b, k) all that is needed are products of A with C (a, b k), row blocks at
+a time.
+"""
+
+import numpy as np
+import pytensor.tensor as pt
+from numba.extending import register_jitable
+from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
+from pymc_scalable_gp.ops._numba import register_numba
+
+# Entries of the work array (block of rows, b k).
+_ENTRIES = 2**18
+
+
+class RowKroneckerApply(Op):
+    """``(A # B) C`` (n, k)."""
+
+    __props__ = ()
+
+    def make_node(self, A, B, C):
+        A, B, C = _as_float64(A, B, C)
+        if (A.ndim, B.ndim, C.ndim) != (2, 2, 3):
+            raise TypeError("row-wise products need A (n, a), B (n, b) and C (a, b, k)")
+        rows = A.type.shape[0] if A.type.shape[0] is not None else B.type.shape[0]
+        return Apply(self, [A, B, C], [pt.tensor(dtype="float64", shape=(rows, C.type.shape[2]))])
+
+    def infer_shape(self, node, input_shapes):
+        return [(input_shapes[0][0], input_shapes[2][2])]
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = apply_rows(*inputs)
+
+    def pullback(self, inputs, outputs, cotangents):
+        """``dC = (A # B)' G``, and the rows' gradients."""
+        (A, B, C), (g,) = inputs, cotangents
+        if isinstance(g.type, DisconnectedType):
+            return [disconnected_type() for _ in inputs]
+        return [*RowKroneckerRows()(A, B, C, g), RowKroneckerProject()(A, B, g)]
+
+
+class RowKroneckerProject(Op):
+    """``(A # B)' G`` as a core (a, b, k)."""
+
+    __props__ = ()
+
+    def make_node(self, A, B, G):
+        A, B, G = _as_float64(A, B, G)
+        if (A.ndim, B.ndim, G.ndim) != (2, 2, 2):
+            raise TypeError("row-wise products need A (n, a), B (n, b) and G (n, k)")
+        shape = tuple(x.type.shape[1] for x in (A, B, G))
+        return Apply(self, [A, B, G], [pt.tensor(dtype="float64", shape=shape)])
+
+    def infer_shape(self, node, input_shapes):
+        return [tuple(shape[1] for shape in input_shapes)]
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = project_rows(*inputs)
+
+    def pullback(self, inputs, outputs, cotangents):
+        """``dG = (A # B) C``, and the rows' gradients, with C the cotangent."""
+        (A, B, G), (c,) = inputs, cotangents
+        if isinstance(c.type, DisconnectedType):
+            return [disconnected_type() for _ in inputs]
+        return [*RowKroneckerRows()(A, B, c, G), RowKroneckerApply()(A, B, c)]
+
+
+class RowKroneckerRows(Op):
+    """Gradients of ``sum(G * ((A # B) C))`` in A and B. It has none itself."""
+
+    __props__ = ()
+
+    def make_node(self, A, B, C, G):
+        inputs = _as_float64(A, B, C, G)
+        return Apply(self, inputs, [inputs[0].type(), inputs[1].type()])
+
+    def infer_shape(self, node, input_shapes):
+        return input_shapes[:2]
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0], output_storage[1][0] = rows_gradient(*inputs)
+
+
+def row_kronecker_apply(A, B, C):
+    r"""Product of a row-wise Kronecker product with a core, ``out_ik = sum_ab A_ia B_ib C_abk``.
+
+    Parameters
+    ----------
+    A : tensor, shape (n, a)
+    B : tensor, shape (n, b)
+    C : tensor, shape (a, b, k)
+
+    Returns
+    -------
+    tensor, shape (n, k)
+        Differentiable once in all three.
+
+    Notes
+    -----
+    O(n a b k) as matrix products; memory beyond the result is that of one block of rows.
+    """
+    return RowKroneckerApply()(A, B, C)
+
+
+def row_kronecker_project(A, B, G):
+    """Transpose of `row_kronecker_apply`: ``C_abk = sum_i A_ia B_ib G_ik`` for G (n, k)."""
+    return RowKroneckerProject()(A, B, G)
+
+
+def hadamard_matvec(A, B, v):
+    r"""Product of the Hadamard product ``(A A') * (B B')`` with a vector or a matrix.
+
+    .. math:: \big[(A A^\top \circ B B^\top) v\big]_i = a_i^\top M\, b_i, \qquad M = A^\top D_v B
+
+    Parameters
+    ----------
+    A : tensor, shape (n, a)
+    B : tensor, shape (n, b)
+        Roots of the two matrices.
+    v : tensor, shape (n,) or (n, k)
+
+    Returns
+    -------
+    tensor, of the shape of `v`
+        Differentiable once in all three.
+
+    Notes
+    -----
+    O(n a b) for each column; nothing of size n x n or n x a b.
+
+    References
+    ----------
+    .. [1] Gardner, J. et al. (2018). Product Kernel Interpolation for Scalable Gaussian Processes.
+       https://doi.org/10.48550/arXiv.1802.08903
+    """
+    v = pt.as_tensor_variable(v)
+    if v.ndim not in (1, 2):
+        raise ValueError(f"v must have shape (n,) or (n, k), got {v.ndim} dimensions")
+    G = v[:, None] if v.ndim == 1 else v
+    out = row_kronecker_apply(A, B, row_kronecker_project(A, B, G))
+    return out[:, 0] if v.ndim == 1 else out
+
+
+def _as_float64(*tensors):
+    tensors = [pt.as_tensor_variable(a) for a in tensors]
+    return [a if a.dtype == "float64" else a.astype("float64") for a in tensors]
+
+
+@register_jitable
+def _block(width):
+    return max(16, _ENTRIES // max(width, 1))
+
+
+@register_jitable
+def apply_rows(A, B, C):
+    (n, a), b, k = A.shape, B.shape[1], C.shape[2]
+    out, flat = np.zeros((n, k)), np.ascontiguousarray(C).reshape((a, b * k))
+    size = _block(b * k)
+    if a == 0:
+        return out
+    for start in range(0, n, size):
+        stop = min(start + size, n)
+        T = np.dot(np.ascontiguousarray(A[start:stop]), flat)
+        for j in range(b):
+            out[start:stop] += B[start:stop, j : j + 1] * T[:, j * k : (j + 1) * k]
+    return out
+
+
+@register_jitable
+def _outer(B, G):
+    """``b_i (x) g_i`` (rows, b k)."""
+    b, k = B.shape[1], G.shape[1]
+    U = np.empty((B.shape[0], b * k))
+    for j in range(b):
+        U[:, j * k : (j + 1) * k] = B[:, j : j + 1] * G
+    return U
+
+
+@register_jitable
+def project_rows(A, B, G):
+    (n, a), b, k = A.shape, B.shape[1], G.shape[1]
+    out = np.zeros((a, b * k))
+    size = _block(b * k)
+    if a * b * k == 0:
+        return out.reshape((a, b, k))
+    for start in range(0, n, size):
+        stop = min(start + size, n)
+        U = _outer(B[start:stop], G[start:stop])
+        out += np.dot(np.ascontiguousarray(A[start:stop]).T, U)
+    return out.reshape((a, b, k))
+
+
+@register_jitable
+def rows_gradient(A, B, C, G):
+    (n, a), b, k = A.shape, B.shape[1], C.shape[2]
+    dA, dB = np.zeros((n, a)), np.zeros((n, b))
+    flat = np.ascontiguousarray(C).reshape((a, b * k))
+    size = _block(b * k)
+    if a * b * k == 0:
+        return dA, dB
+    for start in range(0, n, size):
+        stop = min(start + size, n)
+        g = G[start:stop]
+        dA[start:stop] = np.dot(_outer(B[start:stop], g), flat.T)
+        T = np.dot(np.ascontiguousarray(A[start:stop]), flat)
+        for j in range(b):
+            dB[start:stop, j] = (T[:, j * k : (j + 1) * k] * g).sum(axis=1)
+    return dA, dB
+
+
+for _op, _function in (
+    (RowKroneckerApply, apply_rows),
+    (RowKroneckerProject, project_rows),
+    (RowKroneckerRows, rows_gradient),
+):
+
+    @register_numba(_op)
+    def numba_row_kronecker(op, function=_function):
+        @nb.numba_njit
+        def run(*inputs):
+            return function(*inputs)
+
+        return run
+
+
+def _jax_blocks(arrays, width):
+    """Row blocks (blocks, rows, .) of the arrays, the last filled with zero rows."""
+    size = _block(width)
+    missing = -arrays[0].shape[0] % size
+    return tuple(jnp.pad(x, ((0, missing), (0, 0))).reshape((-1, size, x.shape[1])) for x in arrays)
+
+
+@register_jax(RowKroneckerApply)
+def jax_row_kronecker_apply(op):
+    def forward(A, B, C):
+        (n, a), (b, k) = A.shape, C.shape[1:]
+        flat = C.reshape((a, b * k))
+
+        def block(pair):
+            return jnp.einsum("nb,nbk->nk", pair[1], (pair[0] @ flat).reshape((-1, b, k)))
+
+        return jax.lax.map(block, _jax_blocks((A, B), b * k)).reshape((-1, k))[:n]
+
+    return forward
+
+
+@register_jax(RowKroneckerProject)
+def jax_row_kronecker_project(op):
+    def forward(A, B, G):
+        a, b, k = A.shape[1], B.shape[1], G.shape[1]
+
+        def block(total, rows):
+            U = (rows[1][:, :, None] * rows[2][:, None, :]).reshape((-1, b * k))
+            return total + rows[0].T @ U, None
+
+        start = jnp.zeros((a, b * k))
+        return jax.lax.scan(block, start, _jax_blocks((A, B, G), b * k))[0].reshape((a, b, k))
+
+    return forward
+
+
+@register_jax(RowKroneckerRows, differentiable=False)
+def jax_row_kronecker_rows(op):
+    def forward(A, B, C, G):
+        (n, a), (b, k) = A.shape, C.shape[1:]
+        flat = C.reshape((a, b * k))
+
+        def block(rows):
+            U = (rows[1][:, :, None] * rows[2][:, None, :]).reshape((-1, b * k))
+            T = (rows[0] @ flat).reshape((-1, b, k))
+            return U @ flat.T, jnp.einsum("nbk,nk->nb", T, rows[2])
+
+        dA, dB = jax.lax.map(block, _jax_blocks((A, B, G), b * k))
+        return dA.reshape((-1, a))[:n], dB.reshape((-1, b))[:n]
+
+    return forward

@@ -1,0 +1,201 @@
+"""Roots of product kernels by a tree of compressed Hadamard products (SKIP)."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pymc_scalable_gp.cov import ProductTerm
+from pymc_scalable_gp.linops import Dense, Toeplitz
+from pymc_scalable_gp.ops.cubic_interpolation import cubic_interpolation
+from pymc_scalable_gp.ops.hadamard import (
+    apply_rows,
+    project_rows,
+    row_kronecker_apply,
+    row_kronecker_project,
+)
+from pymc_scalable_gp.ops.whitened_columns import whitened_columns
+from pymc_scalable_gp.point import evaluate
+
+# Rows, evenly spaced through X, that carry the frozen directions of every merge.
+SUPPORT_ROWS = 3000
+# The grid goes on beyond the data by this share of their range, on either side.
+MARGIN = 0.1
+# Added to a Gram matrix before its Cholesky factor, as a share of its trace.
+JITTER = 1e-10
+# Subspace iterations, and extra columns, in the search for leading directions.
+_ITERATIONS, _EXTRA = 2, 10
+
+
+class Roots(NamedTuple):
+    """``k~ = (A A') * (B B')``; B is None for a kernel with one factor."""
+
+    A: pt.TensorVariable
+    B: pt.TensorVariable | None
+
+    @property
+    def rank(self) -> int:
+        """Number of features."""
+        return self.A.type.shape[1] * (1 if self.B is None else self.B.type.shape[1])
+
+    def features(self):
+        """``A # B`` (n, a b)."""
+        if self.B is None:
+            return self.A
+        rows = (self.A[:, :, None] * self.B[:, None, :]).reshape((self.A.shape[0], self.rank))
+        return pt.specify_shape(rows, (None, self.rank))
+
+    def times(self, coef):
+        """``(A # B) coef`` (n,), without the features."""
+        if self.B is None:
+            return self.A @ coef
+        a, b = self.A.type.shape[1], self.B.type.shape[1]
+        return ((self.A @ coef.reshape((a, b))) * self.B).sum(axis=1)
+
+
+class TermTree:
+    r"""Roots of ``scale * prod_i k_i(x_i, z_i)``.
+
+    Each 1-D kernel is interpolated from an even grid, ``W_i T_i W_i'``, and every matrix K that must
+    be compressed, a 1-D one or the Hadamard product of two, is replaced by
+
+    .. math:: K\,\Omega\,(\Omega^\top K\,\Omega)^{-1}\,\Omega^\top K
+
+    with directions Omega (rows, r) frozen at the build: K's leading eigenvectors then. Nothing else
+    depends on the build, so that the roots are smooth in the parameters and follow them, and K is
+    never exceeded. The two roots that are left, or one, are not multiplied.
+    """
+
+    def __init__(self, term: ProductTerm, X, grid_size, rank, single, point):
+        self.term, self.rank = term, rank
+        columns = X[:, term.dims]
+        self._place(columns, grid_size)
+        self.support = pt.constant(columns[_support(len(X))])
+        self.tables = self._factors(point)
+        self.merges: list[list] = []
+        roots = self._leaves(self.support)
+        while len(roots) > (1 if single else 2):
+            level, merged = [], []
+            for left, right in zip(roots[:-1:2], roots[1::2], strict=False):
+                level.append(self._core(left, right, point))
+                merged.append(_merge(left, right, level[-1]))
+            self.merges.append(level)
+            roots = merged + roots[2 * len(level) :]
+
+    def _place(self, columns, size):
+        """Even grids over the data and a margin, and the two nodes more that interpolation needs."""
+        low, high = columns.min(axis=0), columns.max(axis=0)
+        margin = MARGIN * np.where(high > low, high - low, 1.0)
+        self.low, self.high = low - margin, high + margin
+        self.step = (self.high - self.low) / (size - 5)
+        self.origin = self.low - 2.0 * self.step
+        self.nodes = self.origin[:, None] + self.step[:, None] * np.arange(size)
+        factors = [factor for group in self.term.groups for factor in group]
+        self.stationary = np.array([factor.stationary for factor in factors], dtype=bool)
+
+    def _positions(self, columns):
+        """Positions (n, d) in units of the grids, of points moved onto the grid."""
+        return (pt.clip(columns, self.low, self.high) - self.origin) / self.step
+
+    def _factors(self, point):
+        """Tables ``U_i = T_i G_i L_i^{-T}`` (m, r_i): the factor's root at x is ``w(x)' U_i``."""
+        first = self.term.gram(self.nodes[:, :1], self.nodes)[:, 0]
+        full = None if self.stationary.all() else self.term.gram(self.nodes, self.nodes)
+        numeric = evaluate([self.term.gram(self.nodes, self.nodes)], point)[0]
+        (s,) = evaluate([self._positions(self.support)])
+        tables = []
+        for i, K in enumerate(numeric):
+            W = evaluate([cubic_interpolation(s[:, i], np.eye(len(K)))])[0]
+            G = _grid_directions(K, W, self.rank, fill=self.stationary[i])
+            T = Toeplitz(first[i]) if self.stationary[i] else Dense(full[i])
+            TG = pt.specify_shape(T.matmat(pt.constant(G)), G.shape)
+            tables.append(whitened_columns(TG, G, JITTER))
+        return tables
+
+    def _leaves(self, columns, inside=True):
+        """Roots (n, r_i) of the 1-D kernels."""
+        s = self._positions(columns)
+        leaves = [cubic_interpolation(s[:, i], table) for i, table in enumerate(self.tables)]
+        if inside:
+            return leaves
+        fade = self.fade(columns)
+        return [leaf * fade[i][:, None] for i, leaf in enumerate(leaves)]
+
+    def fade(self, columns):
+        """``k_i(x_i, x_i') / k_i(x_i', x_i')`` (d, n), x' the nearest point of the grid."""
+        beyond = columns - pt.clip(columns, self.low, self.high)
+        origin = np.zeros((len(self.low), 1))
+        kept = self.stationary[:, None]
+        share = self.term.gram(beyond.T, origin)[:, :, 0]
+        alone = self.term.gram(origin, origin)[:, :, 0]
+        return pt.switch(kept, share / pt.switch(kept, alone, 1.0), 1.0)
+
+    def _core(self, left, right, point):
+        """Core (a, b, r) of a compressed merge; None where a b <= r already."""
+        a, b = left.type.shape[1], right.type.shape[1]
+        if a * b <= self.rank:
+            return None
+        omega = _leading(*evaluate([left, right], point), self.rank)
+        M = row_kronecker_project(left, right, omega).reshape((a * b, omega.shape[1]))
+        return whitened_columns(M, M, JITTER).reshape((a, b, omega.shape[1]))
+
+    def roots(self, X) -> Roots:
+        """The one or two last roots at inputs (n, d of X)."""
+        roots = self._leaves(X[:, self.term.dims], inside=False)
+        for level in self.merges:
+            pairs = zip(roots[:-1:2], roots[1::2], level, strict=False)
+            roots = [_merge(*each) for each in pairs] + roots[2 * len(level) :]
+        first = pt.sqrt(self.term.scale) * roots[0]
+        return Roots(first, roots[1] if len(roots) == 2 else None)
+
+    def intermediates(self):
+        """Tables and cores: what rows have in common."""
+        return self.tables + [core for level in self.merges for core in level if core is not None]
+
+
+def _support(n):
+    return np.unique(np.linspace(0, n - 1, min(n, SUPPORT_ROWS)).astype(int))
+
+
+def _merge(left, right, core):
+    if core is None:
+        return Roots(left, right).features()
+    return row_kronecker_apply(left, right, core)
+
+
+def _grid_directions(K, W, rank, fill):
+    """``G = W' Omega`` (m, r) with Omega the leading eigenvectors of ``W K W'``.
+
+    Where those are fewer, and `fill`, cosines follow: a shorter lengthscale will need them.
+    """
+    values, vectors = np.linalg.eigh(K)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    inner = W.T @ W
+    values, vectors = np.linalg.eigh(root.T @ inner @ root)
+    values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
+    keep = values > 1e-12 * values[0]
+    omega = root @ vectors[:, keep] / np.sqrt(values[keep])  # W omega is orthonormal
+    if fill and omega.shape[1] < rank:
+        grid = (np.arange(len(K)) + 0.5) / len(K)
+        cosines = np.cos(np.pi * np.arange(rank) * grid[:, None])
+        basis, triangle = np.linalg.qr(np.column_stack([inner @ omega, inner @ cosines]))
+        fresh = np.abs(np.diag(triangle)) > 1e-8 * np.abs(triangle).max()
+        return basis[:, fresh][:, :rank]
+    return inner @ omega
+
+
+def _leading(A, B, rank):
+    """Leading eigenvectors (rows, r) of ``(A A') * (B B')``, by subspace iteration."""
+    n, (a, b) = len(A), (A.shape[1], B.shape[1])
+    # Whichever is cheaper: at most SUPPORT_ROWS are multiplied here.
+    dense = (A @ A.T) * (B @ B.T) if 2 * a * b > n else None
+
+    def times(Q):
+        return apply_rows(A, B, project_rows(A, B, Q)) if dense is None else dense @ Q
+
+    rng = np.random.default_rng(0)
+    Q = rng.standard_normal((n, min(n, a * b, rank + _EXTRA)))
+    for _ in range(_ITERATIONS):
+        Q = np.linalg.qr(times(Q))[0]
+    _, vectors = np.linalg.eigh(Q.T @ times(Q))
+    return np.ascontiguousarray(Q @ vectors[:, ::-1][:, :rank])

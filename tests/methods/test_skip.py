@@ -1,0 +1,326 @@
+"""SKIP: the tree of compressed products, the two front ends, and tasks."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+from pytensor.graph.traversal import graph_inputs
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp import skip_tree
+from pymc_scalable_gp.point import evaluate
+from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp
+
+RNG = np.random.default_rng(0)
+FAST = {"mode": "FAST_COMPILE"}
+X5 = RNG.standard_normal((200, 5))
+
+
+def exact(cov, X):
+    return evaluate([cov(X)])[0]
+
+
+def gram(gp, X, *args):
+    phi = evaluate([gp.features(X)], *args)[0]
+    return phi @ phi.T
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 5])
+def test_converges_to_the_kernel_as_rank_and_grid_grow(d):
+    X, cov = X5[:, :d], 1.7 * pm.gp.cov.ExpQuad(d, ls=1.5)
+    K, errors = exact(cov, X), []
+    for rank, grid in ((4, 20), (8, 40), (16, 100)):
+        gp = sgp.SKIPMarginal(cov_func=cov, rank=rank, grid_size=grid)
+        gp.build(X)
+        errors.append(np.linalg.norm(gram(gp, X) - K) / np.linalg.norm(K))
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < {1: 1e-4, 2: 1e-4, 3: 1e-2, 4: 2e-2, 5: 0.1}[d]
+
+
+def ideal_tree(X, ls, rank):
+    """Last two roots when every product is cut to its leading eigenvectors."""
+
+    def root(K):
+        values, vectors = np.linalg.eigh(K)
+        return vectors[:, -rank:] * np.sqrt(np.maximum(values[-rank:], 0.0))
+
+    roots = [root(np.exp(-0.5 * (x[:, None] - x) ** 2 / ls**2)) for x in X.T]
+    while len(roots) > 2:
+        pairs = zip(roots[:-1:2], roots[1::2], strict=False)
+        merged = [root((A @ A.T) * (B @ B.T)) for A, B in pairs]
+        roots = merged + roots[2 * len(merged) :]
+    A, B = roots
+    return (A @ A.T) * (B @ B.T)
+
+
+def test_the_tree_is_the_best_one_where_it_was_built_and_close_to_it_elsewhere():
+    X, rank = RNG.standard_normal((400, 6)), 12
+    with pm.Model() as model:
+        ell = pm.HalfNormal("ell", 1)
+        gp = sgp.SKIPMarginal(cov_func=pm.gp.cov.ExpQuad(6, ls=ell), rank=rank)
+        gp.build(X, point={"ell": 1.0})
+    for ls, bound in ((1.0, 1.02), (0.8, 1.15), (1.3, 1.15)):
+        K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(axis=2) / ls**2)
+        best = np.linalg.norm(ideal_tree(X, ls, rank) - K)
+        assert np.linalg.norm(gram(gp, X, {"ell": ls}, model) - K) < bound * best
+
+
+@pytest.mark.parametrize("support", [40, 3000])
+def test_never_above_the_kernel(support, monkeypatch):
+    monkeypatch.setattr(skip_tree, "SUPPORT_ROWS", support)
+    cov = pm.gp.cov.ExpQuad(5, ls=1.0)
+    gp = sgp.SKIPMarginal(cov_func=cov, rank=8, grid_size=200)
+    gp.build(X5)
+    check_feature_map(gp, X5, tol=1e-5)  # cubic interpolation overshoots by h^3
+    assert np.linalg.eigvalsh(exact(cov, X5) - gram(gp, X5)).min() > -1e-4
+
+
+def test_merges_of_small_exact_rank_are_not_compressed():
+    cov = (
+        pm.gp.cov.Linear(3, c=0.0, active_dims=[0])
+        * pm.gp.cov.Linear(3, c=0.5, active_dims=[1])
+        * pm.gp.cov.ExpQuad(3, ls=1.0, active_dims=[2])
+    )
+    gp = sgp.SKIPMarginal(cov_func=cov, rank=10)
+    assert gp.build(X5[:, :3]) == 10  # 1 x 1 x 10
+    assert gp._map.trees[0].merges == [[None]]
+    X = X5[:, :3]
+    assert_allclose(gram(gp, X), exact(cov, X), atol=2e-4)
+
+
+def test_a_discrete_and_a_constant_column():
+    X = np.column_stack([X5[:, 0], X5[:, 1] > 0, np.ones(200)])
+    cov = pm.gp.cov.ExpQuad(3, ls=1.0)
+    gp = sgp.SKIPMarginal(cov_func=cov, rank=20)
+    gp.build(X)
+    assert_allclose(gram(gp, X), exact(cov, X), atol=2e-4)
+
+
+def test_far_from_the_data_the_prior_returns():
+    X, y = X5[:, :2], np.sin(X5[:, 0])
+    with pm.Model() as model:
+        gp = sgp.SKIPMarginal(cov_func=2.0 * pm.gp.cov.ExpQuad(2, ls=0.5), rank=20)
+        gp.marginal_likelihood("y", X=X, y=y, sigma=0.1)
+        exact_gp = pm.gp.Marginal(cov_func=2.0 * pm.gp.cov.ExpQuad(2, ls=0.5))
+        exact_gp.marginal_likelihood("z", X=X, y=y, sigma=0.1)
+    far = np.array([[30.0, 0.0], [3.0, -30.0]])
+    with pytest.warns(UserWarning, match="column 0 reaches 2"):
+        mean, var = gp.predict(far, {}, diag=True, model=model)
+    assert_allclose(mean, 0.0, atol=1e-6)
+    assert_allclose(var, 2.0, rtol=1e-4)
+    edge = np.array([[X[:, 0].max() + 0.1, 0.0]])
+    inside = X[:10] * 0.9
+    for rows in (edge, inside):
+        found, wanted = (g.predict(rows, {}, diag=True, model=model) for g in (gp, exact_gp))
+        assert_allclose(found[0], wanted[0], atol=0.02)
+        assert_allclose(found[1], wanted[1], rtol=0.15, atol=1e-3)
+
+
+def test_gradient_in_the_inputs():
+    """X may be random: positions, fading and merges are differentiable in it."""
+    with pm.Model() as model:
+        free = pm.Normal("free", 0.0, 1.0, shape=(12, 3), initval=X5[:12, :3] * 0.9)
+        gp = sgp.SKIPMarginal(cov_func=pm.gp.cov.ExpQuad(3, ls=1.0), rank=6)
+        gp.build(X5[:, :3])
+        gp.marginal_likelihood("y", X=free, y=X5[:12, 3], sigma=0.3)
+    point = model.initial_point(0)
+    logp, slope = model.compile_logp(**FAST), model.compile_dlogp(**FAST)
+    direction = RNG.standard_normal((12, 3))
+    values = [logp({"free": point["free"] + h * direction}) for h in (-1e-5, 1e-5)]
+    assert_allclose(slope(point) @ direction.ravel(), np.diff(values)[0] / 2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("approx", "mode"), [("DTC", "FAST_COMPILE"), ("FITC", None), ("VFE", "FAST_COMPILE")]
+)
+def test_density_of_a_tree_with_a_compressed_merge(approx, mode):
+    with pm.Model() as model:
+        ell, eta = pm.InverseGamma("ell", 3, 3, shape=5), pm.HalfNormal("eta", 1)
+        cov = eta**2 * pm.gp.cov.ExpQuad(5, ls=ell)
+        gp = sgp.SKIPMarginal(cov_func=cov, rank=5, approx=approx)
+        gp.marginal_likelihood("y", X=X5[:60], y=X5[:60, 0], sigma=pm.HalfNormal("sigma", 1))
+    check_marginal_logp(gp, model, mode=mode)
+
+
+def test_more_features_than_rows():
+    with pm.Model() as model:
+        gp = sgp.SKIPMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=pm.HalfNormal("ell", 1)), rank=7)
+        gp.marginal_likelihood("y", X=X5[:9, :2], y=X5[:9, 2], sigma=0.2)
+    check_marginal_logp(gp, model, **FAST)
+
+
+# -- latent ---------------------------------------------------------------------------------
+
+
+def latent(X, *, fixed=False, centered=False, cov=None):
+    with pm.Model() as model:
+        ell = 0.9 if fixed else pm.InverseGamma("ell", 3, 3)
+        eta = 1.3 if fixed else pm.HalfNormal("eta", 1)
+        cov = eta**2 * pm.gp.cov.ExpQuad(X.shape[1], ls=ell) if cov is None else cov
+        gp = sgp.SKIPLatent(cov_func=cov, rank=6)
+        gp.prior("f", X=X, centered=centered)
+    return gp, model
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_latent_values_are_features_times_coefficients(d, fixed):
+    X = X5[:30, :d]
+    gp, model = latent(X, fixed=fixed)
+    point = {"ell": 0.8, "eta": 1.1, "f_coeffs": RNG.standard_normal(gp.rank)}
+    f, phi = evaluate([model["f"], gp.features(X)], point, model)
+    assert_allclose(f, phi @ point["f_coeffs"], atol=1e-9)
+
+
+def test_centered_coefficients_carry_the_scale():
+    X = X5[:30, :2]
+    gp, model = latent(X, centered=True)
+    draws = pm.draw(pm.do(model, {"ell": 0.9, "eta": 3.0})["f_coeffs"], 400, random_seed=1, **FAST)
+    assert_allclose(draws.std(), 3.0, rtol=0.05)
+    point = {"ell": 0.8, "eta": 3.0, "f_coeffs": RNG.standard_normal(gp.rank)}
+    f, phi = evaluate([model["f"], gp.features(X)], point, model)
+    assert_allclose(f, phi @ point["f_coeffs"] / 3.0, atol=1e-9)
+    cov = pm.gp.cov.ExpQuad(2, ls=1.0) + pm.gp.cov.ExpQuad(2, ls=2.0)
+    with pytest.raises(ValueError, match="needs one product kernel"):
+        latent(X, centered=True, cov=cov)
+
+
+def test_fixed_hyperparameters_keep_only_the_roots():
+    _, model = latent(X5[:30, :5], fixed=True)
+    assert "f_root" in {v.name for v in graph_inputs([model["f"]])}
+    gradient = model.compile_dlogp(**FAST)(model.initial_point(0))
+    assert np.isfinite(gradient).all()
+
+
+def test_latent_and_marginal_give_the_same_posterior():
+    """Conditional on the coefficients' Gaussian posterior, f has the marginal class's moments."""
+    X, y, new = X5[:40, :3], np.sin(X5[:40, 0]), X5[:5, :3] * 0.8
+    options = {"cov_func": pm.gp.cov.ExpQuad(3, ls=1.0), "rank": 8}
+    with pm.Model() as model:
+        marginal = sgp.SKIPMarginal(approx="DTC", **options)
+        marginal.marginal_likelihood("y", X=X, y=y, sigma=0.2)
+    with pm.Model() as other:
+        gp = sgp.SKIPLatent(**options)
+        gp.prior("f", X=X)
+        gp.conditional("f_new", new, jitter=0.0)
+    phi = evaluate([gp.features(X)])[0]
+    precision = np.eye(gp.rank) + phi.T @ phi / 0.04
+    mean = np.linalg.solve(precision, phi.T @ y / 0.04)
+    expected = marginal.predict(new, {}, diag=True, model=model)[0]
+    drawn = pm.draw(pm.do(other, {"f_coeffs": mean})["f_new"], 2000, random_seed=0, **FAST)
+    assert_allclose(drawn.mean(axis=0), expected, atol=0.03)
+
+
+# -- tasks ----------------------------------------------------------------------------------
+
+
+def tasks(n=60, s=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.uniform(-1, 1, (n, 2)), rng.integers(0, s, n)])
+    X[:s, 2] = np.arange(s)
+    return X, rng.standard_normal(n), rng.standard_normal((s, 2))
+
+
+def test_tasks_have_the_coregionalised_covariance():
+    X, y, B = tasks()
+    cov = pm.gp.cov.ExpQuad(3, ls=0.8, active_dims=[0, 1])
+    gp = sgp.SKIPMarginal(cov_func=cov, rank=25, task_dim=2, task_cov=B)
+    with pm.Model() as model:
+        gp.marginal_likelihood("y", X=X, y=y, sigma=0.2)
+        both = cov * pm.gp.cov.Coregion(3, W=B, kappa=np.zeros(4), active_dims=[2])
+        reference = pm.gp.Marginal(cov_func=both)
+        reference.marginal_likelihood("z", X=X, y=y, sigma=0.2)
+    assert gp.rank == 50
+    assert_allclose(gram(gp, X), exact(both, X), atol=2e-3)
+    check_marginal_logp(gp, model, **FAST)
+    new = X[:8] * [0.9, 0.9, 1.0]
+    for found, wanted in zip(
+        *(g.predict(new, {}, model=model) for g in (gp, reference)), strict=True
+    ):
+        assert_allclose(found, wanted, atol=1e-2)
+
+
+def test_random_task_factor_with_independent_parts():
+    X, y, _ = tasks()
+    cov = pm.gp.cov.ExpQuad(3, ls=0.8, active_dims=[0, 1])
+    with pm.Model() as model:
+        B, v = pm.Normal("B", shape=(4, 1)), pm.HalfNormal("v", shape=4)
+        factor = pt.concatenate([B, pt.diag(pt.sqrt(v))], axis=1)
+        gp = sgp.SKIPMarginal(cov_func=cov, rank=9, task_dim=-1, task_cov=factor)
+        gp.marginal_likelihood("y", X=X, y=y, sigma=0.2)
+    assert gp.rank == 45
+    check_marginal_logp(gp, model, **FAST)
+    point = {"B": np.arange(4.0)[:, None], "v": np.arange(1.0, 5.0)}
+    diag = evaluate([gp._map.kernel_diag(pt.constant(X))], point, model)[0]
+    t = X[:, 2].astype(int)
+    assert_allclose(diag, t**2.0 + t + 1.0)
+
+
+# -- bad input ------------------------------------------------------------------------------
+
+COV = pm.gp.cov.ExpQuad(3, ls=1.0, active_dims=[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"grid_size": 5}, ValueError, "grid_size must be at least 6"),
+        ({"grid_size": 20, "rank": 21}, ValueError, "rank=21 exceeds grid_size=20"),
+        ({"rank": 0}, ValueError, "rank must be at least 1"),
+        ({"rank": 2.5}, TypeError, "rank must be an int"),
+        ({"task_dim": 2}, ValueError, "go together"),
+        ({"task_dim": "t", "task_cov": np.eye(2)}, TypeError, "index of a column"),
+        ({"task_dim": 2, "task_cov": np.ones(3)}, ValueError, r"task_cov must be a factor B"),
+        ({"cov_func": pm.gp.cov.Matern52(3, ls=1.0)}, ValueError, "not a product of 1-D"),
+        (
+            {
+                "cov_func": COV
+                * pm.gp.cov.Coregion(3, W=np.ones((2, 1)), kappa=np.ones(2), active_dims=[2])
+            },
+            ValueError,
+            "contains Coregion: give",
+        ),
+    ],
+)
+def test_bad_options(options, error, match):
+    with pytest.raises(error, match=match):
+        sgp.SKIPMarginal(**({"cov_func": COV} | options))
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({2: 0.5}, r"has 0.5 as task in row 3, column 2"),
+        ({2: -1.0}, "has -1 as task in row 3"),
+        ({2: 4.0}, "has 4 as task in row 3, column 2: tasks are whole numbers from 0 below 4"),
+    ],
+)
+def test_bad_tasks(change, match):
+    X, _, B = tasks()
+    gp = sgp.SKIPMarginal(cov_func=COV, rank=5, task_dim=2, task_cov=B)
+    gp.build(X)
+    bad = X.copy()
+    for column, value in change.items():
+        bad[3, column] = value
+    with pytest.raises(ValueError, match=match):
+        gp.build(bad)
+    with pm.Model() as model:
+        gp.marginal_likelihood("y", X=X, y=X[:, 0], sigma=0.1)
+    with pytest.raises(ValueError, match="Xnew " + match):
+        gp.predict(bad, {}, model=model)
+
+
+def test_task_columns_that_cannot_be():
+    X, _, B = tasks()
+    with pytest.raises(ValueError, match="task_dim=3, but X has 3 columns"):
+        sgp.SKIPMarginal(cov_func=COV, task_dim=3, task_cov=B).build(X)
+    with pytest.raises(ValueError, match="cov_func uses column 1, the task"):
+        sgp.SKIPMarginal(cov_func=COV, task_dim=1, task_cov=B).build(X)
+    with pytest.warns(UserWarning, match=r"1 tasks have no rows \(task 3\)"):
+        sgp.SKIPMarginal(cov_func=COV, rank=5, task_dim=2, task_cov=B).build(X[X[:, 2] < 3])
+
+
+def test_the_rank_needs_a_build():
+    with pytest.raises(AttributeError, match=r"call build\(X\) first"):
+        _ = sgp.SKIPMarginal(cov_func=COV).rank

@@ -1,0 +1,80 @@
+"""Row-wise Kronecker products and the Hadamard matvec."""
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+
+from pymc_scalable_gp.ops import hadamard
+from pymc_scalable_gp.ops.hadamard import (
+    RowKroneckerApply,
+    RowKroneckerProject,
+    hadamard_matvec,
+    row_kronecker_apply,
+    row_kronecker_project,
+)
+from pymc_scalable_gp.testing import check_op
+
+SIZES = [(7, 2, 3, 4), (0, 2, 2, 1), (1, 1, 1, 1), (4, 3, 0, 2), (3, 5, 6, 2)]
+
+
+def case(last, n, a, b, k, step=1):
+    rng = np.random.default_rng(n)
+    C = rng.standard_normal((a, b, k) if last == "core" else (n, k))
+    return rng.standard_normal((n * step, a))[::step], rng.standard_normal((n, b)), C
+
+
+@pytest.mark.parametrize("small_blocks", [False, True])
+def test_apply(small_blocks, monkeypatch):
+    if small_blocks:
+        monkeypatch.setattr(hadamard, "_block", lambda width: 2)
+    check_op(
+        RowKroneckerApply,
+        row_kronecker_apply,
+        lambda A, B, C: np.einsum("na,nb,abk->nk", A, B, C),
+        [case("core", *s) for s in SIZES] + [case("core", 6, 2, 2, 2, step=2)],
+        twin=lambda A, B, C: ((A[:, :, None] * B[:, None, :])[:, :, :, None] * C[None]).sum(
+            axis=(1, 2)
+        ),
+        modes=() if small_blocks else ("NUMBA",),
+        rtol=1e-12,
+        jax_cases=2,
+    )
+
+
+@pytest.mark.parametrize("small_blocks", [False, True])
+def test_project(small_blocks, monkeypatch):
+    if small_blocks:
+        monkeypatch.setattr(hadamard, "_block", lambda width: 2)
+    check_op(
+        RowKroneckerProject,
+        row_kronecker_project,
+        lambda A, B, G: np.einsum("na,nb,nk->abk", A, B, G),
+        [case("rows", *s) for s in SIZES],
+        twin=lambda A, B, G: (
+            (A[:, :, None] * B[:, None, :])[:, :, :, None] * G[:, None, None, :]
+        ).sum(axis=0),
+        modes=() if small_blocks else ("NUMBA",),
+        rtol=1e-12,
+        jax_cases=2,
+    )
+
+
+def test_hadamard_matvec():
+    check_op(
+        RowKroneckerApply,
+        hadamard_matvec,
+        lambda A, B, v: ((A @ A.T) * (B @ B.T)) @ v,
+        [case("rows", *s) for s in SIZES],
+        twin=lambda A, B, v: ((A @ A.T) * (B @ B.T)) @ v,
+        rtol=1e-12,
+        jax_cases=1,
+    )
+    A, B, _ = case("rows", 7, 2, 3, 1)
+    v = np.arange(7.0)
+    np.testing.assert_allclose(
+        hadamard_matvec(A, B, v).eval(), ((A @ A.T) * (B @ B.T)) @ v, rtol=1e-12
+    )
+    with pytest.raises(ValueError, match="v must have shape"):
+        hadamard_matvec(A, B, pt.tensor3())
+    with pytest.raises(TypeError, match="row-wise products need"):
+        row_kronecker_apply(A, B, np.ones((2, 3)))
