@@ -28,6 +28,10 @@ from pymc.gp.cov import (
 )
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.discrete import FromFunction, Hamming, HistogramIntersection, Spectrum
+
+__all__ = ["FromFunction", "Hamming", "HistogramIntersection", "Product", "Spectrum"]
+
 # Functions of |x - z| / ls alone: all dimensions with such a kernel are evaluated in one graph.
 _STATIONARY = (ExpQuad, Matern12, Matern32, Matern52, Exponential, Cosine)
 
@@ -292,3 +296,18 @@ def used_columns(cov_func, d: int) -> np.ndarray:
     if columns.max() >= d:
         raise ValueError(f"the kernel uses column {columns.max()}, but X has {d} columns")
     return columns
+
+
+def split_scale(cov_func) -> tuple[Any, list]:
+    """Scalar factors of a kernel, multiplied, and the list of its other factors."""
+    if isinstance(cov_func, Prod):
+        parts = [split_scale(factor) for factor in cov_func._factor_list]
+        scale = pt.as_tensor_variable(np.float64(1.0))
+        for value, _ in parts:
+            scale = scale * value
+        return scale, [kernel for _, kernels in parts for kernel in kernels]
+    if isinstance(cov_func, Constant):
+        return cov_func.c, []
+    if isinstance(cov_func, BaseCovariance):
+        return 1.0, [cov_func]
+    return cov_func, []
