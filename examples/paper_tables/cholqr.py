@@ -1,0 +1,266 @@
+"""Experiments of the CholQR paper (Cao et al. 2013): kin40k, strings, histograms, a bad start.
+
+    python examples/paper_tables/cholqr.py [--quick]                         # all but kin40k
+    python examples/paper_tables/cholqr.py --parts kin40k --data DIR --points 128,256,512
+
+SMSE is the mean squared error over the variance of the test targets; SNLP the mean negative log density
+less that of a normal with the training mean and variance. The other choices of points get the same
+optimiser for the hyperparameters, and as many of its steps: random rows; k-means centres' nearest rows;
+the rows of largest conditional variance; and, on the discrete sets, the greedy choice of Titsias, which
+adds the best of 16 random rows, one after the other.
+"""
+
+import argparse
+import time
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from _data import find, load
+from scipy.cluster.vq import kmeans2
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.pivots import Candidates, PivotFactor
+from pymc_scalable_gp.selection import Hybrid, Target
+
+ROUNDS, STEPS = 8, 15
+
+
+def model_of(cov_of, y):
+    """Model with log-normal scale and noise in the units of y."""
+    scale = float(np.std(y))
+    with pm.Model() as model:
+        eta = pm.LogNormal("eta", np.log(scale), 1.0)
+        sigma = pm.LogNormal("sigma", np.log(0.3 * scale), 1.0)
+        cov = eta**2 * cov_of()
+    return model, cov, sigma
+
+
+def scores(gp, model, point, X, y, test):
+    """SMSE and SNLP."""
+    mean, var = gp.predict(test[0], point, diag=True, pred_noise=True, model=model)
+    error = test[1] - mean
+    trivial = 0.5 * (test[1] - y.mean()) ** 2 / y.var() + 0.5 * np.log(2 * np.pi * y.var())
+    nlp = 0.5 * error**2 / var + 0.5 * np.log(2 * np.pi * var)
+    return np.mean(error**2) / np.var(test[1]), np.mean(nlp - trivial)
+
+
+def fit(name, cov_of, X, y, m, approx, seed, rounds=ROUNDS):
+    """Objective, fitted GP and point for one way of choosing points; seconds."""
+    model, cov, sigma = model_of(cov_of, y)
+    gp = sgp.CholQRMarginal(cov_func=cov, approx=approx, n_inducing=m)
+    start = time.perf_counter()
+    options = {"model": model, "progressbar": False, "random_seed": seed}
+    if name == "CholQR":
+        chosen = gp.select_inducing(X, y, sigma, rounds=rounds, steps=STEPS, **options)
+        objective, point = chosen.objective[-1], chosen.point
+    else:
+        gp.build(X, random_seed=seed)
+        target = Target(gp, X, y, sigma, model)
+        hybrid = Hybrid(target, approx == "VFE", 16, np.random.default_rng(seed))
+        hybrid.begin(target.start, gp.indices)
+        for _ in range(1 if name == "random" else 2):  # chosen again at the fitted hyperparameters
+            if name != "random":
+                rows = CHOICES[name](target.at(hybrid.theta), X, m, seed, approx)
+                hybrid.begin(hybrid.theta, rows)
+            for _ in range(rounds if name == "random" else rounds // 2):
+                hybrid.improve(STEPS)
+        gp.build(X, indices=hybrid.pivots)
+        objective, point = hybrid.value(), target.untransformed(hybrid.theta)
+    with model:
+        gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+    return objective, gp, model, point, time.perf_counter() - start
+
+
+def kmeans_rows(at, X, m, seed, approx):
+    """Distinct rows nearest to the centres."""
+    sample = X[np.random.default_rng(seed).permutation(len(X))[:5000]]
+    centres, _ = kmeans2(sample, m, minit="++", seed=seed, iter=10)
+    taken = []
+    for centre in centres:
+        order = np.argsort(((X - centre) ** 2).sum(axis=1))[: len(taken) + 1]
+        taken.append(next(int(i) for i in order if i not in taken))
+    return np.array(taken)
+
+
+def variance_rows(at, X, m, seed, approx):
+    """Greedily the row of largest variance given those before: pivoted Cholesky."""
+    kernel, residual, _, _ = at
+    left, L, rows = kernel.diag().copy(), np.zeros((m, len(residual))), []
+    for k in range(m):
+        row = int(np.argmax(left))
+        column = kernel.columns(np.array([row]))[:, 0] - L[:k, row] @ L[:k]
+        L[k] = column / np.sqrt(column[row])
+        left -= L[k] ** 2
+        rows.append(row)
+    return np.array(rows)
+
+
+def titsias_rows(at, X, m, seed, approx):
+    """One point after the other: the best of 16 random rows by the exact objective."""
+    kernel, residual, noise, _ = at
+    rng = np.random.default_rng(seed)
+    factor = PivotFactor(kernel, residual, noise, rng.permutation(len(X))[:m])
+    factor.size = 0
+    for _ in range(m):
+        outside = np.setdiff1d(np.arange(len(X)), factor.pivots[: factor.size])
+        best, gain = None, -np.inf
+        for row in rng.permutation(outside)[:16]:
+            column = factor.residual(kernel.columns(np.array([row]))[:, 0], row)
+            if column is None:
+                continue
+            factor.size += 1  # gain() is that of the place after the last
+            now = factor.gain(column, approx == "VFE")
+            factor.size -= 1
+            if now > gain:
+                best, gain = (row, column), now
+        if best is None:
+            break
+        factor.append(*best)
+    return factor.pivots[: factor.size].copy()
+
+
+CHOICES = {"k-means": kmeans_rows, "variance": variance_rows, "Titsias-16": titsias_rows}
+
+
+def compare(title, cov_of, X, y, test, sizes, names, approx="VFE", seed=0, rounds=ROUNDS):
+    """A table of the choices for several numbers of points."""
+    print(f"\n{title}: n = {len(y)}, {len(test[1])} test rows, {approx}")
+    print(f"{'m':>5} {'choice':12}{'objective':>12}{'SMSE':>9}{'SNLP':>9}{'seconds':>9}")
+    for m in sizes:
+        for name in names:
+            value, gp, model, point, spent = fit(name, cov_of, X, y, m, approx, seed, rounds)
+            smse, snlp = scores(gp, model, point, X, y, test)
+            print(
+                f"{m:>5} {name:12}{value:>12.1f}{smse:>9.4f}{snlp:>9.3f}{spent:>9.1f}", flush=True
+            )
+
+
+def kin40k(args):
+    """10 000 training rows, 30 000 test rows, one lengthscale an input."""
+    path = find(args.data, "kin40k")
+    data = load(path)
+    order = np.random.default_rng(args.seed).permutation(len(data.y))
+    train, rest = order[:10_000], order[10_000:]
+    X, y = data.X, (data.y - data.y[train].mean()) / data.y[train].std()
+
+    def cov_of():
+        return pm.gp.cov.ExpQuad(X.shape[1], ls=pm.LogNormal("ell", 0.5, 1, shape=X.shape[1]))
+
+    names = ("CholQR", "random", "k-means", "variance")
+    sizes = [int(m) for m in args.points.split(",")]
+    for approx in ("VFE", "DTC"):
+        compare("kin40k", cov_of, X[train], y[train], (X[rest], y[rest]), sizes,
+                names if approx == "VFE" else names[:2], approx, args.seed)  # fmt: skip
+
+
+def strings(args):
+    """Random DNA whose target counts motifs, compared by their 4-letter substrings."""
+    rng, n = np.random.default_rng(args.seed), 800 if args.quick else 3600
+    motifs = ["".join(rng.choice(list("ACGT"), 8)) for _ in range(6)]
+    weights, sequences, y = rng.standard_normal(6), [], np.zeros(n)
+    for i in range(n):
+        letters = "".join(rng.choice(list("ACGT"), 60))
+        for place, k in zip(rng.permutation(6)[:3] * 10, rng.permutation(6)[:3], strict=True):
+            letters = letters[:place] + motifs[k] + letters[place + 8 :]
+            y[i] += weights[k]
+        sequences.append(letters)
+    y += 0.1 * rng.standard_normal(n)
+    X, cov = np.arange(n, dtype=float)[:, None], sgp.cov.Spectrum(sequences, k=4)
+    discrete("DNA, spectrum kernel", lambda: cov, X, y, args)
+
+
+def digits(args):
+    """Images' histograms (scikit-learn's digits), histogram intersection, the digit as target."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    X = data.data / data.data.sum(axis=1, keepdims=True)
+    order = np.random.default_rng(args.seed).permutation(len(X))
+    y = data.target[order].astype(float)
+    discrete("digits, histogram intersection", lambda: sgp.cov.HistogramIntersection(64),
+             X[order], y - y.mean(), args)  # fmt: skip
+
+
+def discrete(title, cov_of, X, y, args):
+    """Three quarters to train on."""
+    split = 3 * len(y) // 4
+    sizes = (16, 32) if args.quick else (16, 32, 64, 128)
+    names = ("CholQR", "random", "variance", "Titsias-16")
+    compare(title, cov_of, X[:split], y[:split], (X[split:], y[split:]), sizes, names,
+            seed=args.seed)  # fmt: skip
+
+
+def start(args):
+    """One dimension, all points at one end: the objective that is reached, and every tenth row."""
+    rng = np.random.default_rng(args.seed)
+    x = np.sort(rng.uniform(0, 6, 200))[:, None]
+    y = np.sin(3 * x[:, 0]) + 0.1 * rng.standard_normal(200)
+    print("\n200 rows in one dimension, objective by the start of the points")
+    for title, rows in (("200 rows", np.arange(200)), ("every 10th", np.arange(0, 200, 10))):
+        for name, first in (("one end", np.arange(8)), ("spread", np.linspace(0, 1, 8))):
+            first = first if name == "one end" else (first * (len(rows) - 1)).astype(int)
+            model, cov, sigma = model_of(
+                lambda: pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("l", 0, 1)), y
+            )
+            gp = sgp.CholQRMarginal(cov_func=cov, n_inducing=8)
+            chosen = gp.select_inducing(
+                x[rows], y[rows], sigma, start=first, model=model, progressbar=False
+            )
+            print(
+                f"{title:12}{name:10} from {chosen.objective[0]:10.2f} to {chosen.objective[-1]:10.2f}"
+            )
+
+
+def cost(args):
+    """Seconds a swap against n and m, their slopes, and rejections by epoch."""
+    print("\nseconds a swap (z = 16), 3 inputs")
+    found = []
+    for n, m in ((4000, 100), (8000, 100), (16000, 100), (8000, 200), (8000, 400)):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(size=(n, 3))
+        y = np.sin(6 * X).sum(axis=1) + 0.1 * rng.standard_normal(n)
+        gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.ExpQuad(3, ls=0.3), n_inducing=m)
+        gp.build(X)
+        hybrid = Hybrid(Target(gp, X, y, pt.constant(0.1), None), True, 16, rng)
+        hybrid.begin(np.zeros(0), gp.indices)
+        hybrid.swaps(5)
+        clock = time.perf_counter()
+        tried, made = hybrid.swaps(40)
+        found.append((n, m, (time.perf_counter() - clock) / tried))
+        print(f"n = {n:6}, m = {m:4}: {found[-1][2]:.4f}, accepted {made} of {tried}")
+    logs = np.log(np.array(found))
+    print(f"slope in n {np.polyfit(logs[:3, 0], logs[:3, 2], 1)[0]:.2f}, in m "
+          f"{np.polyfit(logs[[1, 3, 4], 1], logs[[1, 3, 4], 2], 1)[0]:.2f}")  # fmt: skip
+    candidates = Candidates(hybrid.factor, 16, rng)
+    hybrid.factor.to_last(0)
+    gains = candidates.gains(True)
+    rows = rng.permutation(np.flatnonzero(np.isfinite(gains)))[:300]
+    keep = hybrid.factor.size - 1
+    exact = []
+    for row in rows:
+        column = hybrid.factor.kernel.columns(np.array([row]))[:, 0]
+        exact.append(hybrid.factor.gain(hybrid.factor.residual(column, row, keep), True))
+    ranks = np.argsort(np.argsort([gains[rows], exact], axis=1), axis=1)
+    print(f"rank correlation of approximate and exact gains: {np.corrcoef(ranks)[0, 1]:.3f}")
+    print("accepted by epoch: " + ", ".join(
+        f"{made / tried:.0%}" for tried, made in (hybrid.swaps(60) for _ in range(6))
+    ))  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    add("--parts", default="strings,digits,start,cost")
+    add("--data", help="folder with kin40k.npz")
+    add("--points", default="128,256,512")
+    add("--quick", action="store_true", help="small discrete sets")
+    add("--seed", type=int, default=0)
+    args = parser.parse_args()
+    parts = {"kin40k": kin40k, "strings": strings, "digits": digits, "start": start, "cost": cost}
+    for part in args.parts.split(","):
+        parts[part](args)
+
+
+if __name__ == "__main__":
+    main()
