@@ -51,7 +51,7 @@ bench: $(DEV)
 		echo "== $$script"; \
 		$(PY) "$$script"; \
 	done
-	@set -e; for script in grief softki kmcg; do \
+	@set -e; for script in grief softki kmcg skip cholqr; do \
 		echo "== examples/paper_tables/$$script.py --quick"; \
 		$(PY) examples/paper_tables/$$script.py --quick; \
 	done
