@@ -5,7 +5,7 @@ python examples/gaps.py [--data FILE.npz] [--parts co2,raster] [--out FOLDER]
 "co2" takes a file with x (years) and y (ppm), such as the series of Mauna Loa, or simulates one: a
 trend and a season, two Gaussian processes of one sum, with forecasts. "raster" simulates a rough
 surface, hides 30% of its cells and predicts them. Both sample all hyperparameters with NUTS, on the
-structure of the grid. About three minutes.
+structure of the grid. Five to ten minutes each.
 """
 
 import argparse
