@@ -1,6 +1,7 @@
 """Experiments of the SKIP paper (Gardner et al. 2018): errors of products, and UCI data.
 
     python examples/paper_tables/skip.py [--quick] [--gpytorch PYTHON]     # error of one product
+    python examples/paper_tables/skip.py --parts memory                        # half a million rows
     python examples/paper_tables/skip.py --parts uci --data DIR --sets elevators,pumadyn32nm
 
 "matvec" is the set-up of the paper's figure 2: 2500 standard normal rows, lengthscale 1, the kernel matrix
@@ -11,6 +12,7 @@ that has gpytorch 1.15. "uci" fits by MAP, predicts and prints the mean absolute
 
 import argparse
 import json
+import resource
 import subprocess
 import time
 from pathlib import Path
@@ -163,19 +165,42 @@ def uci(args):
         )
 
 
+def memory(args):
+    """Peak memory of a latent model's density and gradient."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (args.rows, 8))
+    with pm.Model() as model:
+        ell, eta = pm.LogNormal("ell", 0, 0.5, shape=8), pm.HalfNormal("eta", 1)
+        gp = sgp.SKIPLatent(cov_func=eta**2 * pm.gp.cov.ExpQuad(8, ls=ell), rank=args.rank)
+        gp.build(X)
+        f = gp.prior("f", X=X)
+        pm.Poisson("y", pm.math.exp(f), observed=rng.poisson(1.0, args.rows))
+    function = model.logp_dlogp_function(ravel_inputs=True)
+    function.set_extra_values({})
+    start = 0.01 * rng.standard_normal(9 + gp.rank)
+    function(start)
+    clock = time.perf_counter()
+    function(start)
+    spent = time.perf_counter() - clock
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+    print(f"n = {args.rows}, d = 8, r = {args.rank}: gradient {spent:.1f} s, peak {peak:.2f} GiB, "
+          f"4 d n r doubles {4 * 8 * args.rows * args.rank * 8 / 1024**3:.2f} GiB")  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
-    add("--parts", default="matvec", help="comma-separated: matvec, uci")
+    add("--parts", default="matvec", help="comma-separated: matvec, uci, memory")
     add("--data", help="folder with the UCI sets")
     add("--sets", default="elevators,pumadyn32nm")
     add("--rank", type=int, default=20)
+    add("--rows", type=int, default=500_000, help="rows of the part memory")
     add("--seeds", type=int, default=2)
     add("--quick", action="store_true", help="two cells of the table")
     add("--gpytorch", help="a Python that has gpytorch, for the peer's columns")
     args = parser.parse_args()
     for part in args.parts.split(","):
-        {"matvec": matvec, "uci": uci}[part](args)
+        {"matvec": matvec, "uci": uci, "memory": memory}[part](args)
 
 
 if __name__ == "__main__":

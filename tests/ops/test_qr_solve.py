@@ -1,0 +1,63 @@
+"""Least squares by QR."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+
+from pymc_scalable_gp.ops.qr_solve import QRSolve, qr_solve
+from pymc_scalable_gp.testing import check_op
+
+RNG = np.random.default_rng(0)
+
+
+def case(n, r, k):
+    return RNG.standard_normal((n, r)), RNG.standard_normal((n, k))
+
+
+def twin(A, B):
+    return pt.linalg.solve(A.T @ A, A.T @ B)
+
+
+def test_op():
+    strided = tuple(np.repeat(a, 2, axis=1)[:, ::2] for a in case(6, 2, 2))
+    check_op(
+        QRSolve,
+        qr_solve,
+        lambda A, B: np.linalg.lstsq(A, B, rcond=None)[0],
+        [case(7, 3, 2), case(4, 4, 1), case(1, 1, 3), strided],
+        twin=twin,
+        rtol=1e-10,
+        jax_cases=2,
+    )
+
+
+def test_a_vector_and_an_ill_conditioned_ridge():
+    """Columns that nearly coincide: the normal equations would lose all digits."""
+    Phi = np.vander(np.linspace(0, 1, 40), 12)
+    A = np.vstack([Phi, 1e-7 * np.eye(12)])
+    b = np.r_[np.sin(np.linspace(0, 3, 40)), np.zeros(12)]
+    found = qr_solve(A, b).eval()
+    assert found.shape == (12,)
+    expected = np.linalg.lstsq(A, b, rcond=None)[0]
+    assert_allclose(found, expected, rtol=1e-5, atol=1e-8)  # condition number 1e8
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+def test_dependent_columns_missing_rows_and_nan_give_nan(mode):
+    A, B = pt.dmatrix(), pt.dmatrix()
+    x = qr_solve(A, B)
+    function = pytensor.function([A, B], [x, *pt.grad(x.sum(), [A, B])], mode=mode)
+    full, right = case(5, 2, 1)
+    for bad in (np.ones((5, 2)), np.full((5, 2), np.nan)):
+        assert np.isnan(function(bad, right)[0]).all()
+    assert np.isnan(function(np.ones((1, 2)), np.ones((1, 1)))[0]).all()
+    assert np.isnan(function(np.zeros((0, 2)), np.zeros((0, 1)))[0]).all()
+    assert function(np.zeros((3, 0)), np.ones((3, 1)))[0].shape == (0, 1)
+    assert np.isfinite(function(full, right)[0]).all()
+
+
+def test_needs_matrices():
+    with pytest.raises(TypeError, match="qr_solve needs a matrix"):
+        qr_solve(np.ones(3), np.ones(3))
