@@ -136,17 +136,23 @@ class Hybrid:
         self.target, self.variational = target, variational
         self.count, self.rng = candidates, rng
 
-    def begin(self, theta, pivots):
-        """Factor at a start."""
+    def begin(self, theta, pivots, given=False):
+        """Factor at a start; `given`: the user chose these pivots."""
         self.theta = theta
         self.factor, self.prior, replaced = self._factor(theta, pivots)
-        if replaced:
-            warnings.warn(
-                f"{replaced} of the {len(pivots)} rows to start from depend on the others "
-                "(duplicates, or a smooth kernel): other rows took their places",
-                UserWarning,
-                stacklevel=4,
+        if self.factor.size < len(pivots):
+            text = (
+                f"only {self.factor.size} of {len(pivots)} inducing points are independent at the "
+                "start (duplicates, or a smooth kernel): going on with those"
             )
+        elif given and replaced:
+            text = (
+                f"{replaced} of the {len(pivots)} rows to start from depend on the others "
+                "(duplicates, or a smooth kernel): other rows took their places"
+            )
+        else:
+            return
+        warnings.warn(text, UserWarning, stacklevel=4)
 
     def _factor(self, theta, pivots):
         """Factor at a point, with other rows for pivots that depend on the rest, and how many."""

@@ -41,7 +41,7 @@ METHODS = {
     "SoftKI": (80, softki, 1e-4),
     "KMCG": (80, lambda cov, X: sgp.KMCGMarginal(cov_func=cov, n_iter=70), 1e-4),
     "SKIP": (80, lambda cov, X: sgp.SKIPMarginal(cov_func=cov, rank=14, grid_size=50), 0.01),
-    "CholQR": (80, lambda cov, X: sgp.CholQRMarginal(cov_func=cov, n_inducing=70), 0.01),
+    "CholQR": (80, lambda cov, X: sgp.CholQRMarginal(cov_func=cov, n_inducing=45), 0.01),
 }  # fmt: skip
 
 

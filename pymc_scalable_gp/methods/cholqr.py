@@ -292,7 +292,7 @@ class CholQRMarginal(FeatureMarginal):
         target = Target(self, inputs, target_y, noise_sd, model)
         rng = np.random.default_rng(random_seed)
         hybrid = Hybrid(target, self.approx == "VFE", self.n_candidates, rng)
-        hybrid.begin(target.starting_at(point), self._map.indices)
+        hybrid.begin(target.starting_at(point), self._map.indices, start is not None)
         history, proposed, accepted = run(
             hybrid, rounds, swaps, steps, tolerance, max_seconds, progressbar
         )

@@ -312,7 +312,7 @@ class SKIPLatent(_SKIP, FeatureLatent):
 
     Notes
     -----
-    O(n d r^3) a gradient, and 4 d arrays (n, r): for n = 500 000, d = 8 and r = 20 about 2.6 GB. With
+    O(n d r^3) a gradient, and 4 d arrays (n, r): for n = 500 000, d = 8 and r = 20 about 3 GB. With
     fixed hyperparameters everything of size n but the last two roots is computed once, and a gradient
     costs O(n r^2).
 

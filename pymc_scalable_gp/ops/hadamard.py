@@ -7,7 +7,7 @@ a time.
 
 import numpy as np
 import pytensor.tensor as pt
-from numba.extending import register_jitable
+from numba.extending import overload, register_jitable
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
@@ -168,19 +168,63 @@ def apply_rows(A, B, C):
     for start in range(0, n, size):
         stop = min(start + size, n)
         T = np.dot(np.ascontiguousarray(A[start:stop]), flat)
-        for j in range(b):
-            out[start:stop] += B[start:stop, j : j + 1] * T[:, j * k : (j + 1) * k]
+        _combine(B[start:stop], T, out[start:stop])
     return out
 
 
-@register_jitable
+def _combine(B, T, out):
+    """``out_ik += sum_b B_ib T_i,bk``."""
+    out += np.einsum("nb,nbk->nk", B, T.reshape((*B.shape, out.shape[1])))
+
+
+@overload(_combine)
+def _combine_numba(B, T, out):
+    def impl(B, T, out):
+        (n, b), k = B.shape, out.shape[1]
+        for i in range(n):
+            for j in range(b):
+                for c in range(k):
+                    out[i, c] += B[i, j] * T[i, j * k + c]
+
+    return impl
+
+
 def _outer(B, G):
     """``b_i (x) g_i`` (rows, b k)."""
-    b, k = B.shape[1], G.shape[1]
-    U = np.empty((B.shape[0], b * k))
-    for j in range(b):
-        U[:, j * k : (j + 1) * k] = B[:, j : j + 1] * G
-    return U
+    return (B[:, :, None] * G[:, None, :]).reshape((len(B), B.shape[1] * G.shape[1]))
+
+
+@overload(_outer)
+def _outer_numba(B, G):
+    def impl(B, G):
+        (n, b), k = B.shape, G.shape[1]
+        U = np.empty((n, b * k))
+        for i in range(n):
+            for j in range(b):
+                for c in range(k):
+                    U[i, j * k + c] = B[i, j] * G[i, c]
+        return U
+
+    return impl
+
+
+def _contract(T, G, out):
+    """``out_ib = sum_k T_i,bk G_ik``."""
+    out[:] = np.einsum("nbk,nk->nb", T.reshape((*out.shape, G.shape[1])), G)
+
+
+@overload(_contract)
+def _contract_numba(T, G, out):
+    def impl(T, G, out):
+        (n, b), k = out.shape, G.shape[1]
+        for i in range(n):
+            for j in range(b):
+                total = 0.0
+                for c in range(k):
+                    total += T[i, j * k + c] * G[i, c]
+                out[i, j] = total
+
+    return impl
 
 
 @register_jitable
@@ -210,8 +254,7 @@ def rows_gradient(A, B, C, G):
         g = G[start:stop]
         dA[start:stop] = np.dot(_outer(B[start:stop], g), flat.T)
         T = np.dot(np.ascontiguousarray(A[start:stop]), flat)
-        for j in range(b):
-            dB[start:stop, j] = (T[:, j * k : (j + 1) * k] * g).sum(axis=1)
+        _contract(T, g, dB[start:stop])
     return dA, dB
 
 

@@ -290,6 +290,14 @@ def test_duplicated_rows_to_start_from():
     assert len(np.unique(rows[gp.indices], axis=0)) == 4
 
 
+def test_fewer_independent_rows_than_points():
+    rows = np.repeat(X[:6], 5, axis=0)
+    gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), n_inducing=10)
+    with pytest.warns(UserWarning, match="only 6 of 10 inducing points are independent"):
+        gp.select_inducing(rows, np.repeat(Y[:6], 5), 0.1, start=np.arange(0, 30, 3), **QUIET)
+    assert gp.rank == 6
+
+
 def test_an_interruption_returns_what_was_chosen(monkeypatch):
     def interrupted(*args):
         raise KeyboardInterrupt
