@@ -1,6 +1,7 @@
 """KMCG: kernel machine conjugate gradients, features from the Krylov space of the targets."""
 
 import copy
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -195,6 +196,55 @@ class KMCGMarginal(FeatureMarginal):
         """
         data, target = self._data(X, y)
         self._map.fit_to(data, target.tensor - self.mean_func(data.tensor))
+        return self.rank
+
+    def choose_steps(self, X, y, *, point=None, tolerance: float = 0.01, model=None) -> int:
+        """Stop where conjugate gradients reach a tolerance at one point: the number of steps P.
+
+        For one-shot fits, before ``marginal_likelihood``: while hyperparameters are sampled the
+        number stays what it is here, since a stopping rule would make the density jump.
+
+        Parameters
+        ----------
+        X : array, shape (n, d), or RegularGrid
+        y : array, shape (n,), or of the grid's shape
+        point : dict, optional
+            Values of the hyperparameters; the model's initial point when left out.
+        tolerance : float
+            Norm of ``y - K a`` relative to that of y at which to stop.
+        model : pm.Model, optional
+            Needed outside the model context, unless all hyperparameters are numbers.
+
+        Returns
+        -------
+        int
+            Number of steps, at most ``n_iter``; also this GP's from now on.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad inputs, or a tolerance that is not positive.
+
+        Warns
+        -----
+        UserWarning
+            If ``n_iter`` steps do not reach the tolerance; all of them are kept.
+        """
+        if not tolerance > 0:
+            raise ValueError(f"tolerance must be positive, got {tolerance}")
+        self.build(X, y)
+        residuals = self._map.residuals(point, model)
+        below = np.flatnonzero(residuals <= tolerance)
+        if len(below):
+            self._map.steps = int(below[0]) + 1
+            self.build(X, y)
+        else:
+            warnings.warn(
+                f"after n_iter={self.rank} steps the residual is {residuals[-1]:.3g} of y's norm, above "
+                f"tolerance={tolerance:g}: raise n_iter, or go on if predictions suffice",
+                UserWarning,
+                stacklevel=2,
+            )
         return self.rank
 
     def diagnostics(self, X=None, point=None, model=None) -> dict[str, float]:

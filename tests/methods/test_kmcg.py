@@ -477,3 +477,22 @@ def test_zero_targets_and_a_single_row():
     assert_allclose(mean, Y[:1] * 1.69 / (1.69 + 0.04), rtol=1e-9)
     assert_allclose(var, 1.69 - 1.69**2 / (1.69 + 0.04), rtol=1e-6)
     assert np.isfinite(evaluate([gp.features(X[:1])], {}, model)[0]).all()
+
+
+def test_the_tolerance_stops_the_steps_of_a_one_shot_fit():
+    x = np.linspace(0.0, 5.0, 60)[:, None]
+    y = np.sin(x[:, 0])
+    cov = pm.gp.cov.ExpQuad(1, ls=1.0)
+    gp = sgp.KMCGMarginal(cov_func=cov, n_iter=30)
+    steps = gp.choose_steps(x, y)
+    assert gp.rank == steps < 30
+    residuals = gp._map.residuals()
+    assert residuals[-1] <= 0.01 < residuals[:-1].min()
+    with pm.Model() as model:
+        gp.marginal_likelihood("y", X=x, y=y, sigma=0.1)
+    assert gp.diagnostics(point={}, model=model)["steps_needed"] == steps
+    fewer = sgp.KMCGMarginal(cov_func=cov, n_iter=2)
+    with pytest.warns(UserWarning, match="after n_iter=2 steps the residual is"):
+        assert fewer.choose_steps(x, y, tolerance=1e-6) == 2
+    with pytest.raises(ValueError, match="tolerance must be positive"):
+        fewer.choose_steps(x, y, tolerance=0.0)
