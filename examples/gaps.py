@@ -112,16 +112,16 @@ def co2(path, draws, out, rng):
 
 def raster(draws, out, rng):
     """A rough surface with 30% of the cells missing."""
-    axes = [np.linspace(0.0, 8.0, 80), np.linspace(0.0, 6.0, 60)]
+    axes = [np.linspace(0.0, 5.0, 50), np.linspace(0.0, 4.0, 40)]
     roots = [
         np.linalg.cholesky(kernel + 1e-8 * np.eye(len(axis)))
         for axis in axes
         for kernel in [_matern32(np.abs(axis[:, None] - axis) / 1.5)]
     ]
-    surface = roots[0] @ rng.standard_normal((80, 60)) @ roots[1].T
+    surface = roots[0] @ rng.standard_normal((50, 40)) @ roots[1].T
     noisy = surface + 0.1 * rng.standard_normal(surface.shape)
     observed = rng.random(surface.shape) > 0.3
-    observed[30:42, 20:32] = False  # and a hole
+    observed[20:28, 14:22] = False  # and a hole
     data = np.where(observed, noisy, np.nan)
     grid = sgp.RegularGrid(axes, observed=observed)
     with pm.Model() as model:
