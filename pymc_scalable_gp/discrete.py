@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numba
 import numpy as np
 import pymc as pm
 import pytensor
@@ -14,8 +15,10 @@ from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
+from pytensor.link.numba.dispatch import basic as nb
 from scipy import sparse
 
+from pymc_scalable_gp.ops._jax import jax, register_jax
 from pymc_scalable_gp.point import is_random
 
 # Pairs of objects on which a user's function is tried before anything else.
@@ -45,6 +48,30 @@ class _NumericGram(Op):
     def pullback(self, inputs, outputs, cotangents):
         """Inputs are discrete: nothing flows back."""
         return [disconnected_type(), disconnected_type()]
+
+
+@nb.register_funcify_and_cache_key(_NumericGram)
+def _numba_numeric_gram(op, node=None, **kwargs):
+    def matrix(X, Z):
+        return np.ascontiguousarray(op.matrix(X, Z), dtype="float64")
+
+    # The kernel is Python: it is called, not compiled, and nothing is kept on disk.
+    @nb.numba_njit
+    def numeric_gram(X, Z):
+        with numba.objmode(out="float64[:,::1]"):
+            out = matrix(X, Z)
+        return out
+
+    return numeric_gram, None
+
+
+@register_jax(_NumericGram, differentiable=False)
+def _jax_numeric_gram(op):
+    def forward(X, Z):
+        shape = jax.ShapeDtypeStruct((X.shape[0], Z.shape[0]), "float64")
+        return jax.pure_callback(lambda a, b: op.matrix(np.asarray(a), np.asarray(b)), shape, X, Z)
+
+    return forward
 
 
 class Numeric(Covariance):

@@ -4,6 +4,7 @@ Each operator knows how to multiply and what its diagonal is, in time and memory
 the dense matrix. Parameters are tensors, so products can be differentiated in them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.ops.toeplitz import toeplitz_matvec
 
 
-class LinearOperator:
+class LinearOperator(ABC):
     """A matrix that is known by its products.
 
     Subclasses give :attr:`shape`, :attr:`parameters`, :meth:`matmat`, :meth:`diag` and :attr:`T`.
@@ -22,31 +23,31 @@ class LinearOperator:
     """
 
     @property
+    @abstractmethod
     def shape(self) -> tuple[int, int]:
         """Rows and columns (static)."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def parameters(self) -> tuple[TensorVariable, ...]:
         """The tensors that it is made of."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def T(self) -> "LinearOperator":
         """Transpose."""
-        raise NotImplementedError
 
+    @abstractmethod
     def matmat(self, V: TensorVariable) -> TensorVariable:
         """Product with a matrix (columns, k)."""
-        raise NotImplementedError
 
     def matvec(self, v: TensorVariable) -> TensorVariable:
         """Product with a vector (columns,)."""
         return self.matmat(pt.as_tensor_variable(v)[:, None])[:, 0]
 
+    @abstractmethod
     def diag(self) -> TensorVariable:
         """Diagonal of a square operator."""
-        raise NotImplementedError
 
     def to_dense(self) -> TensorVariable:
         """The matrix itself: for tests and small sizes."""

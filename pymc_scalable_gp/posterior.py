@@ -1,6 +1,7 @@
 """Posterior of the feature coefficients, from the full rows, their summary, or a rotated basis."""
 
 import warnings
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ class Coefficients(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FrozenRows:
+class FrozenRows(ABC):
     """Base of the likelihoods that never look at the rows again, for the rows they were made of."""
 
     X_value: np.ndarray
@@ -80,13 +81,13 @@ class FrozenRows:
         )
         return None
 
+    @abstractmethod
     def logp(self, weights, noise) -> TensorVariable:
         """Log density of the training targets."""
-        raise NotImplementedError
 
+    @abstractmethod
     def coefficients(self, weights, noise) -> Coefficients:
         """Posterior of the coefficients."""
-        raise NotImplementedError
 
 
 def _present(variable):

@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.cov import ProductTerm
 from pymc_scalable_gp.linops import Dense, Toeplitz
-from pymc_scalable_gp.ops.cubic_interpolation import cubic_interpolation
+from pymc_scalable_gp.ops.cubic_interpolation import cubic_interpolation, interpolate
 from pymc_scalable_gp.ops.hadamard import (
     apply_rows,
     project_rows,
@@ -70,14 +70,15 @@ class TermTree:
         self.term, self.rank = term, rank
         columns = X[:, term.dims]
         self._place(columns, grid_size)
-        self.support = pt.constant(columns[_support(len(X))])
+        self.support = columns[_support(len(X))]
         self.tables = self._factors(point)
         self.merges: list[list] = []
-        roots = self._leaves(self.support)
+        roots = self._leaves(pt.constant(self.support))
         while len(roots) > (1 if single else 2):
-            level, merged = [], []
-            for left, right in zip(roots[:-1:2], roots[1::2], strict=False):
-                level.append(self._core(left, right, point))
+            level, merged, values = [], [], evaluate(roots, point)
+            for k in range(0, len(roots) - 1, 2):
+                left, right = roots[k : k + 2]
+                level.append(self._core(left, right, *values[k : k + 2]))
                 merged.append(_merge(left, right, level[-1]))
             self.merges.append(level)
             roots = merged + roots[2 * len(level) :]
@@ -102,10 +103,10 @@ class TermTree:
         first = self.term.gram(self.nodes[:, :1], self.nodes)[:, 0]
         full = None if self.stationary.all() else self.term.gram(self.nodes, self.nodes)
         numeric = evaluate([self.term.gram(self.nodes, self.nodes)], point)[0]
-        (s,) = evaluate([self._positions(self.support)])
+        s = (self.support - self.origin) / self.step
         tables = []
         for i, K in enumerate(numeric):
-            W = evaluate([cubic_interpolation(s[:, i], np.eye(len(K)))])[0]
+            W = interpolate(s[:, i], np.eye(len(K)))
             G = _grid_directions(K, W, self.rank, fill=self.stationary[i])
             T = Toeplitz(first[i]) if self.stationary[i] else Dense(full[i])
             TG = pt.specify_shape(T.matmat(pt.constant(G)), G.shape)
@@ -130,12 +131,12 @@ class TermTree:
         alone = self.term.gram(origin, origin)[:, :, 0]
         return pt.switch(kept, share / pt.switch(kept, alone, 1.0), 1.0)
 
-    def _core(self, left, right, point):
+    def _core(self, left, right, left_value, right_value):
         """Core (a, b, r) of a compressed merge; None where a b <= r already."""
         a, b = left.type.shape[1], right.type.shape[1]
         if a * b <= self.rank:
             return None
-        omega = _leading(*evaluate([left, right], point), self.rank)
+        omega = _leading(left_value, right_value, self.rank)
         M = row_kronecker_project(left, right, omega).reshape((a * b, omega.shape[1]))
         return whitened_columns(M, M, JITTER).reshape((a, b, omega.shape[1]))
 

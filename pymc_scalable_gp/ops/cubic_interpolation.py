@@ -35,7 +35,7 @@ class CubicInterpolation(Op):
         return [(input_shapes[0][0], input_shapes[1][1])]
 
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = _interpolate(*inputs, _SLOPES if self.slope else _KEYS)
+        output_storage[0][0] = interpolate(*inputs, _SLOPES if self.slope else _KEYS)
 
     def pullback(self, inputs, outputs, cotangents):
         """``dU = W' G`` and ``ds_i = sum_k G_ik (W'(s) U)_ik``; `W` is piecewise smooth in s."""
@@ -102,7 +102,8 @@ def _cells(s, m):
     return cell.astype(np.int64) - 1, s - cell
 
 
-def _interpolate(s, U, table):
+def interpolate(s, U, table=_KEYS):
+    """`cubic_interpolation` of arrays."""
     out = np.zeros((s.size, U.shape[1]))
     if U.shape[0] < 4:
         return out * np.nan
@@ -129,7 +130,7 @@ def numba_cubic_interpolation(op):
     table = _SLOPES if op.slope else _KEYS
 
     @nb.numba_njit
-    def interpolate(s, U):
+    def interpolation(s, U):
         n, k, m = s.size, U.shape[1], U.shape[0]
         out = np.zeros((n, k))
         if m < 4:
@@ -143,7 +144,7 @@ def numba_cubic_interpolation(op):
                     out[i, c] += w * U[row + p, c]
         return out
 
-    return interpolate
+    return interpolation
 
 
 @register_numba(CubicSpread)
