@@ -115,11 +115,12 @@ def space_time(points, args):
     points = points[((points >= low) & (points <= high)).all(axis=1)]
     X, counts = raster(points, cells)
     inside = np.repeat(counts.sum(axis=2).ravel() > 0, cells[2])  # cells that ever had an event
-    X, y = X[inside], counts.ravel()[inside]
+    # Time first: the tree's last product, then that of the two coordinates, is not compressed.
+    X, y = X[inside][:, [2, 0, 1]], counts.ravel()[inside]
     with pm.Model() as model:
         ell, eta = pm.InverseGamma("ell", 5, 2, shape=3), pm.HalfNormal("eta", 1.5)
         gp = sgp.SKIPLatent(cov_func=eta**2 * pm.gp.cov.ExpQuad(3, ls=ell), rank=args.rank)
-        gp.build(X, point={"ell": np.array([0.3, 0.3, 0.5]), "eta": 1.0})
+        gp.build(X, point={"ell": np.array([5.0, 0.4, 0.4]), "eta": 1.0})
         f = gp.prior("f", X=X)
         center, alpha = pm.Normal("center", np.log(y.mean()), 1), pm.HalfNormal("alpha", 20)
         pm.NegativeBinomial("counts", mu=pm.math.exp(center + f), alpha=alpha, observed=y)

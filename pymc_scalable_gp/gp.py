@@ -255,10 +255,11 @@ class FeatureGP(Base):
         return fit, columns
 
     def _posterior(self, fit, columns) -> Coefficients:
-        mean, root = fit.coefficients()
+        coef = fit.coefficients()
         if columns is None:
-            return Coefficients(mean, root)
-        return Coefficients(mean[columns], None if root is None else root[..., columns])
+            return coef
+        root = coef.root
+        return Coefficients(coef.mean[columns], None if root is None else root[..., columns])
 
     def _noise(self, fit, pred_noise):
         """Noise variance of a new observation (a scalar)."""
@@ -275,15 +276,12 @@ class FeatureGP(Base):
 
     def _conditional_terms(self, data, fit, columns, pred_noise):
         """Mean (n*,), factor (n*, k) or None, and independent variance (n*,)."""
-        coef, root = self._posterior(fit, columns)
+        coef = self._posterior(fit, columns)
         X, feature_map = data.tensor, self._map_for(fit)
         phi = feature_map.features_at(data)
-        mean = self.mean_func(X) + phi @ coef
+        mean = self.mean_func(X) + phi @ coef.mean
         missed = feature_map.missed(X, phi)
-        factor = None
-        if root is not None:
-            factor = phi * root if root.ndim == 1 else phi @ root.T
-        return mean, factor, missed + self._noise(fit, pred_noise)
+        return mean, coef.factor(phi), missed + self._noise(fit, pred_noise)
 
     def _predictor(self, data, fit, columns, pred_noise, model):
         """Compiled predictor, kept for the next call on the same model, fit and kind of data."""
@@ -299,7 +297,7 @@ class FeatureGP(Base):
         return predictor
 
     def _make_predictor(self, data, fit, coef, noise, model):
-        return prediction.Predictor(self._map_for(fit), self.mean_func, *coef, noise, model)
+        return prediction.Predictor(self._map_for(fit), self.mean_func, coef, noise, model)
 
     def _map_for(self, fit) -> FeatureMap:
         """Own features, as functions of the coefficients of `fit`."""

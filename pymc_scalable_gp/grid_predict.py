@@ -19,13 +19,13 @@ class GridPredictor(Predictor):
     ``k - sum_p d_p (K Q L^{-T} v_p)^2`` for the eigenpairs of ``I - S``.
     """
 
-    def __init__(self, gp, fit, data, coef, root, noise, model):
+    def __init__(self, gp, fit, data, coef, noise, model):
         self.model, self.block_rows = model, data.value.shape[0]
         self.has_root, self.fixed_features, self.diagonal_root = True, False, False
         feature_map = gp._map_for(fit)
         operator = kernel_operator(gp.cov_func, data.grid, fit.X.grid)
         V = pt.matrix("V", dtype="float64", shape=(fit.X.grid.n, None))
-        states = [coef, noise, root, fit.basis.directions, fit.basis.L]
+        states = [coef.mean, noise, coef.root, fit.basis.directions, fit.basis.L]
         diag, mean = feature_map.kernel_diag(data.tensor), gp.mean_func(data.tensor)
         product = operator.matmat(V)
         self.inputs = model_inputs([*states, diag, mean, product], model)

@@ -60,10 +60,7 @@ class KMCGMap(FeatureMap):
 
     def _decompose(self, start):
         Q, self.alpha, self.beta = lanczos(self.operator(), start, self.steps)
-        T = pt.diag(self.alpha)
-        if self.steps > 1:
-            off = self.beta[:-1]
-            T = T + pt.diag(off, 1) + pt.diag(off, -1)
+        T = tridiagonal(self.alpha, self.beta)
         jitter = JITTER * pt.maximum(self.alpha.sum(), np.finfo(float).tiny)
         L = cholesky(T + jitter * pt.eye(self.steps), lower=True, on_error="nan")
         last = pt.set_subtensor(pt.zeros(self.steps)[-1], self.beta[-1])
@@ -127,16 +124,7 @@ class KMCGMap(FeatureMap):
 
     def residuals(self, point=None, model=None) -> np.ndarray:
         """``|b - K_M x_j| / |b|`` of conjugate gradients on ``K_M x = b`` after j = 1..P steps."""
-        alpha, beta = evaluate([self.alpha, self.beta], point, model)
-        pivot, length, found = 0.0, 1.0, []
-        for j, (a, b) in enumerate(zip(alpha, beta, strict=True)):
-            # Elimination on T: CG's residual is |b| times a product of ratios beta / pivot.
-            pivot = a if j == 0 else a - beta[j - 1] ** 2 / pivot
-            if pivot <= 0.0:  # zero to rounding: the space is invariant
-                break
-            length *= b / pivot
-            found.append(length)
-        return np.array(found + [0.0] * (self.steps - len(found)))
+        return cg_residuals(*evaluate([self.alpha, self.beta], point, model))
 
 
 class PartMap(FeatureMap):
@@ -171,6 +159,27 @@ class PartMap(FeatureMap):
     def outside(self, X):
         """Nothing to warn of."""
         return None
+
+
+def tridiagonal(alpha, beta):
+    """T (P, P) of Lanczos steps."""
+    T = pt.diag(alpha)
+    if alpha.type.shape[0] == 1:
+        return T
+    return T + pt.diag(beta[:-1], 1) + pt.diag(beta[:-1], -1)
+
+
+def cg_residuals(alpha, beta) -> np.ndarray:
+    """``|b - A x_j| / |b|`` of conjugate gradients on ``A x = b`` after j = 1..P steps, from T."""
+    pivot, length, found = 0.0, 1.0, []
+    for j, (a, b) in enumerate(zip(alpha, beta, strict=True)):
+        # Elimination on T: CG's residual is |b| times a product of ratios beta / pivot.
+        pivot = a if j == 0 else a - beta[j - 1] ** 2 / pivot
+        if pivot <= 0.0:  # zero to rounding: the space is invariant
+            break
+        length *= b / pivot
+        found.append(length)
+    return np.array(found + [0.0] * (len(alpha) - len(found)))
 
 
 def choose_rows(subset, n) -> np.ndarray:

@@ -57,14 +57,15 @@ class Predictor:
     or O(rows r) when the coefficients' covariance is diagonal.
     """
 
-    def __init__(self, feature_map, mean_func, coef, root, noise, model):
+    def __init__(self, feature_map, mean_func, coef, noise, model):
         self.model = model
         X = pt.matrix("Xnew", dtype="float64")
         phi, mean = feature_map.features(X), mean_func(X)
         missed = feature_map.missed(X, phi)
         common = feature_map.intermediates()
+        root, self.deflated = coef.root, coef.deflated
         self.has_root = root is not None
-        states = [coef, noise] + ([root] if self.has_root else []) + common
+        states = [coef.mean, noise] + ([root] if self.has_root else []) + common
         outputs = [phi, mean, missed]
         self.inputs = model_inputs([*states, *outputs], model)
         options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
@@ -100,22 +101,31 @@ class Predictor:
 
     def _moments(self, state, parts):
         phi, mean, missed = parts
-        root = state.root
         var = missed + state.noise
-        if root is not None:
-            factor = phi * root if root.ndim == 1 else phi @ root.T
-            var = var + np.einsum("ij,ij->i", factor, factor)
+        if self.has_root:
+            factor = self._factor(state, phi)
+            square = np.einsum("ij,ij->i", factor, factor)
+            if self.deflated:
+                square = np.maximum(np.einsum("ij,ij->i", phi, phi) - square, 0.0)
+            var = var + square
         return mean + phi @ state.coef, var
 
     def full(self, state, X):
         """Mean (n*,) and covariance (n*, n*)."""
         phi, mean, missed = self._features(X, *state.values)
-        root = state.root
         cov = np.diag(missed + state.noise)
-        if root is not None:
-            factor = phi * root if root.ndim == 1 else phi @ root.T
-            cov += factor @ factor.T
+        if self.has_root:
+            factor = self._factor(state, phi)
+            square = factor @ factor.T
+            cov += phi @ phi.T - square if self.deflated else square
         return mean + phi @ state.coef, cov
+
+    def _factor(self, state, phi):
+        """Features times the root of the coefficients' covariance, or of what it lacks."""
+        root = state.root
+        if root.ndim == 1:
+            return phi * root
+        return phi @ (root if self.deflated else root.T)
 
     def mixture(self, X, idata, num_samples, progressbar, random_seed):
         """Dataset of the mean and sd of the draws' mixture."""

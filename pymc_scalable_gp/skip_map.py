@@ -37,7 +37,7 @@ class SKIPMap(FeatureMap):
 
     def fit_to(self, X, point=None):
         """Place the grids over X (n, d) and freeze every merge's directions at `point`."""
-        self.columns = X.shape[1]
+        self.columns, self.point = X.shape[1], point
         used = used_columns(self.cov_func, self.columns)
         if self.task_dim is not None:
             self._check_tasks(X, used)

@@ -357,4 +357,4 @@ class KMCGMarginal(FeatureMarginal):
     def _make_predictor(self, data, fit, coef, noise, model):
         if data.grid is None:
             return super()._make_predictor(data, fit, coef, noise, model)
-        return GridPredictor(self, fit, data, *coef, noise, model)
+        return GridPredictor(self, fit, data, coef, noise, model)

@@ -14,8 +14,9 @@ from pymc_scalable_gp.marginal import FeatureMarginal
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.point import is_random
 from pymc_scalable_gp.skip_map import SKIPMap
+from pymc_scalable_gp.skip_solve import ProductFit, product_fit
 from pymc_scalable_gp.skip_tree import Roots
-from pymc_scalable_gp.validate import check_choice, check_count, check_inputs
+from pymc_scalable_gp.validate import check_choice, check_count, check_given, check_inputs
 
 
 class _SKIP(FeatureGP):
@@ -89,7 +90,8 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
 
     Each 1-D kernel is interpolated from an even grid (four cubic weights a row), and the d factors are
     multiplied pairwise as a tree whose inner products are compressed to r columns. The last product
-    stays as it is: up to r^2 features, with an exact root.
+    stays as it is: up to r^2 features, with an exact root. The likelihood is theirs exactly or, with
+    `n_iter`, by products alone.
 
     Parameters
     ----------
@@ -104,7 +106,19 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         Nodes m of every 1-D grid, which goes beyond the data by a tenth of their range. The error is
         third order in the spacing: a fifth of the lengthscale is plenty.
     rank : int
-        Columns r of a root. 20 to 40; the likelihood costs O(n r^4) with two or more inputs.
+        Columns r of a root. 10 to 30; up to 100 with `n_iter`.
+    n_iter : int, optional
+        Steps P of preconditioned conjugate gradients and stochastic Lanczos quadrature, which take the
+        features' place in the likelihood: for ranks whose r^2 features are too many. Fixed, so that the
+        density is one function; ``diagnostics()["residual"]`` says whether they suffice, 20 often do.
+        The features themselves when left out.
+    probes : int
+        With `n_iter`: random vectors S that estimate the log determinant, fixed at the build. Posterior
+        means move by about ``S^-1/2`` posterior standard deviations.
+    preconditioner : int
+        With `n_iter`: leading eigenvectors k, frozen at the build, that the steps need not find, and
+        in whose span (with that of the steps) the posterior's variance is exact. Elsewhere it is an
+        upper bound. 100 to 500.
     task_dim : int, optional
         Column of X that holds the task, 0, 1, ....
     task_cov : tensor, shape (s, q), optional
@@ -126,7 +140,8 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     build                 O(d m^3 + d s (r^3 + s r)), s <= 3000  O(s^2)
     roots, gradient       O(n d (r + r^3) + d m^2 r)             4 d arrays (n, r)
     likelihood            O(n r^4)                               two arrays (n, r^2)
-    prediction            O(n* r^4) a draw                       O(block r^2)
+    with n_iter           O((1 + S) P n (r^2 + k)), P <= 100     4 arrays (n, max(r, k, P))
+    prediction            O(n* r^4) a draw; O(n* r^2 k)          O(block r^2)
     ====================  =====================================  ==========================
 
     The directions of every compression are frozen at the build, at the leading eigenvectors there, and
@@ -151,7 +166,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
 
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, grid_size=100, rank=30, task_dim=None,
-        task_cov=None,
+        task_cov=None, n_iter=None, probes=8, preconditioner=200,
     ):  # fmt: skip
         approx = "FITC" if approx is None else approx
         check_choice("approx", approx, APPROXIMATIONS)
@@ -160,6 +175,75 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
             task_dim=task_dim, task_cov=task_cov,
         )  # fmt: skip
         self.approx = approx
+        self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
+        self.probes = check_count("probes", probes)
+        self.preconditioner = check_count("preconditioner", preconditioner)
+        self._seed = 0
+
+    def __add__(self, other):
+        """Sum of two independent GPs; not for likelihoods by products."""
+        if self.n_iter is not None or getattr(other, "n_iter", None) is not None:
+            raise TypeError("GPs with n_iter do not add: add their kernels, in one cov_func")
+        return super().__add__(other)
+
+    def marginal_likelihood(self, name, X, y, sigma, *, random_seed=0, **kwargs):
+        """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
+
+        Parameters
+        ----------
+        name, X, y, sigma, **kwargs
+            As in the base class; with `n_iter`, X and y are arrays.
+        random_seed : int
+            Seed of the probes: they are drawn once, so that the density is one function.
+        """
+        self._seed = random_seed
+        return super().marginal_likelihood(name, X, y, sigma, **kwargs)
+
+    @property
+    def likelihood_path(self):
+        """How the likelihood is evaluated: "full" O(n r^4), or "products"."""
+        return "products" if isinstance(self._fit, ProductFit) else super().likelihood_path
+
+    def diagnostics(self, X=None, point=None, model=None):
+        """As in the base class; with `n_iter`, also how far conjugate gradients have come.
+
+        Returns
+        -------
+        dict
+            Also ``residual``, relative to the targets, after `n_iter` steps: a thousandth is plenty.
+        """
+        found = super().diagnostics(X, point, model)
+        if not isinstance(self._fit, ProductFit):
+            return found
+        return found | {"residual": float(self._fit.residuals(point, model)[-1])}
+
+    def _marginal_fit(self, name, X, y, sigma):
+        fit = super()._marginal_fit(name, X, y, sigma)
+        if self.n_iter is None:
+            return fit
+        n = fit.X.value.shape[0]
+        if fit.X.mutable or fit.y.mutable:
+            raise ValueError("n_iter needs X and y that are arrays, not pm.Data: probes are fixed")
+        if self.n_iter > n:
+            raise ValueError(
+                f"n_iter={self.n_iter} exceeds the {n} rows: lower it, or leave it out"
+            )
+        signs = np.random.default_rng(self._seed).integers(0, 2, (self.probes, n))
+        return product_fit(
+            fit, self.n_iter, 2.0 * signs - 1.0, self.preconditioner, self._map.point
+        )
+
+    def _observe(self, name, fit, progressbar=True, **kwargs):
+        if not isinstance(fit, ProductFit):
+            return super()._observe(name, fit, progressbar, **kwargs)
+        self._fit = fit
+        return fit.observe(name, fit.y.value, **kwargs)
+
+    def _given_fit(self, given):
+        if self.n_iter is None or not given or "X" not in given:
+            return super()._given_fit(given)
+        given = check_given(given, ("X", "y", "sigma"))
+        return self._marginal_fit("given", given["X"], given["y"], given["sigma"]), None
 
 
 class SKIPLatent(_SKIP, FeatureLatent):

@@ -52,6 +52,14 @@ class Products:
         self.matmat = FunctionGraph([v, *inner], [single], clone=True)
         self.vjp = FunctionGraph([V, G, *inner], [flat.astype("float64")], clone=True)
 
+    @classmethod
+    def of(cls, operator: "LinearOperator", n: int | None, chunk: int) -> "Products":
+        """The operator's own, made once: what uses them shares their compiled functions."""
+        held = operator.__dict__.setdefault("_products", {})
+        if (n, chunk) not in held:
+            held[n, chunk] = cls(operator, n, chunk)
+        return held[n, chunk]
+
     def __getstate__(self):
         return {name: getattr(self, name) for name in ("free", "chunk", "matmat", "vjp")}
 
@@ -76,6 +84,15 @@ class Products:
             functions.append(function)
             keys.append(key)
         return *functions, None if None in keys else "".join(keys)
+
+    @cached_property
+    def numba_steps(self):
+        """Numba functions of the Lanczos steps and of their adjoint."""
+        matmat, vjp, _ = self.numba
+        return (
+            build_forward(matmat, nb.numba_njit),
+            build_backward(matmat, vjp, self.chunk, nb.numba_njit),
+        )
 
     @cached_property
     def jax(self):
@@ -198,16 +215,14 @@ def lanczos(operator: "LinearOperator", b, steps: int):
     b = pt.as_tensor_variable(b).astype("float64")
     if b.ndim != 1:
         raise ValueError(f"b must be a vector, got {b.ndim} dimensions")
-    Q, alpha, beta = Lanczos(Products(operator, b.type.shape[0], min(CHUNK, steps)), steps)(
-        b, *operator.parameters
-    )
+    products = Products.of(operator, b.type.shape[0], min(CHUNK, steps))
+    Q, alpha, beta = Lanczos(products, steps)(b, *operator.parameters)
     return Q.T, alpha, beta
 
 
 @nb.register_funcify_and_cache_key(Lanczos)
 def numba_lanczos(op, node=None, **kwargs):
-    matmat, _, key = op.products.numba
-    forward, steps = build_forward(matmat, nb.numba_njit), op.steps
+    key, (forward, _), steps = op.products.numba[2], op.products.numba_steps, op.steps
 
     @nb.numba_njit
     def lanczos_steps(b, *parameters):
@@ -218,10 +233,8 @@ def numba_lanczos(op, node=None, **kwargs):
 
 @nb.register_funcify_and_cache_key(LanczosAdjoint)
 def numba_lanczos_adjoint(op, node=None, **kwargs):
-    matmat, vjp, key = op.products.numba
-    return build_backward(matmat, vjp, op.products.chunk, nb.numba_njit), cache_key(
-        "adjoint", key, op.products.chunk
-    )
+    key = cache_key("adjoint", op.products.numba[2], op.products.chunk)
+    return op.products.numba_steps[1], key
 
 
 def cache_key(*parts):

@@ -39,7 +39,10 @@ class StochasticLogdet(Op):
         return Apply(self, [shift, probes, *parameters], [pt.dscalar(), pt.dscalar(), flat])
 
     def perform(self, node, inputs, output_storage):
-        estimate = build(*self.products.python, self.products.chunk, self.steps)
+        matmat, vjp = self.products.python
+        estimate = build(
+            build_forward(matmat), build_backward(matmat, vjp, self.products.chunk), self.steps
+        )
         for storage, value in zip(output_storage, estimate(*inputs), strict=True):
             storage[0] = np.asarray(value)
 
@@ -103,14 +106,13 @@ def stochastic_logdet(operator: "LinearOperator", shift, probes, steps: int):
     if probes.ndim != 2:
         raise ValueError(f"probes must have shape (S, n), got {probes.ndim} dimensions")
     shift = pt.as_tensor_variable(shift).astype("float64")
-    products = Products(operator, probes.type.shape[1], min(CHUNK, steps))
+    products = Products.of(operator, probes.type.shape[1], min(CHUNK, steps))
     return StochasticLogdet(products, steps)(shift, probes, *operator.parameters)[0]
 
 
-def build(matmat, vjp, chunk, steps, jit=plain):
+def build(forward, backward, steps, jit=plain):
     """``(shift, probes, *parameters) -> value, gradient in the shift, flat parameter gradient``."""
-    forward, backward = build_forward(matmat, jit), build_backward(matmat, vjp, chunk, jit)
-    gauss, empty = jit(quadrature), np.zeros((0, 0))
+    empty = np.zeros((0, 0))
 
     @jit
     def estimate(shift, probes, *parameters):
@@ -119,7 +121,7 @@ def build(matmat, vjp, chunk, steps, jit=plain):
         for s in range(count):
             z = np.ascontiguousarray(probes[s])
             Q, alpha, beta = forward(z, steps, *parameters)
-            value, g_alpha, g_beta, g_c = gauss(alpha, beta, shift.item())
+            value, g_alpha, g_beta, g_c = quadrature(alpha, beta, shift.item())
             weight = np.dot(z, z) / count
             _, more = backward(
                 Q, alpha, beta, z, empty, weight * g_alpha, weight * g_beta, *parameters
@@ -134,9 +136,9 @@ def build(matmat, vjp, chunk, steps, jit=plain):
 
 @nb.register_funcify_and_cache_key(StochasticLogdet)
 def numba_stochastic_logdet(op, node=None, **kwargs):
-    matmat, vjp, key = op.products.numba
-    estimate = build(matmat, vjp, op.products.chunk, op.steps, nb.numba_njit)
-    return estimate, cache_key("logdet", key, op.products.chunk, op.steps)
+    estimate = build(*op.products.numba_steps, op.steps, nb.numba_njit)
+    key = cache_key("logdet", op.products.numba[2], op.products.chunk, op.steps)
+    return estimate, key
 
 
 @register_jax(StochasticLogdet)

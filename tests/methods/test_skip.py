@@ -1,5 +1,7 @@
 """SKIP: the tree of compressed products, the two front ends, and tasks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -10,6 +12,7 @@ from pytensor.graph.traversal import graph_inputs
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp import skip_tree
 from pymc_scalable_gp.point import evaluate
+from pymc_scalable_gp.product_normal import ProductNormal
 from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp
 
 RNG = np.random.default_rng(0)
@@ -324,3 +327,159 @@ def test_task_columns_that_cannot_be():
 def test_the_rank_needs_a_build():
     with pytest.raises(AttributeError, match=r"call build\(X\) first"):
         _ = sgp.SKIPMarginal(cov_func=COV).rank
+
+
+# -- likelihood by products -----------------------------------------------------------------
+
+
+def by_products(
+    X, y, *, approx="FITC", cov=None, every_probe=False, mean=None, point=None, **options
+):
+    """Model of a tree with a compressed merge; as many unit probes as rows make the trace exact."""
+    options = {"n_iter": len(y), "probes": 3, "preconditioner": 10} | options
+    with pm.Model() as model:
+        ell, eta = pm.InverseGamma("ell", 3, 3, shape=X.shape[1]), pm.HalfNormal("eta", 1)
+        cov = eta**2 * pm.gp.cov.ExpQuad(X.shape[1], ls=ell) if cov is None else cov(ell, eta)
+        gp = sgp.SKIPMarginal(cov_func=cov, mean_func=mean, rank=5, approx=approx, **options)
+        gp.build(X, point=point)
+        fit = gp._marginal_fit("y", X, y, pm.HalfNormal("sigma", 1))
+        if every_probe:
+            fit = replace(fit, probes=np.sqrt(len(y)) * np.eye(len(y)))
+        gp._observe("y", fit)
+    return gp, model
+
+
+def near(model):
+    rng = np.random.default_rng(1)
+    return {
+        k: v + 0.2 * rng.standard_normal(np.shape(v)) for k, v in model.initial_point(0).items()
+    }
+
+
+def two_terms(ell, eta):
+    one = pm.gp.cov.ExpQuad(3, ls=ell[0], active_dims=[0])
+    return eta**2 * pm.gp.cov.ExpQuad(3, ls=ell) + one
+
+
+@pytest.mark.parametrize("approx", ["DTC", "FITC", "VFE"])
+def test_products_give_the_density_of_the_features(approx):
+    X, y = X5[:40], np.sin(X5[:40, 0])
+    gp, model = by_products(X, y, approx=approx, every_probe=True, mean=pm.gp.mean.Constant(0.3))
+    check_marginal_logp(gp, model, points=[near(model)], **FAST)
+    assert gp.likelihood_path == "products"
+
+
+def test_products_of_a_sum_of_kernels():
+    X, y = X5[:30, :3], np.sin(X5[:30, 0])
+    gp, model = by_products(X, y, cov=two_terms, every_probe=True)
+    check_marginal_logp(gp, model, points=[near(model)], **FAST)
+
+
+def test_few_steps_and_probes_have_their_own_exact_gradient():
+    _, model = by_products(X5[:50], np.sin(X5[:50, 0]), n_iter=6, probes=2, preconditioner=3)
+    function = model.logp_dlogp_function(ravel_inputs=True, **FAST)
+    function.set_extra_values({})
+    x = np.concatenate([np.ravel(v) for v in near(model).values()])
+    _, slope = function(x)
+    direction = RNG.standard_normal(x.size)
+    values = [function(x + h * direction)[0] for h in (-1e-5, 1e-5)]
+    assert_allclose(slope @ direction, np.diff(values)[0] / 2e-5, rtol=1e-6)
+
+
+def test_products_predict_what_the_features_predict():
+    X, y, new = X5[:60], np.sin(X5[:60, 0]), X5[:7] * 0.8
+    gp, model = by_products(X, y, preconditioner=30)
+    point = {"ell": np.full(5, 1.2), "eta": 1.1, "sigma": 0.3}
+    with pm.Model() as other:
+        ell, eta = pm.InverseGamma("ell", 3, 3, shape=5), pm.HalfNormal("eta", 1)
+        cov = eta**2 * pm.gp.cov.ExpQuad(5, ls=ell)
+        features = sgp.SKIPMarginal(cov_func=cov, rank=5)
+        features.marginal_likelihood("y", X=X, y=y, sigma=pm.HalfNormal("sigma", 1))
+    for diag in (True, False):
+        found = gp.predict(new, point, diag=diag, model=model)
+        expected = features.predict(new, point, diag=diag, model=other)
+        assert_allclose(found[0], expected[0], atol=1e-7)
+        assert_allclose(found[1], expected[1], atol=1e-7)
+    given = {"X": X[:40], "y": y[:40], "sigma": 0.3}
+    gp, model = by_products(X, y, n_iter=40, preconditioner=30)
+    with model:
+        found = gp.predict(new, point, given=given, diag=True)
+    expected = features.predict(new, point, given=given, diag=True, model=other)
+    assert_allclose(found, expected, atol=1e-7)
+
+
+def test_the_conditional_draws_what_predict_says():
+    X, y, new = X5[:60, :2], np.sin(X5[:60, 0]), X5[:4, :2] * 0.8
+    gp, model = by_products(X, y, preconditioner=25)
+    with model:
+        f = gp.conditional("f", new, jitter=0.0, shape=(20_000, 4))
+    point = {"ell": np.full(2, 1.2), "eta": 1.1, "sigma": 0.3}
+    mean, cov = gp.predict(new, point, model=model)
+    draws = pm.draw(pm.do(model, point)[f.name], random_seed=0, **FAST)
+    error = np.sqrt(np.diag(cov) / len(draws))
+    assert (np.abs(draws.mean(axis=0) - mean) < 4 * error).all()
+    assert_allclose(np.cov(draws.T), cov, atol=0.03 * np.diag(cov).max())
+
+
+def test_few_directions_overstate_the_variance():
+    X, y = X5[:80, :3], np.sin(X5[:80, 0])
+    point = {"ell": np.full(3, 0.7), "eta": 1.0, "sigma": 0.2}
+    found = []
+    for k in (1, 5, 20, 80):
+        gp, model = by_products(X, y, n_iter=1, preconditioner=k)
+        found.append(gp.predict(X[:20], point, diag=True, model=model)[1])
+    assert (np.diff(found, axis=0) < 1e-9).all()
+    assert found[0].max() < 1.0
+
+
+def test_prior_draws_have_the_covariance():
+    X = X5[:6, :3]
+    gp, model = by_products(X, np.zeros(6), cov=two_terms)
+    point = {"ell": np.full(3, 1.2), "eta": 1.1, "sigma": 0.3}
+    roots, fit = gp._fit.roots, gp._fit
+    options = {"preconditioner": fit.preconditioner, "probes": fit.probes, "steps": 6}
+    with model:
+        variance = fit.diagonal(roots)[0]
+        ProductNormal("draws", 0.0, roots, variance, shape=(20_000, 6), **options)
+    draws = pm.draw(pm.do(model, point)["draws"], random_seed=0, **FAST)
+    expected = gram(gp, X, point, model) + 0.09 * np.eye(6)
+    expected += np.diag(2.21 + 0.09 - np.diag(expected))  # FITC: the prior's variance
+    assert_allclose(np.cov(draws.T), expected, atol=0.08)
+
+
+def test_a_better_preconditioner_leaves_less():
+    X, y = X5[:150, :4], np.sin(X5[:150, 0])
+    point = {"ell": np.full(4, 1.0), "eta": 1.0, "sigma": 0.1}
+    left = []
+    for k in (1, 10, 25):
+        gp, model = by_products(X, y, n_iter=8, preconditioner=k, point=point)
+        left.append(gp.diagnostics(point=point, model=model)["residual"])
+    assert left[0] > 3 * left[1] > 9 * left[2]
+
+
+def test_products_refuse():
+    X, y = X5[:20, :2], X5[:20, 2]
+    with pytest.raises(ValueError, match="n_iter=21 exceeds the 20 rows"):
+        by_products(X, y, n_iter=21)
+    with pytest.raises(ValueError, match="probes must be at least 1"):
+        by_products(X, y, probes=0)
+    cov = pm.gp.cov.ExpQuad(2, ls=1.0)
+    gp = sgp.SKIPMarginal(cov_func=cov, rank=5, n_iter=5)
+    with pytest.raises(TypeError, match="GPs with n_iter do not add: add their kernels"):
+        gp + sgp.SKIPMarginal(cov_func=cov, rank=5)
+    with pm.Model(), pytest.raises(ValueError, match=r"not pm.Data"):
+        gp.marginal_likelihood("y", X=pm.Data("X", X), y=y, sigma=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [None, "JAX"])
+def test_products_in_every_back_end(mode):
+    _, model = by_products(X5[:50], np.sin(X5[:50, 0]), n_iter=6, probes=2)
+    x = np.concatenate([np.ravel(v) for v in near(model).values()])
+    found = []
+    for each in ("FAST_COMPILE", mode):
+        function = model.logp_dlogp_function(ravel_inputs=True, mode=each)
+        function.set_extra_values({})
+        found.append(function(x))
+    assert_allclose(found[1][0], found[0][0], rtol=1e-10)
+    assert_allclose(found[1][1], found[0][1], rtol=1e-8)

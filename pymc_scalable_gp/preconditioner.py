@@ -1,0 +1,59 @@
+"""A frozen preconditioner for matrices that are the identity plus something of quickly falling spectrum."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+# Subspace iterations, and extra columns, in the search for leading directions.
+_ITERATIONS, _EXTRA = 2, 10
+
+
+@dataclass(frozen=True)
+class LowRankPreconditioner:
+    r"""``P = I + Q diag(lambda) Q'`` with orthonormal Q, for matrices close to ``I + A``.
+
+    Its inverse root is applied on both sides, so that the matrix stays symmetric:
+
+    .. math:: P^{-1/2} = I - Q\,\mathrm{diag}\big(1 - (1 + \lambda)^{-1/2}\big)\,Q^\top
+
+    Parameters
+    ----------
+    vectors : array, shape (n, k)
+        Q: leading eigenvectors of A, or anything close to them.
+    values : array, shape (k,)
+        lambda, not negative.
+    """
+
+    vectors: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def from_factor(cls, factor: np.ndarray) -> "LowRankPreconditioner":
+        """``I + F F'`` itself, for a factor F (n, k): features over the noise's sd, for instance."""
+        vectors, singular, _ = np.linalg.svd(factor, full_matrices=False)
+        return cls(vectors, singular**2)
+
+    @classmethod
+    def from_products(cls, times, n: int, rank: int, seed: int = 0) -> "LowRankPreconditioner":
+        """Leading eigenpairs of A from ``times(V) = A V``, by subspace iteration."""
+        width = min(n, rank + _EXTRA)
+        Q = np.linalg.qr(np.random.default_rng(seed).standard_normal((n, width)))[0]
+        for _ in range(_ITERATIONS):
+            Q = np.linalg.qr(times(Q))[0]
+        values, vectors = np.linalg.eigh(Q.T @ times(Q))
+        keep = slice(-1, -min(rank, width) - 1, -1)
+        return cls(np.ascontiguousarray(Q @ vectors[:, keep]), np.maximum(values[keep], 0.0))
+
+    @property
+    def shrinkage(self) -> np.ndarray:
+        """``1 - (1 + lambda)^(-1/2)`` (k,)."""
+        return 1.0 - 1.0 / np.sqrt(1.0 + self.values)
+
+    @property
+    def logdet(self) -> float:
+        """``log|P|``."""
+        return float(np.log1p(self.values).sum())
+
+    def root_inverse(self, V):
+        """``P^(-1/2) V`` for V (n, k) or (n,), an array or a tensor."""
+        return V - self.vectors @ ((self.vectors.T @ V).T * self.shrinkage).T

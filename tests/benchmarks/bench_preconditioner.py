@@ -1,0 +1,126 @@
+"""Steps of conjugate gradients with GP-GRIEF's features as preconditioner; SKIP by products.
+
+    python tests/benchmarks/bench_preconditioner.py [--quick] [--data FOLDER] [--parts exact,skip]
+
+"exact": ``(K + noise I) a = y`` with the kernel matrix itself, to a residual of 0.001 of y's norm; without
+a preconditioner, with ``L L' + noise I`` from k pivoted Cholesky steps (largest variance first), and with
+``Phi Phi' + noise I`` from k GP-GRIEF features (section 4.1 of Evans and Nair 2018). "skip": SKIPMarginal
+with n_iter, the residual after P steps for several sizes of its own preconditioner, how far its density
+is from that of the features, and seconds of a gradient of both.
+"""
+
+import numpy as np
+import pymc as pm
+from _common import arguments, regression, seconds, table
+from scipy.sparse.linalg import LinearOperator, cg
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.preconditioner import LowRankPreconditioner
+
+NOISE = 0.05  # variance, of standardised targets
+MOST = 2000  # iterations
+RANKS = 100, 400
+
+
+def pivoted_cholesky(K, k):
+    """Factor (n, k), the largest remaining variance first."""
+    left, L = np.diag(K).copy(), np.zeros((len(K), k))
+    for j in range(k):
+        row = int(np.argmax(left))
+        L[:, j] = (K[row] - L[:, :j] @ L[row, :j]) / np.sqrt(left[row])
+        left -= L[:, j] ** 2
+    return L
+
+
+def iterations(K, y, factor):
+    """Steps of conjugate gradients until the residual is a thousandth."""
+    n, count = len(y), [0]
+    white = LowRankPreconditioner.from_factor(factor / np.sqrt(NOISE))
+
+    def step(_):
+        count[0] += 1
+
+    M = LinearOperator((n, n), lambda v: white.root_inverse(white.root_inverse(v)))
+    cg(K + NOISE * np.eye(n), y, rtol=1e-3, maxiter=MOST, M=M, callback=step)
+    return count[0]
+
+
+def exact(args):
+    """Table of iterations."""
+    n, rows = 500 if args.quick else 4000, []
+    X, y, label = regression(args.data, n)
+    d = X.shape[1]
+    for ell in (1.0, 2.0, 4.0):
+        cov = pm.gp.cov.ExpQuad(d, ls=ell)
+        K = cov(X).eval()
+        found = [f"{ell:g}", iterations(K, y, np.zeros((n, 1)))]
+        for k in RANKS:
+            gp = sgp.GriefGP(cov_func=cov, rank=k)
+            gp.build(X)
+            found += [
+                iterations(K, y, pivoted_cholesky(K, k)),
+                iterations(K, y, gp.features(X).eval()),
+            ]
+        rows.append(found)
+    title = f"{label}, n = {n}, d = {d}, noise variance {NOISE}: iterations to a residual of 0.001"
+    table(
+        title,
+        ["lengthscale", "none", *(f"{a} {k}" for k in RANKS for a in ("Cholesky", "GRIEF"))],
+        rows,
+    )
+
+
+def gradient(gp, X, y, point):
+    """Density, and seconds of a density with its gradient."""
+    with pm.Model() as model:
+        ell = pm.LogNormal("ell", 0.0, 1.0, shape=X.shape[1])
+        sigma = pm.HalfNormal("sigma", 1.0)
+        gp = gp(pm.gp.cov.ExpQuad(X.shape[1], ls=ell))
+        gp.build(X, point=point)
+        gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+    function = model.logp_dlogp_function(ravel_inputs=True)
+    function.set_extra_values({})
+    start = np.log(np.append(point["ell"], point["sigma"]))
+    value = float(function(start)[0])
+    left = gp.diagnostics(point=point, model=model).get("residual", 0.0)
+    return value, left, seconds(lambda: function(start), 3)
+
+
+def skip(args):
+    """Residual, density and seconds by size of the preconditioner."""
+    n, ranks = (500, (8,)) if args.quick else (10_000, (20, 40, 60))
+    X, y, label = regression(args.data, n)
+    X = X[:, :6]
+    point = {"ell": np.full(X.shape[1], 1.5), "sigma": np.sqrt(NOISE)}
+    for rank in ranks:
+
+        def direct(cov, rank=rank):
+            return sgp.SKIPMarginal(cov_func=cov, rank=rank)
+
+        value, _, spent = gradient(direct, X, y, point)
+        rows = [["none: features", "", "", f"{value:.1f}", f"{spent:.2f}", "1"]]
+        for k in (1, 50, 200, 400):
+            for steps in (10, 20, 40):
+
+                def products(cov, rank=rank, k=k, steps=steps):
+                    return sgp.SKIPMarginal(
+                        cov_func=cov, rank=rank, n_iter=steps, probes=8, preconditioner=k
+                    )
+
+                found, left, time = gradient(products, X, y, point)
+                numbers = f"{left:.1e}", f"{found:.1f}", f"{time:.2f}", f"{time / spent:.2f}"
+                rows.append([str(k), steps, *numbers])
+        header = ["preconditioner", "steps", "residual", "log density", "gradient s", "ratio"]
+        table(f"{label}, n = {n}, d = {X.shape[1]}, {rank**2} features", header, rows)
+
+
+def main():
+    parser = arguments(__doc__, data=True)
+    parser.add_argument("--parts", default="exact,skip")
+    args = parser.parse_args()
+    for part in args.parts.split(","):
+        {"exact": exact, "skip": skip}[part](args)
+
+
+if __name__ == "__main__":
+    main()
