@@ -12,6 +12,10 @@ INDEFINITE = 1e-6
 # The factors are computed anew when the basis has lost this much of its orthogonality.
 DRIFT = 1e-9
 _BLOCK = 1024
+# A candidate whose residual variance is below this share of it is passed over.
+_NEARLY = 1e-8
+# Entries of a block of candidates' columns.
+_ENTRIES = 2**22
 # Kernel columns that are held at a time while the factors are computed.
 _CHUNK = 32
 
@@ -44,20 +48,23 @@ class PivotFactor:
         sigma^2.
     pivots : array, shape (m,)
         Rows in I. Those that depend on earlier ones are left out.
+    room : int, optional
+        Number of pivots that there is room for; m when left out.
     """
 
-    def __init__(self, kernel: Columns, y, noise: float, pivots):
+    def __init__(self, kernel: Columns, y, noise: float, pivots, room=None):
         self.kernel, self.y, self.noise = kernel, y, float(noise)
         self.prior = kernel.diag()
         self.scale = float(self.prior.max())
-        self._factor(np.asarray(pivots))
+        self.room = len(pivots) if room is None else room
+        self._factor(np.asarray(pivots, dtype=int))
 
     def _factor(self, wanted):
-        n, most = len(self.y), len(wanted)
+        n, most = len(self.y), self.room
         self.L, self.Q = np.zeros((most, n)), np.zeros((most, n + most))
         self.R, self.pivots = np.zeros((most, most)), np.zeros(most, dtype=int)
         self.size = 0
-        for start in range(0, most, _CHUNK):
+        for start in range(0, len(wanted), _CHUNK):
             rows = wanted[start : start + _CHUNK]
             for row, column in zip(rows, self.kernel.columns(rows).T, strict=True):
                 new = self.residual(column, row)
@@ -138,6 +145,24 @@ class PivotFactor:
         slack = column @ column / self.noise if variational else 0.0
         return 0.5 * (data + np.log(self.noise) - 2.0 * np.log(length) + slack)
 
+    def gains(self, rows, keep, variational) -> np.ndarray:
+        """As `gain`, of several rows (c,) beside the first `keep` pivots; minus infinity if dependent."""
+        n = len(self.y)
+        Q, found = self.Q[:keep, :n], []
+        fitted = Q @ self.y
+        for some in np.array_split(rows, min(len(rows), -(-len(rows) * n // _ENTRIES))):
+            C = self.kernel.columns(some).T - self.L[:keep, some].T @ self.L[:keep]
+            left = C[np.arange(len(some)), some]
+            usable = left > _NEARLY * self.scale
+            C /= np.sqrt(np.where(usable, left, 1.0))[:, None]
+            inside, length = C @ Q.T, np.einsum("cn,cn->c", C, C)
+            outside = length - np.einsum("ck,ck->c", inside, inside)
+            outside = np.maximum(outside, 0.0) + self.noise
+            gain = (C @ self.y - inside @ fitted) ** 2 / (outside * self.noise)
+            gain += np.log(self.noise / outside) + (length / self.noise if variational else 0.0)
+            found.append(np.where(usable, 0.5 * gain, -np.inf))
+        return np.concatenate(found)
+
     def objective(self, variational) -> float:
         """Minus the log marginal likelihood, or its variational bound, of y (the paper's F)."""
         n, m = len(self.y), self.size
@@ -166,10 +191,16 @@ class PivotFactor:
 
 
 class Candidates:
-    """Approximate gains of all rows at once, from a few information pivots: O(z m n)."""
+    """Approximate gains of all rows at once, from `count` information pivots; exact ones of `verified`.
 
-    def __init__(self, factor: PivotFactor, count, rng):
+    Of the rows whose gain is computed, three quarters are random: with many rows they find what the
+    approximation does not see.
+    """
+
+    def __init__(self, factor: PivotFactor, count, rng, verified=64):
         self.factor, self.count, self.rng = factor, count, rng
+        self.ranked = -(-verified // 4)
+        self.drawn = verified - self.ranked
         self.redraw()
 
     def redraw(self):
@@ -180,17 +211,17 @@ class Candidates:
         L = factor.L[: factor.size]
         self.rest = factor.kernel.columns(self.rows).T - L[:, self.rows].T @ L
 
-    def gains(self, variational) -> np.ndarray:
-        """Approximate gain of each row (n,) in place of the last pivot; minus infinity inside the set."""
+    def gains(self, keep, variational) -> np.ndarray:
+        """Approximate gain of each row (n,) beside the first `keep` pivots; minus infinity for those."""
         factor, n = self.factor, len(self.factor.y)
-        keep = factor.size - 1
-        last = factor.L[keep]
-        rest = self.rest + np.outer(last[self.rows], last)
+        rest, last = self.rest, factor.L[keep : factor.size]
+        if len(last):
+            rest = rest + last[:, self.rows].T @ last
         values, vectors = np.linalg.eigh(rest[:, self.rows])
         good = values > DEPENDENT * factor.scale
         F = (vectors[:, good] / np.sqrt(values[good])).T @ rest  # residual matrix: about F'F
         variance = np.einsum("zn,zn->n", F, F)
-        usable = variance > 1e-8 * factor.scale
+        usable = variance > _NEARLY * factor.scale
         usable[factor.pivots[:keep]] = False
         variance = np.where(usable, variance, 1.0)
         Q = factor.Q[:keep, :n]
@@ -203,17 +234,30 @@ class Candidates:
         gain = gain + length / factor.noise if variational else gain
         return np.where(usable, 0.5 * gain, -np.inf)
 
+    def best(self, keep, variational) -> int | None:
+        """Best row beside the first `keep` pivots, by the gain itself, of the promising and some others."""
+        promised = self.gains(keep, variational)
+        possible = np.flatnonzero(np.isfinite(promised))
+        if not len(possible):
+            return None
+        ranked = possible[np.argsort(-promised[possible])[: self.ranked]]
+        drawn = possible[self.rng.integers(0, len(possible), self.drawn)]
+        rows = np.union1d(ranked, drawn)
+        return int(rows[np.argmax(self.factor.gains(rows, keep, variational))])
+
     def accept(self, old, new):
-        """Follow a swap of L's last column from `old` to `new`: O(z n)."""
-        self.rest += np.outer(old[self.rows], old) - np.outer(new[self.rows], new)
+        """Follow a swap of L's last column from `old` (None: nothing) to `new`: O(z n)."""
+        if old is not None:
+            self.rest += np.outer(old[self.rows], old)
+        self.rest -= np.outer(new[self.rows], new)
 
 
 def swap(factor: PivotFactor, candidates: Candidates, place, variational) -> bool:
     """Replace one pivot by the best candidate if the objective falls; whether it did."""
     factor.to_last(place)
     keep = factor.size - 1
-    row = int(np.argmax(candidates.gains(variational)))
-    if row == factor.pivots[keep]:
+    row = candidates.best(keep, variational)
+    if row is None or row == factor.pivots[keep]:
         return False
     old = factor.L[keep].copy()
     new = factor.residual(factor.kernel.columns(np.array([row]))[:, 0], row, keep)
@@ -222,6 +266,17 @@ def swap(factor: PivotFactor, candidates: Candidates, place, variational) -> boo
     factor.replace_last(row, new)
     candidates.accept(old, new)
     return True
+
+
+def grow(factor: PivotFactor, candidates: Candidates, variational) -> None:
+    """Add the best candidate as a pivot; none where nothing independent is left."""
+    row = candidates.best(factor.size, variational)
+    if row is None:
+        return
+    new = factor.residual(factor.kernel.columns(np.array([row]))[:, 0], row)
+    if new is not None:
+        factor.append(row, new)
+        candidates.accept(None, new)
 
 
 @numba.njit

@@ -15,7 +15,7 @@ from pytensor.graph.traversal import ancestors
 from scipy import optimize
 
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
-from pymc_scalable_gp.pivots import Candidates, PivotFactor, swap
+from pymc_scalable_gp.pivots import Candidates, PivotFactor, grow, swap
 from pymc_scalable_gp.point import FEW_CALLS
 
 # Swaps between two random draws of the information pivots.
@@ -133,9 +133,9 @@ class _AtPoint:
 class Hybrid:
     """Block coordinate descent in the pivots and in the hyperparameters."""
 
-    def __init__(self, target, variational, candidates, rng):
+    def __init__(self, target, variational, candidates, rng, verified=64):
         self.target, self.variational = target, variational
-        self.count, self.rng = candidates, rng
+        self.count, self.rng, self.verified = candidates, rng, verified
 
     def begin(self, theta, pivots, given=False):
         """Factor at a start; `given`: the user chose these pivots."""
@@ -181,7 +181,7 @@ class Hybrid:
     def swaps(self, count):
         """Try to replace `count` pivots; the number replaced."""
         factor, made = self.factor, 0
-        candidates = Candidates(factor, self.count, self.rng)
+        candidates = Candidates(factor, self.count, self.rng, self.verified)
         places = factor.pivots[self.rng.permutation(factor.size)[:count]]
         for step, row in enumerate(places):
             if step and step % REDRAW == 0:
@@ -190,6 +190,19 @@ class Hybrid:
             place = int(np.flatnonzero(factor.pivots[: factor.size] == row)[0])
             made += swap(factor, candidates, place, self.variational)
         return len(places), made
+
+    def greedy(self):
+        """Choose all pivots anew, one after the other, if that lowers the objective."""
+        kernel, residual, noise, _ = self.target.at(self.theta)
+        count = self.factor.size
+        factor = PivotFactor(kernel, residual, noise, [], room=count)
+        candidates = Candidates(factor, self.count, self.rng, self.verified)
+        for step in range(count):
+            if step and step % REDRAW == 0:
+                candidates.redraw()
+            grow(factor, candidates, self.variational)
+        if factor.size == count and factor.objective(self.variational) < self.value() + self.prior:
+            self.factor = factor
 
     def improve(self, steps):
         """L-BFGS steps on the hyperparameters, taken where the objective falls."""
@@ -211,13 +224,20 @@ class Hybrid:
             self.factor, self.prior, self.theta = factor, prior, result.x
 
 
-def run(hybrid, rounds, swaps, steps, tolerance, seconds, progressbar):
-    """Alternate until the objective stalls, or rounds or time are over: history and counts."""
+def run(hybrid, rounds, swaps, steps, tolerance, seconds, progressbar, greedy):
+    """Alternate until the objective stalls, or rounds or time are over: history and counts.
+
+    With `greedy`, all points are first chosen anew, at hyperparameters fitted to those of the start.
+    """
     began, history, counts = time.perf_counter(), [hybrid.value()], []
     progress = create_simple_progress(progressbar=progressbar)
     with progress:
         task = progress.add_task("Choosing inducing points", completed=0, total=rounds)
         try:
+            if greedy:
+                hybrid.improve(steps)
+                hybrid.greedy()
+                history.append(hybrid.value())
             for _ in range(rounds):
                 before = history[-1]
                 counts.append(hybrid.swaps(min(swaps, hybrid.factor.size)))

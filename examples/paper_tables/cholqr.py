@@ -102,23 +102,14 @@ def titsias_rows(at, X, m, seed, approx, tried=16):
     """One point after the other: the best of some random rows by the exact objective."""
     kernel, residual, noise, _ = at
     rng = np.random.default_rng(seed)
-    factor = PivotFactor(kernel, residual, noise, rng.permutation(len(X))[:m])
-    factor.size = 0
+    factor = PivotFactor(kernel, residual, noise, [], room=m)
     for _ in range(m):
         outside = np.setdiff1d(np.arange(len(X)), factor.pivots[: factor.size])
-        best, gain = None, -np.inf
-        for row in rng.permutation(outside)[:tried]:
-            column = factor.residual(kernel.columns(np.array([row]))[:, 0], row)
-            if column is None:
-                continue
-            factor.size += 1  # gain() is that of the place after the last
-            now = factor.gain(column, approx == "VFE")
-            factor.size -= 1
-            if now > gain:
-                best, gain = (row, column), now
-        if best is None:
-            break
-        factor.append(*best)
+        rows = rng.permutation(outside)[:tried]
+        row = int(rows[np.argmax(factor.gains(rows, factor.size, approx == "VFE"))])
+        column = factor.residual(kernel.columns(np.array([row]))[:, 0], row)
+        if column is not None:
+            factor.append(row, column)
     return factor.pivots[: factor.size].copy()
 
 
@@ -240,13 +231,10 @@ def cost(args):
           f"{np.polyfit(logs[[1, 3, 4], 1], logs[[1, 3, 4], 2], 1)[0]:.2f}")  # fmt: skip
     candidates = Candidates(hybrid.factor, 16, rng)
     hybrid.factor.to_last(0)
-    gains = candidates.gains(True)
+    gains = candidates.gains(hybrid.factor.size - 1, True)
     rows = rng.permutation(np.flatnonzero(np.isfinite(gains)))[:300]
     keep = hybrid.factor.size - 1
-    exact = []
-    for row in rows:
-        column = hybrid.factor.kernel.columns(np.array([row]))[:, 0]
-        exact.append(hybrid.factor.gain(hybrid.factor.residual(column, row, keep), True))
+    exact = hybrid.factor.gains(rows, keep, True)
     ranks = np.argsort(np.argsort([gains[rows], exact], axis=1), axis=1)
     print(f"rank correlation of approximate and exact gains: {np.corrcoef(ranks)[0, 1]:.3f}")
     print("accepted by epoch: " + ", ".join(

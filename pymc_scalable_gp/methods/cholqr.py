@@ -6,7 +6,8 @@ import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
-from pymc_scalable_gp.cov import refuse_white_noise, split_scale, used_columns
+from pymc_scalable_gp.cov import leaves, refuse_white_noise, split_scale, used_columns
+from pymc_scalable_gp.discrete import FromFunction
 from pymc_scalable_gp.features import FeatureMap
 from pymc_scalable_gp.marginal import FeatureMarginal
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
@@ -129,8 +130,9 @@ class CholQRMarginal(FeatureMarginal):
     .. math:: \tilde k(x, z) = k(x, X_I)\,k(X_I, X_I)^{-1}\,k(X_I, z)
 
     with rows I of the training inputs that :meth:`select_inducing` finds by swaps: one point is taken
-    out, all rows are ranked by the fall of the objective that a cheap approximation promises, and the
-    best comes in if the objective itself falls. The kernel may be any covariance, on numbers or, with
+    out, all rows are ranked by the fall of the objective that a cheap approximation promises, the fall
+    itself is computed for the first of them and for some random rows, and the best comes in if it beats
+    the point that was there. The kernel may be any covariance, on numbers or, with
     :class:`sgp.cov.FromFunction`, :class:`sgp.cov.Spectrum` and others, on strings, sets, graphs and
     categories.
 
@@ -147,6 +149,10 @@ class CholQRMarginal(FeatureMarginal):
         Number of points m, below n.
     n_candidates : int
         Number z of information pivots behind the ranking of the rows.
+    n_exact : int, optional
+        Number c of rows, a quarter of them first in the ranking and the rest random, whose gain is
+        computed before the best is taken; 1 is the paper's choice. Each costs a column of the kernel's
+        matrix. Default: 64, or 4 with a :class:`sgp.cov.FromFunction`, whose columns are dear.
 
     Raises
     ------
@@ -158,7 +164,7 @@ class CholQRMarginal(FeatureMarginal):
     ====================  ==================  =========================
     step                  time                memory
     ====================  ==================  =========================
-    one swap              O(z m n)            two (m, n) arrays, kept
+    one swap              O((z + c) m n)      two (m, n) arrays, kept
     step on parameters    O(m^2 n)            three (n, m) arrays
     likelihood, gradient  O(m^2 n)            three (n, m) arrays
     prediction            O(n* m^2) a draw    O(block m + m^2)
@@ -187,7 +193,16 @@ class CholQRMarginal(FeatureMarginal):
 
     _map: CholQRMap
 
-    def __init__(self, *, mean_func=None, cov_func, approx=None, n_inducing=100, n_candidates=16):
+    def __init__(
+        self,
+        *,
+        mean_func=None,
+        cov_func,
+        approx=None,
+        n_inducing=100,
+        n_candidates=16,
+        n_exact=None,
+    ):
         if not isinstance(cov_func, BaseCovariance):
             raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
         refuse_white_noise(cov_func)
@@ -195,6 +210,8 @@ class CholQRMarginal(FeatureMarginal):
         check_choice("approx", approx, APPROXIMATIONS)
         count = check_count("n_inducing", n_inducing)
         self.n_candidates = check_count("n_candidates", n_candidates)
+        dear = any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func))
+        self.n_exact = check_count("n_exact", (4 if dear else 64) if n_exact is None else n_exact)
         super().__init__(CholQRMap(cov_func, count), mean_func=mean_func, cov_func=cov_func)
         self.approx = approx
 
@@ -244,7 +261,8 @@ class CholQRMarginal(FeatureMarginal):
         sigma : float or random variable
             Noise standard deviation, a scalar.
         start : integer array, shape (m,), optional
-            Rows to start from, such as an earlier result's; random ones when left out.
+            Rows to start from, such as an earlier result's. When left out: the hyperparameters are
+            fitted to random rows, and the points then chosen one after the other.
         point : dict, optional
             Hyperparameters to start from; the model's initial point for those left out.
         rounds : int
@@ -291,10 +309,10 @@ class CholQRMarginal(FeatureMarginal):
         self._map.fit_to(inputs, start, random_seed)
         target = Target(self, inputs, target_y, noise_sd, model)
         rng = np.random.default_rng(random_seed)
-        hybrid = Hybrid(target, self.approx == "VFE", self.n_candidates, rng)
+        hybrid = Hybrid(target, self.approx == "VFE", self.n_candidates, rng, self.n_exact)
         hybrid.begin(target.starting_at(point), self._map.indices, start is not None)
         history, proposed, accepted = run(
-            hybrid, rounds, swaps, steps, tolerance, max_seconds, progressbar
+            hybrid, rounds, swaps, steps, tolerance, max_seconds, progressbar, start is None
         )
         self._map.fit_to(inputs, hybrid.pivots)
         found = target.untransformed(hybrid.theta)
