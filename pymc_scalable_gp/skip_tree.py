@@ -14,7 +14,7 @@ from pymc_scalable_gp.ops.hadamard import (
     row_kronecker_apply,
     row_kronecker_project,
 )
-from pymc_scalable_gp.ops.whitened_columns import whitened_columns
+from pymc_scalable_gp.ops.whitened_columns import whiten, whitened_columns
 from pymc_scalable_gp.point import evaluate
 
 # Rows, evenly spaced through X, that carry the frozen directions of every merge.
@@ -74,14 +74,18 @@ class TermTree:
         self.tables = self._factors(point)
         self.merges: list[list] = []
         roots = self._leaves(pt.constant(self.support))
+        values = evaluate(roots, point)
         while len(roots) > (1 if single else 2):
-            level, merged, values = [], [], evaluate(roots, point)
+            level, merged, found = [], [], []
             for k in range(0, len(roots) - 1, 2):
                 left, right = roots[k : k + 2]
-                level.append(self._core(left, right, *values[k : k + 2]))
-                merged.append(_merge(left, right, level[-1]))
+                core, value = self._core(left, right, *values[k : k + 2])
+                level.append(core)
+                merged.append(_merge(left, right, core))
+                found.append(value)
             self.merges.append(level)
             roots = merged + roots[2 * len(level) :]
+            values = found + values[2 * len(level) :]
 
     def _place(self, columns, size):
         """Even grids over the data and a margin, and the two nodes more that interpolation needs."""
@@ -132,13 +136,15 @@ class TermTree:
         return pt.switch(kept, share / pt.switch(kept, alone, 1.0), 1.0)
 
     def _core(self, left, right, left_value, right_value):
-        """Core (a, b, r) of a compressed merge; None where a b <= r already."""
-        a, b = left.type.shape[1], right.type.shape[1]
+        """Core (a, b, r) of a compressed merge, None where a b <= r already, and the merge's value now."""
+        (n, a), b = left_value.shape, right_value.shape[1]
         if a * b <= self.rank:
-            return None
-        omega = _leading(left_value, right_value, self.rank)
-        M = row_kronecker_project(left, right, omega).reshape((a * b, omega.shape[1]))
-        return whitened_columns(M, M, JITTER).reshape((a, b, omega.shape[1]))
+            return None, (left_value[:, :, None] * right_value[:, None, :]).reshape((n, a * b))
+        omega, product = _leading(left_value, right_value, self.rank)
+        shape = (a, b, omega.shape[1])
+        M = row_kronecker_project(left, right, omega).reshape((a * b, shape[2]))
+        core = whitened_columns(M, M, JITTER).reshape(shape)
+        return core, whiten(product, omega, JITTER)
 
     def roots(self, X) -> Roots:
         """The one or two last roots at inputs (n, d of X)."""
@@ -186,7 +192,7 @@ def _grid_directions(K, W, rank, fill):
 
 
 def _leading(A, B, rank):
-    """Leading eigenvectors (rows, r) of ``(A A') * (B B')``, by subspace iteration."""
+    """Leading eigenvectors (rows, r) of ``K = (A A') * (B B')``, by subspace iteration; K times them."""
     n, (a, b) = len(A), (A.shape[1], B.shape[1])
     # Whichever is cheaper: at most SUPPORT_ROWS are multiplied here.
     dense = (A @ A.T) * (B @ B.T) if 2 * a * b > n else None
@@ -198,5 +204,7 @@ def _leading(A, B, rank):
     Q = rng.standard_normal((n, min(n, a * b, rank + _EXTRA)))
     for _ in range(_ITERATIONS):
         Q = np.linalg.qr(times(Q))[0]
-    _, vectors = np.linalg.eigh(Q.T @ times(Q))
-    return np.ascontiguousarray(Q @ vectors[:, ::-1][:, :rank])
+    KQ = times(Q)
+    _, vectors = np.linalg.eigh(Q.T @ KQ)
+    vectors = vectors[:, ::-1][:, :rank]
+    return Q @ vectors, KQ @ vectors

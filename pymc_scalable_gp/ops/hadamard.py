@@ -182,6 +182,12 @@ def _combine_numba(B, T, out):
     def impl(B, T, out):
         (n, b), k = B.shape, out.shape[1]
         for i in range(n):
+            if k == 1:  # a product with a vector: one sum, which the compiler vectorises
+                total = 0.0
+                for j in range(b):
+                    total += B[i, j] * T[i, j]
+                out[i, 0] += total
+                continue
             for j in range(b):
                 for c in range(k):
                     out[i, c] += B[i, j] * T[i, j * k + c]
@@ -199,6 +205,8 @@ def _outer_numba(B, G):
     def impl(B, G):
         (n, b), k = B.shape, G.shape[1]
         U = np.empty((n, b * k))
+        if k == 1:
+            return B * G
         for i in range(n):
             for j in range(b):
                 for c in range(k):

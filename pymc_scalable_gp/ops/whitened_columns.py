@@ -33,7 +33,7 @@ class WhitenedColumns(Op):
 
     def perform(self, node, inputs, output_storage):
         M, G = inputs
-        output_storage[0][0] = M @ _inverse_factor(M, G, self.jitter).T
+        output_storage[0][0] = whiten(M, G, self.jitter)
 
     def pullback(self, inputs, outputs, cotangents):
         """See `WhitenedColumnsGrad`."""
@@ -89,6 +89,11 @@ def whitened_columns(M, G, jitter: float = 1e-10):
     O(m r^2 + r^3). K is not exceeded: ``K - U U'`` is positive semidefinite.
     """
     return WhitenedColumns(jitter)(M, G)
+
+
+def whiten(M, G, jitter):
+    """Value of `whitened_columns`, of arrays."""
+    return M @ _inverse_factor(M, G, jitter).T
 
 
 @register_jitable
