@@ -61,6 +61,28 @@ def test_better_than_random_rows_with_the_same_hyperparameters():
     assert chosen.objective[-1] < min(others)
 
 
+def test_the_start_is_greedy_unless_rows_are_given():
+    gp, model, sigma = problem()
+    options = {"model": model, "rounds": 1, "swaps": 1, "steps": 0} | QUIET
+    gp.build(X)
+    given = gp.select_inducing(X, Y, sigma, start=gp.indices, **options)
+    greedy = gp.select_inducing(X, Y, sigma, **options)
+    assert_allclose(given.objective[0], greedy.objective[0])  # the same random rows
+    assert len(given.objective) == 3
+    assert len(greedy.objective) == 4
+    assert greedy.objective[1] < given.objective[-1] - 1.0
+
+
+def test_dear_kernels_compute_fewer_gains():
+    dear = sgp.cov.FromFunction(
+        lambda a, b: float(a == b), list("abc"), input_dim=2, active_dims=[0]
+    )
+    other = pm.gp.cov.ExpQuad(2, ls=1.0, active_dims=[1])
+    assert sgp.CholQRMarginal(cov_func=2.0 * dear * other).n_exact == 4
+    assert sgp.CholQRMarginal(cov_func=other).n_exact == 64
+    assert sgp.CholQRMarginal(cov_func=dear, n_exact=7).n_exact == 7
+
+
 def test_warm_start_goes_on_where_it_stopped():
     gp, model, sigma = problem()
     first = gp.select_inducing(X, Y, sigma, model=model, rounds=3, **QUIET)
