@@ -34,6 +34,13 @@ def softki(cov, X):
     return sgp.SoftKIMarginal(cov_func=cov, inducing=X, temperature=1e-3)
 
 
+def products(cov, X):
+    """Conjugate gradients and 4 probes; the preconditioner is that of the model's initial point."""
+    return sgp.SKIPMarginal(
+        cov_func=cov, rank=14, grid_size=50, n_iter=12, probes=4, preconditioner=70
+    )
+
+
 METHODS = {
     "GriefGP": (
         300, lambda cov, X: sgp.GriefGP(cov_func=cov, approx="FITC", grid=14, rank=100), 0.01
@@ -41,6 +48,7 @@ METHODS = {
     "SoftKI": (80, softki, 1e-4),
     "KMCG": (80, lambda cov, X: sgp.KMCGMarginal(cov_func=cov, n_iter=70), 1e-4),
     "SKIP": (80, lambda cov, X: sgp.SKIPMarginal(cov_func=cov, rank=14, grid_size=50), 0.01),
+    "SKIP, products": (80, products, 0.01),
     "CholQR": (80, lambda cov, X: sgp.CholQRMarginal(cov_func=cov, n_inducing=45), 0.01),
 }  # fmt: skip
 

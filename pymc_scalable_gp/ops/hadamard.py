@@ -26,7 +26,7 @@ class RowKroneckerApply(Op):
     __props__ = ()
 
     def make_node(self, A, B, C):
-        A, B, C = _as_float64(A, B, C)
+        A, B, C = as_float64(A, B, C)
         if (A.ndim, B.ndim, C.ndim) != (2, 2, 3):
             raise TypeError("row-wise products need A (n, a), B (n, b) and C (a, b, k)")
         rows = A.type.shape[0] if A.type.shape[0] is not None else B.type.shape[0]
@@ -52,7 +52,7 @@ class RowKroneckerProject(Op):
     __props__ = ()
 
     def make_node(self, A, B, G):
-        A, B, G = _as_float64(A, B, G)
+        A, B, G = as_float64(A, B, G)
         if (A.ndim, B.ndim, G.ndim) != (2, 2, 2):
             raise TypeError("row-wise products need A (n, a), B (n, b) and G (n, k)")
         shape = tuple(x.type.shape[1] for x in (A, B, G))
@@ -78,7 +78,7 @@ class RowKroneckerRows(Op):
     __props__ = ()
 
     def make_node(self, A, B, C, G):
-        inputs = _as_float64(A, B, C, G)
+        inputs = as_float64(A, B, C, G)
         return Apply(self, inputs, [inputs[0].type(), inputs[1].type()])
 
     def infer_shape(self, node, input_shapes):
@@ -148,7 +148,8 @@ def hadamard_matvec(A, B, v):
     return out[:, 0] if v.ndim == 1 else out
 
 
-def _as_float64(*tensors):
+def as_float64(*tensors):
+    """The tensors, cast where they are not float64."""
     tensors = [pt.as_tensor_variable(a) for a in tensors]
     return [a if a.dtype == "float64" else a.astype("float64") for a in tensors]
 

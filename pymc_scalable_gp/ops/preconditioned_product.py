@@ -3,16 +3,17 @@
 from itertools import pairwise
 
 import numpy as np
-import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._jax import register_jax
+from pymc_scalable_gp.ops._krylov import plain
 from pymc_scalable_gp.ops._numba import register_numba
 from pymc_scalable_gp.ops.hadamard import (
     apply_rows,
+    as_float64,
     jax_row_kronecker_apply,
     jax_row_kronecker_project,
     jax_row_kronecker_rows,
@@ -30,7 +31,7 @@ class PreconditionedProduct(Op):
         self.widths = tuple(int(w) for w in widths)
 
     def make_node(self, V, A, B, scale, vectors, shrinkage):
-        inputs = _as_float64(V, A, B, scale, vectors, shrinkage)
+        inputs = as_float64(V, A, B, scale, vectors, shrinkage)
         return Apply(self, inputs, [inputs[0].type()])
 
     def infer_shape(self, node, input_shapes):
@@ -61,7 +62,7 @@ class PreconditionedRows(Op):
         self.widths = tuple(int(w) for w in widths)
 
     def make_node(self, V, G, A, B, scale, vectors, shrinkage):
-        inputs = _as_float64(V, G, A, B, scale, vectors, shrinkage)
+        inputs = as_float64(V, G, A, B, scale, vectors, shrinkage)
         return Apply(self, inputs, [x.type() for x in inputs[2:5]])
 
     def infer_shape(self, node, input_shapes):
@@ -102,15 +103,6 @@ def preconditioned_product(V, A, B, scale, vectors, shrinkage, widths):
     return PreconditionedProduct(widths)(V, A, B, scale, vectors, shrinkage)
 
 
-def _as_float64(*tensors):
-    tensors = [pt.as_tensor_variable(a) for a in tensors]
-    return [a if a.dtype == "float64" else a.astype("float64") for a in tensors]
-
-
-def _plain(function):
-    return function
-
-
 def _build_root(jit):
     @jit
     def root_inverse(V, vectors, shrinkage):
@@ -122,7 +114,7 @@ def _build_root(jit):
     return root_inverse
 
 
-def _build_product(widths, jit=_plain):
+def _build_product(widths, jit=plain):
     """``(V, A, B, scale, vectors, shrinkage) -> M V``, in Python or Numba."""
     whiten, starts = _build_root(jit), _starts(widths)
 
@@ -141,7 +133,7 @@ def _build_product(widths, jit=_plain):
     return product
 
 
-def _build_rows(widths, jit=_plain):
+def _build_rows(widths, jit=plain):
     """``(V, G, A, B, scale, vectors, shrinkage) -> gradients in A, B and the scale``.
 
     With ``W = P^{-1/2} V``, ``H = P^{-1/2} G`` and S the scale, those of ``sum((S H) * (K (S W)))``.
