@@ -115,22 +115,20 @@ def space_time(points, args):
     points = points[((points >= low) & (points <= high)).all(axis=1)]
     X, counts = raster(points, cells)
     inside = np.repeat(counts.sum(axis=2).ravel() > 0, cells[2])  # cells that ever had an event
-    # Time first: the tree's last product, then that of the two coordinates, is not compressed.
-    X, y = X[inside][:, [2, 0, 1]], counts.ravel()[inside]
+    X, y = X[inside], counts.ravel()[inside]
     with pm.Model() as model:
         ell, eta = pm.InverseGamma("ell", 5, 2, shape=3), pm.HalfNormal("eta", 1.5)
         gp = sgp.SKIPLatent(cov_func=eta**2 * pm.gp.cov.ExpQuad(3, ls=ell), rank=args.rank)
-        gp.build(X, point={"ell": np.array([5.0, 0.4, 0.4]), "eta": 1.0})
-        f = gp.prior("f", X=X, centered=True)  # many events a cell
-        # No free intercept: a field this smooth in time takes it in, and the two would be confounded.
-        center, alpha = np.log(y.mean()), pm.HalfNormal("alpha", 20)
+        gp.build(X, point={"ell": np.array([0.3, 0.3, 0.5]), "eta": 1.0})
+        f = gp.prior("f", X=X)
+        center, alpha = pm.Normal("center", np.log(y.mean()), 1), pm.HalfNormal("alpha", 20)
         pm.NegativeBinomial("counts", mu=pm.math.exp(center + f), alpha=alpha, observed=y)
         print(f"\nspace and time: {len(points)} events, {len(y)} cells, {gp.rank} coefficients")
         posterior, _ = sample(args.draws, 2)
         point = {v.name: posterior[v.name].mean(("chain", "draw")).values for v in model.free_RVs}
         print({k: round(v, 4) for k, v in gp.diagnostics(point=point).items()})
     intensity = np.full(counts.size, np.nan)
-    intensity[inside] = np.exp(posterior["f"].mean(("chain", "draw")).values + center)
+    intensity[inside] = np.exp((posterior["f"] + posterior["center"]).mean(("chain", "draw")))
     intensity = intensity.reshape(cells)
     figure, panels = plt.subplots(1, 4, figsize=(12, 3), constrained_layout=True)
     for panel, k in zip(panels, (1, 4, 7, 10), strict=True):
