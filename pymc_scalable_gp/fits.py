@@ -42,9 +42,9 @@ class MarginalFit:
         weights = pt.ones(self.gp.rank) if self.weights is None else self.weights
         if self.is_summarized:
             mixing = self.gp._map.mixing()
-            mean, root = self.frozen.coefficients(weights if mixing is None else mixing, noise)
-            mean = self.frozen.guard(mean, self.X.tensor, self.y.tensor)
-            return Coefficients(mean, root)
+            found = self.frozen.coefficients(weights if mixing is None else mixing, noise)
+            mean = self.frozen.guard(found.mean, self.X.tensor, self.y.tensor)
+            return Coefficients(mean, found.root)
         X = self.X.tensor
         _logp, _alpha, mean, root, _variance = lowrank_logp(
             self.gp.features(X), noise, self.y.tensor - self.gp.mean_func(X),
