@@ -41,11 +41,11 @@ def raster(points, cells):
     return X, counts
 
 
-def sample(draws, seed):
+def sample(args, seed):
     """NUTS in the model context; prints what tells whether the chains can be trusted."""
     start = time.perf_counter()
     idata = pm.sample(
-        draws, tune=draws, chains=2, random_seed=seed, target_accept=0.9,
+        args.draws, tune=args.tune, chains=2, random_seed=seed, target_accept=0.9,
         compute_convergence_checks=False,
     )  # fmt: skip
     seconds = time.perf_counter() - start
@@ -80,7 +80,7 @@ def plane(points, args):
             print(
                 f"\n{name}: {len(points)} points, {counts.size} cells, {args.rank}^2 coefficients"
             )
-            found[name] = sample(args.draws, 1)
+            found[name] = sample(args, 1)
     surface = {
         name: (posterior["f"] + posterior["center"]).stack(s=("chain", "draw"))
         for name, (posterior, _) in found.items()
@@ -124,7 +124,7 @@ def space_time(points, args):
         center, alpha = pm.Normal("center", np.log(y.mean()), 1), pm.HalfNormal("alpha", 20)
         pm.NegativeBinomial("counts", mu=pm.math.exp(center + f), alpha=alpha, observed=y)
         print(f"\nspace and time: {len(points)} events, {len(y)} cells, {gp.rank} coefficients")
-        posterior, _ = sample(args.draws, 2)
+        posterior, _ = sample(args, 2)
         point = {v.name: posterior[v.name].mean(("chain", "draw")).values for v in model.free_RVs}
         print({k: round(v, 4) for k, v in gp.diagnostics(point=point).items()})
     intensity = np.full(counts.size, np.nan)
@@ -153,7 +153,8 @@ def main():
     add("--data", help="NPZ file with xy (n x 2), or crime (n x 3) for the part in time")
     add("--parts", default="plane", help="comma-separated: plane, time")
     add("--rank", type=int, default=12)
-    add("--draws", type=int, default=300, help="tuning steps and draws of each of 2 chains")
+    add("--draws", type=int, default=300, help="draws of each of 2 chains")
+    add("--tune", type=int, default=300, help="tuning steps before them")
     add("--out", type=Path, default=Path("."), help="folder of the pictures")
     args = parser.parse_args()
     rng = np.random.default_rng(0)

@@ -1,5 +1,6 @@
 """Kernels on strings, sets, histograms, categories and other objects, as `pm.gp.cov` covariances."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -74,15 +75,15 @@ def _jax_numeric_gram(op):
     return forward
 
 
-class Numeric(Covariance):
+class Numeric(Covariance, ABC):
     """Base of kernels without parameters of their own, whose matrix NumPy computes.
 
     Between inputs that are known the matrix is computed once, when the model is built.
     """
 
+    @abstractmethod
     def matrix(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """Kernel matrix (n, k) between rows X (n, d) and Z (k, d)."""
-        raise NotImplementedError
 
     def diagonal(self, X: np.ndarray) -> np.ndarray:
         """Prior variances (n,)."""

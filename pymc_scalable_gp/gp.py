@@ -230,10 +230,10 @@ class FeatureGP(Base):
 
     def _given_fit(self, given):
         """The fit to condition on and this GP's columns among its features (None: all)."""
-        given = check_given(given, ("X", "y", "sigma", "f", "gp"))
+        given = check_given(given)
         owner = given.get("gp", self)
         fit = owner._fit
-        if all(key in given for key in ("X", "y", "sigma")):
+        if "X" in given:
             X = check_inputs(given["X"])
             if not owner._map.is_fitted:
                 owner._map.fit_to(X.value)

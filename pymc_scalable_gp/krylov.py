@@ -50,16 +50,17 @@ class KMCGMap(FeatureMap):
             steps = pt.arange(size) * (X.tensor.shape[0] - 1) / max(size - 1, 1)
             index = pt.round(steps).astype("int64")
         self.inner, start = X.tensor[index], residual[index]
+        self.operator = self._kernel()  # one object: its compiled products are shared
         self._decompose(pt.specify_shape(start, (None if X.mutable else size,)))
 
-    def operator(self):
+    def _kernel(self):
         """``K_M`` as a structured operator."""
         if self.train.grid is not None:
             return kernel_operator(self.cov_func, self.train.grid, self.train.grid)
         return Dense(self.cov_func(self.inner).astype("float64"))
 
     def _decompose(self, start):
-        Q, self.alpha, self.beta = lanczos(self.operator(), start, self.steps)
+        Q, self.alpha, self.beta = lanczos(self.operator, start, self.steps)
         T = tridiagonal(self.alpha, self.beta)
         jitter = JITTER * pt.maximum(self.alpha.sum(), np.finfo(float).tiny)
         L = cholesky(T + jitter * pt.eye(self.steps), lower=True, on_error="nan")

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_scalable_gp.ops.preconditioned_product import root_inverse
+
 # Subspace iterations, and extra columns, in the search for leading directions.
 _ITERATIONS, _EXTRA = 2, 10
 
@@ -55,5 +57,5 @@ class LowRankPreconditioner:
         return float(np.log1p(self.values).sum())
 
     def root_inverse(self, V):
-        """``P^(-1/2) V`` for V (n, k) or (n,), an array or a tensor."""
-        return V - self.vectors @ ((self.vectors.T @ V).T * self.shrinkage).T
+        """``P^(-1/2) V`` for V (n, k) or (n,)."""
+        return root_inverse(V, self.vectors, self.shrinkage)

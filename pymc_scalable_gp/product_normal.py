@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import batched
+from itertools import batched, pairwise
 
 import numpy as np
 import pytensor.tensor as pt
@@ -17,7 +17,10 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.krylov import tridiagonal
 from pymc_scalable_gp.linops import LinearOperator
 from pymc_scalable_gp.ops.lanczos import lanczos
-from pymc_scalable_gp.ops.preconditioned_product import preconditioned_product
+from pymc_scalable_gp.ops.preconditioned_product import (
+    preconditioned_product,
+    root_inverse,
+)
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
 from pymc_scalable_gp.preconditioner import LowRankPreconditioner
 
@@ -70,11 +73,18 @@ class WhitenedProducts(LinearOperator):
 
     def root_inverse(self, v):
         """``P^{-1/2} v`` for v (n,) or (n, k)."""
-        return v - self.vectors @ ((self.vectors.T @ v).T * self.shrinkage).T
+        return root_inverse(v, self.vectors, self.shrinkage)
 
     def diag(self):
-        """Not known without the matrix."""
-        raise NotImplementedError("a preconditioned matrix's diagonal is not known")
+        """Diagonal (n,), of ``M - Q H Q'M - M Q H Q' + Q H (Q'M Q) H Q'``: as one product with Q."""
+        ends = np.cumsum([[0, 0], *np.reshape(self.widths, (-1, 2))], axis=0)
+        out = 1.0
+        for (a, b), (c, d) in pairwise(ends):
+            squares = [(x**2).sum(axis=1) for x in (self.A[:, a:c], self.B[:, b:d])]
+            out = out + self.scale**2 * squares[0] * squares[1]
+        Q, QH = self.vectors, self.vectors * self.shrinkage
+        MQ = preconditioned_product(Q, *self.parameters[:-1], 0.0 * self.shrinkage, self.widths)
+        return out - 2.0 * (QH * MQ).sum(axis=1) + ((QH @ (Q.T @ MQ)) * QH).sum(axis=1)
 
 
 class ProductNormalRV(SymbolicRandomVariable):

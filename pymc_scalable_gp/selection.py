@@ -239,16 +239,15 @@ def run(hybrid, rounds, swaps, steps, tolerance, seconds, progressbar, greedy):
                 hybrid.greedy()
                 history.append(hybrid.value())
             for _ in range(rounds):
+                if seconds is not None and time.perf_counter() - began > seconds:
+                    break
                 before = history[-1]
                 counts.append(hybrid.swaps(min(swaps, hybrid.factor.size)))
                 history.append(hybrid.value())
                 hybrid.improve(steps)
                 history.append(hybrid.value())
                 progress.update(task, advance=1)
-                spent = time.perf_counter() - began
                 if before - history[-1] < tolerance * len(hybrid.factor.y):
-                    break
-                if seconds is not None and spent > seconds:
                     break
         except KeyboardInterrupt:
             warnings.warn(

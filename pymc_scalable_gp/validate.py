@@ -153,8 +153,8 @@ def check_count(name: str, value, least: int = 1) -> int:
     return int(value)
 
 
-def check_given(given, allowed) -> dict[str, Any]:
-    """``given=`` as a dictionary with known keys."""
+def check_given(given, allowed=("X", "y", "sigma", "gp")) -> dict[str, Any]:
+    """``given=`` as a dictionary with known keys: X, y and sigma together, or none of them."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -162,6 +162,12 @@ def check_given(given, allowed) -> dict[str, Any]:
     unknown = set(given) - set(allowed)
     if unknown:
         raise ValueError(f"given has unknown keys {sorted(unknown)}; it takes {sorted(allowed)}")
+    missing = [key for key in ("X", "y", "sigma") if key not in given]
+    if 0 < len(missing) < 3:
+        raise ValueError(
+            f"given lacks {missing}: pass X, y and sigma together, or none of them to condition on "
+            "the training data"
+        )
     return dict(given)
 
 

@@ -121,6 +121,20 @@ def test_given_other_data(fitc):
     assert_allclose(found[1], cov, rtol=1e-8, atol=1e-11)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"X": X[:10], "y": Y[:10]}, "lacks .*sigma.*: pass X, y and sigma together"),
+        ({"sigma": 0.5}, "lacks .*'X', 'y'"),
+        ({"X": X[:10], "f": Y[:10]}, "unknown keys .*'f'"),
+    ],
+)
+def test_half_of_the_given_data_is_refused(fitc, given, words):
+    gp, model = fitc
+    with pytest.raises(ValueError, match=words):
+        gp.predict(XNEW, point=POINT, given=given, model=model)
+
+
 def test_given_before_any_likelihood():
     with pm.Model() as model:
         gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=0.7), grid=7, rank=49)

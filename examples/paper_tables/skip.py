@@ -120,7 +120,8 @@ def matvec(args):
             X, v = rng.standard_normal((2500, d)), rng.standard_normal(2500)
             K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(axis=2))
             rows.append(ours(X, v, K, rank) + ideal(X, v, K, rank))
-        error, diagonal, build, again, product, best, best_diagonal = np.mean(rows, axis=0)
+        error, diagonal, *_, best, best_diagonal = np.mean(rows, axis=0)
+        build, again, product = np.min(rows, axis=0)[2:5]  # the first seed compiles for the others
         theirs = peer(args.gpytorch, d, rank, args.seeds)
         values = [
             theirs[0],
@@ -213,7 +214,7 @@ def uci(args):
                 fold.X,
                 fold.y,
                 sigma,
-                random_seed=0,
+                random_seed=args.seed,
                 progressbar=False,
             )
         for kind in range(3):
@@ -273,7 +274,8 @@ def main():
     add("--sets", default="elevators,pumadyn32nm,keggdirected,protein")
     add("--rank", type=int, default=20)
     add("--rows", type=int, default=500_000, help="rows of the part memory")
-    add("--seeds", type=int, default=2)
+    add("--seeds", type=int, default=10, help="of the table of errors; seconds are their least")
+    add("--seed", type=int, default=0, help="of the 1000 rows of the part uci")
     add("--quick", action="store_true", help="two cells of the table")
     add("--gpytorch", help="a Python that has gpytorch, for the peer's columns")
     args = parser.parse_args()

@@ -240,7 +240,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         return fit.observe(name, fit.y.value, **kwargs)
 
     def _given_fit(self, given):
-        if self.n_iter is None or not given or "X" not in given:
+        if self.n_iter is None or not given:
             return super()._given_fit(given)
         given = check_given(given, ("X", "y", "sigma"))
         return self._marginal_fit("given", given["X"], given["y"], given["sigma"]), None

@@ -103,20 +103,14 @@ def preconditioned_product(V, A, B, scale, vectors, shrinkage, widths):
     return PreconditionedProduct(widths)(V, A, B, scale, vectors, shrinkage)
 
 
-def _build_root(jit):
-    @jit
-    def root_inverse(V, vectors, shrinkage):
-        inner = np.dot(vectors.T, V)
-        for i in range(inner.shape[0]):
-            inner[i] *= shrinkage[i]
-        return V - np.dot(vectors, inner)
-
-    return root_inverse
+def root_inverse(V, vectors, shrinkage):
+    """``P^{-1/2} V`` for V (n, k) or (n,): an array of NumPy, Numba or JAX, or a tensor."""
+    return V - vectors @ ((vectors.T @ V).T * shrinkage).T
 
 
 def _build_product(widths, jit=plain):
     """``(V, A, B, scale, vectors, shrinkage) -> M V``, in Python or Numba."""
-    whiten, starts = _build_root(jit), _starts(widths)
+    whiten, starts = jit(root_inverse), _starts(widths)
 
     @jit
     def product(V, A, B, scale, vectors, shrinkage):
@@ -138,7 +132,7 @@ def _build_rows(widths, jit=plain):
 
     With ``W = P^{-1/2} V``, ``H = P^{-1/2} G`` and S the scale, those of ``sum((S H) * (K (S W)))``.
     """
-    whiten, starts = _build_root(jit), _starts(widths)
+    whiten, starts = jit(root_inverse), _starts(widths)
 
     @jit
     def rows(V, G, A, B, scale, vectors, shrinkage):
@@ -184,21 +178,17 @@ def _jax_terms(widths, A, B):
         yield A[:, a:c], B[:, b:d], slice(a, c), slice(b, d)
 
 
-def _jax_whiten(V, vectors, shrinkage):
-    return V - vectors @ (shrinkage[:, None] * (vectors.T @ V))
-
-
 @register_jax(PreconditionedProduct)
 def jax_preconditioned_product(op):
     project, apply = jax_row_kronecker_project(None), jax_row_kronecker_apply(None)
 
     def forward(V, A, B, scale, vectors, shrinkage):
-        white = _jax_whiten(V, vectors, shrinkage)
+        white = root_inverse(V, vectors, shrinkage)
         column = scale[:, None]
         scaled = column * white
         for At, Bt, _, _ in _jax_terms(op.widths, A, B):
             white = white + column * apply(At, Bt, project(At, Bt, scaled))
-        return _jax_whiten(white, vectors, shrinkage)
+        return root_inverse(white, vectors, shrinkage)
 
     return forward
 
@@ -209,7 +199,7 @@ def jax_preconditioned_rows(op):
     gradient = jax_row_kronecker_rows(None)
 
     def forward(V, G, A, B, scale, vectors, shrinkage):
-        W, H = (_jax_whiten(x, vectors, shrinkage) for x in (V, G))
+        W, H = (root_inverse(x, vectors, shrinkage) for x in (V, G))
         left, right = scale[:, None] * H, scale[:, None] * W
         dA, dB, slope = 0.0 * A, 0.0 * B, 0.0 * scale
         for At, Bt, a, b in _jax_terms(op.widths, A, B):

@@ -73,6 +73,14 @@ def test_the_start_is_greedy_unless_rows_are_given():
     assert greedy.objective[1] < given.objective[-1] - 1.0
 
 
+def test_no_round_begins_after_max_seconds():
+    gp, model, sigma = problem()
+    chosen = gp.select_inducing(X, Y, sigma, model=model, steps=0, max_seconds=0.0, **QUIET)
+    assert chosen.proposed.shape == (0,)
+    assert len(chosen.objective) == 2  # of the random rows and of the greedy start
+    assert_allclose(gp.indices, chosen.indices)
+
+
 def test_dear_kernels_compute_fewer_gains():
     dear = sgp.cov.FromFunction(
         lambda a, b: float(a == b), list("abc"), input_dim=2, active_dims=[0]

@@ -9,6 +9,7 @@ from pymc_scalable_gp.ops.preconditioned_product import (
     preconditioned_product,
 )
 from pymc_scalable_gp.preconditioner import LowRankPreconditioner
+from pymc_scalable_gp.product_normal import WhitenedProducts
 from pymc_scalable_gp.testing import check_op
 
 N, WIDTHS = 7, (2, 3, 4, 1)  # two terms
@@ -63,3 +64,18 @@ def test_the_preconditioner_is_the_inverse_root():
         root = P.root_inverse(np.eye(9))
         np.testing.assert_allclose(root @ exact @ root, np.eye(9), atol=1e-10)
         np.testing.assert_allclose(P.logdet, np.linalg.slogdet(exact)[1], rtol=1e-10)
+
+
+def test_the_operator_and_its_diagonal():
+    rng = np.random.default_rng(2)
+    roots = [rng.standard_normal((N, w)) for w in WIDTHS]
+    scale = rng.uniform(0.5, 2, N)
+    vectors, shrinkage = np.linalg.qr(rng.standard_normal((N, 3)))[0], rng.uniform(0.1, 0.9, 3)
+    operator = WhitenedProducts.of([pt.constant(r) for r in roots], scale, vectors, shrinkage)
+    A, B, C, D = roots
+    white = np.eye(N) - (vectors * shrinkage) @ vectors.T
+    middle = (A @ A.T) * (B @ B.T) + (C @ C.T) * (D @ D.T)
+    expected = white @ (np.eye(N) + scale[:, None] * middle * scale) @ white
+    found, diagonal = (x.eval(mode="FAST_COMPILE") for x in (operator.to_dense(), operator.diag()))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(diagonal, np.diag(expected), atol=1e-12)
