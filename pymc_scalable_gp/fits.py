@@ -33,8 +33,19 @@ class MarginalFit:
         return (
             frozen is not None
             and frozen.applies_to(self.y.tensor)
-            and frozen.inputs_in(X) is not None
+            and frozen.knows(frozen.inputs_in(X))
         )
+
+    def corrected(self, missed) -> tuple[TensorVariable, TensorVariable]:
+        """Variances D (n,) beside the features, and what the bound of "VFE" takes off the density.
+
+        From prior variances (n,) that the features miss.
+        """
+        noise = self.sigma**2 * pt.ones(self.X.value.shape[0])
+        if self.approx == "FITC":
+            return noise + missed, pt.constant(0.0)
+        penalty = 0.5 * (missed / noise).sum() if self.approx == "VFE" else pt.constant(0.0)
+        return noise, penalty
 
     def coefficients(self) -> Coefficients:
         """Posterior of the coefficients of the GP's features."""

@@ -100,12 +100,13 @@ class FeatureMarginal(FeatureGP):
         if fit.approx != "DTC" or fit.sigma.ndim or not constant or is_random(mean):
             return None
         residual = fit.y.value - np.broadcast_to(mean.eval(), fit.y.value.shape)
-        X_value = fit.X.value.copy() if fit.X.mutable else fit.X.value
+        X = fit.X.value.copy() if fit.X.mutable else fit.X.value
         basis = compile_features(self._map.constant_basis)
-        singular, kind = self._singular(basis, X_value, progressbar)
-        u = project(basis, X_value, residual, singular, progressbar)
+        singular, kind = self._singular(basis, X, progressbar)
+        u = project(basis, X, residual, singular, progressbar)
         total, mutable = float(residual @ residual), fit.X.mutable or fit.y.mutable
-        return kind(X_value, fit.y.value.copy(), mutable, singular, u, total)
+        held = X if fit.X.mutable else None
+        return kind(held, fit.y.value.copy(), mutable, singular, u, total)
 
     def _singular(self, basis, X, progressbar):
         """Singular factor of the basis at X, and the kind of likelihood that goes with it."""

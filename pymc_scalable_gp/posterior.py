@@ -44,23 +44,32 @@ class Coefficients(NamedTuple):
 
 @dataclass(frozen=True)
 class FrozenRows(ABC):
-    """Base of the likelihoods that never look at the rows again, for the rows they were made of."""
+    """Base of the likelihoods that never look at the rows again, for the rows they were made of.
 
-    X_value: np.ndarray
+    `X_value` is None for inputs that nothing can replace.
+    """
+
+    X_value: np.ndarray | None
     y_value: np.ndarray
     mutable: bool
 
     def inputs_in(self, graph: TensorVariable) -> TensorVariable | None:
-        """The inputs that `graph` was built on, if they hold the rows that were summarised.
+        """The inputs that `graph` was built on, if they may change and hold the rows summarised.
 
         A copy of a model (``pm.do``, a frozen model) has inputs of its own, so they are looked up.
         """
+        if self.X_value is None:
+            return None
         for variable in ancestors([graph]):
             if variable.owner is None and getattr(variable.type, "ndim", 0) == 2:
                 present = _present(variable)
                 if present is not None and np.array_equal(present, self.X_value):
                     return variable
         return None
+
+    def knows(self, X: TensorVariable | None) -> bool:
+        """Whether X, from :meth:`inputs_in`, holds the rows that were summarised."""
+        return self.X_value is None or X is not None
 
     def applies_to(self, value: TensorVariable) -> bool:
         """Whether `value` holds, now, the targets that were summarised."""
@@ -72,12 +81,13 @@ class FrozenRows(ABC):
         if not self.mutable:
             return logp
         n = len(self.y_value)
+        same = pt.eq(value.shape[0], n)
         probe = np.unique(np.linspace(0, n - 1, min(n, 64)).astype(int))
-        same = pt.eq(value.shape[0], n) & pt.eq(X.shape[0], n)
         probe_t = pt.minimum(probe, value.shape[0] - 1)
         same &= pt.eq(value[probe_t], self.y_value[probe]).all()
-        probe_t = pt.minimum(probe, X.shape[0] - 1)
-        same &= pt.eq(X[probe_t], self.X_value[probe]).all()
+        if self.X_value is not None:
+            probe_t = pt.minimum(probe, X.shape[0] - 1)
+            same &= pt.eq(X.shape[0], n) & pt.eq(X[probe_t], self.X_value[probe]).all()
         message = (
             "the data behind a summarised likelihood were replaced after it was compiled: "
             "compile it again, and make gp.conditional anew (a rotated basis: build the GP again)"
@@ -86,8 +96,8 @@ class FrozenRows(ABC):
 
     def density(self, value, mu, phi, weights, noise, logdet=None) -> TensorVariable | None:
         """Log density of `value`, or None, with a warning, if it is not what was summarised."""
-        X = self.inputs_in(phi) if self.applies_to(value) else None
-        if X is not None:
+        X = self.inputs_in(phi)
+        if self.applies_to(value) and self.knows(X):
             return self.guard(self.logp(weights, noise), X, value)
         warnings.warn(
             "the data differ from those that this GP's likelihood was summarised for: every "

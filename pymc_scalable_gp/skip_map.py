@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.cov import product_terms, used_columns
 from pymc_scalable_gp.features import BLOCK, FeatureMap
-from pymc_scalable_gp.skip_tree import Roots, TermTree
+from pymc_scalable_gp.skip_tree import OwnRoots, Roots, TermTree
 
 # Entries of a block of features that predictions work on.
 _ENTRIES = 2**24
@@ -16,11 +16,13 @@ _ENTRIES = 2**24
 class SKIPMap(FeatureMap):
     """Features ``A # B`` from the last two roots of the tree of each product term."""
 
-    def __init__(self, cov_func, grid_size=100, rank=30, task_dim=None, task_cov=None):
+    def __init__(
+        self, cov_func, grid_size=100, rank=30, task_dim=None, task_cov=None, task_var=None
+    ):
         self.cov_func = cov_func
         self.terms = product_terms(cov_func)
         self.grid_size, self.max_rank = grid_size, rank
-        self.task_dim, self.task_cov = task_dim, task_cov
+        self.task_dim, self.task_cov, self.task_var = task_dim, task_cov, task_var
         self.trees: list[TermTree] | None = None
 
     @property
@@ -60,7 +62,7 @@ class SKIPMap(FeatureMap):
                 "it"
             )
         present = self.check_task_column(X, "X")
-        count = self.task_cov.type.shape[0]
+        count = self.task_count
         missing = sorted(set(range(count or 0)) - set(present.tolist()))
         if missing:
             warnings.warn(
@@ -72,7 +74,7 @@ class SKIPMap(FeatureMap):
 
     def check_task_column(self, X, name):
         """Distinct tasks of X, or an error that names the first bad row."""
-        tasks, count = X[:, self.task_dim], self.task_cov.type.shape[0]
+        tasks, count = X[:, self.task_dim], self.task_count
         bad = (tasks != np.round(tasks)) | (tasks < 0)
         if count is not None:
             bad |= tasks >= count
@@ -86,16 +88,33 @@ class SKIPMap(FeatureMap):
         return np.unique(tasks).astype(int)
 
     def roots(self, X) -> list[Roots]:
-        """The last two roots of each term, with the tasks' factor as the second if there are tasks."""
-        found = [tree.roots(X) for tree in self.trees]
+        """The last two roots of each term; with tasks, what they share and what each has to itself."""
         if self.task_dim is None:
-            return found
-        factor = self.task_rows(X)
-        return [Roots(roots.A, factor) for roots in found]
+            return [tree.roots(X) for tree in self.trees]
+        A, task = self.data_root(X), self.task_index(X)
+        shared = Roots(A, self.task_cov[task])
+        if self.task_var is None:
+            return [shared]
+        return [shared, OwnRoots(A, pt.sqrt(self.task_var)[task], task, self.task_count)]
 
-    def task_rows(self, X):
-        """``B[task]`` (n, q)."""
-        return self.task_cov[X[:, self.task_dim].astype("int64")]
+    def data_root(self, X):
+        """Root (n, a) of the kernel without its tasks: the terms' roots side by side."""
+        parts = [tree.roots(X).A for tree in self.trees]
+        return parts[0] if len(parts) == 1 else pt.concatenate(parts, axis=1)
+
+    def task_index(self, X):
+        """Task of each row (n,)."""
+        return X[:, self.task_dim].astype("int64")
+
+    @property
+    def task_count(self) -> int | None:
+        """Number of tasks, where the shape of the factor says it."""
+        return self.task_cov.type.shape[0]
+
+    @property
+    def task_variances(self):
+        """Variances (s,) of what each task has to itself."""
+        return pt.zeros(self.task_count) if self.task_var is None else self.task_var
 
     def features(self, X):
         """Features (n, r), term after term."""
@@ -122,7 +141,17 @@ class SKIPMap(FeatureMap):
     def kernel_diag(self, X):
         """``k(x_i, x_i)``, times the task's variance."""
         diag = self.cov_func(X, diag=True).astype("float64")
-        return diag if self.task_dim is None else diag * (self.task_rows(X) ** 2).sum(axis=1)
+        return diag if self.task_dim is None else diag * self._task_scale(X)
+
+    def missed_by(self, X, A):
+        """Prior variances (n,) that a root A of the kernel without its tasks misses at X."""
+        diag = self.cov_func(X, diag=True).astype("float64")
+        return pt.maximum(diag - (A**2).sum(axis=1), 0.0) * self._task_scale(X)
+
+    def _task_scale(self, X):
+        """``b_t' b_t + v_t`` (n,)."""
+        scale = (self.task_cov**2).sum(axis=1)
+        return (scale if self.task_var is None else scale + self.task_var)[self.task_index(X)]
 
     def outside(self, X):
         """Say how far X lies beyond the grid."""

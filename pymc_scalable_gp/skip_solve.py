@@ -37,12 +37,7 @@ class ProductFit(MarginalFit):
         """Variances D (n,) beside the products, and what the bound of "VFE" takes off."""
         pairs = zip(roots[::2], roots[1::2], strict=True)
         low = sum((A**2).sum(axis=1) * (B**2).sum(axis=1) for A, B in pairs)
-        missed = pt.maximum(self.gp._map.kernel_diag(self.X.tensor) - low, 0.0)
-        noise = self.sigma**2 * pt.ones(self.X.value.shape[0])
-        if self.approx == "FITC":
-            return noise + missed, pt.constant(0.0)
-        penalty = 0.5 * (missed / noise).sum() if self.approx == "VFE" else pt.constant(0.0)
-        return noise, penalty
+        return self.corrected(pt.maximum(self.gp._map.kernel_diag(self.X.tensor) - low, 0.0))
 
     def observe(self, name, observed, **kwargs):
         """The observed random variable."""

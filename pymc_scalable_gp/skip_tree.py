@@ -14,6 +14,7 @@ from pymc_scalable_gp.ops.hadamard import (
     row_kronecker_apply,
     row_kronecker_project,
 )
+from pymc_scalable_gp.ops.segments import segment_times
 from pymc_scalable_gp.ops.whitened_columns import whiten, whitened_columns
 from pymc_scalable_gp.point import evaluate
 
@@ -53,6 +54,34 @@ class Roots(NamedTuple):
         return ((self.A @ coef.reshape((a, b))) * self.B).sum(axis=1)
 
 
+class OwnRoots(NamedTuple):
+    """``k~ = (A A') * (S S')`` with S (n, s) zero but for ``scale_i`` in column `task_i`."""
+
+    A: pt.TensorVariable
+    scale: pt.TensorVariable
+    task: pt.TensorVariable
+    count: int
+
+    @property
+    def B(self):
+        """S (n, s), formed."""
+        return pt.eq(self.task[:, None], pt.arange(self.count)) * self.scale[:, None]
+
+    @property
+    def rank(self) -> int:
+        """Number of features."""
+        return self.A.type.shape[1] * self.count
+
+    def features(self):
+        """``A # S`` (n, a s)."""
+        return Roots(self.A, self.B).features()
+
+    def times(self, coef):
+        """``(A # S) coef`` (n,): O(n a), whatever the number of tasks."""
+        coef = coef.reshape((self.A.type.shape[1], 1, self.count)).transpose((2, 1, 0))
+        return self.scale * segment_times(coef, self.A, self.task)[:, 0]
+
+
 class TermTree:
     r"""Roots of ``scale * prod_i k_i(x_i, z_i)``.
 
@@ -72,20 +101,11 @@ class TermTree:
         self._place(columns, grid_size)
         self.support = columns[_support(len(X))]
         self.tables = self._factors(point)
-        self.merges: list[list] = []
+        self.single, self.cores = single, []
         roots = self._leaves(pt.constant(self.support))
-        values = evaluate(roots, point)
-        while len(roots) > (1 if single else 2):
-            level, merged, found = [], [], []
-            for k in range(0, len(roots) - 1, 2):
-                left, right = roots[k : k + 2]
-                core, value = self._core(left, right, *values[k : k + 2])
-                level.append(core)
-                merged.append(_merge(left, right, core))
-                found.append(value)
-            self.merges.append(level)
-            roots = merged + roots[2 * len(level) :]
-            values = found + values[2 * len(level) :]
+        leaves = list(zip(roots, evaluate(roots, point), strict=True))
+        self.order = np.argsort([-_eigenvectors(value) for _, value in leaves], kind="stable")
+        merge_by_halves([leaves[i] for i in self.order], self._freeze, single)
 
     def _place(self, columns, size):
         """Even grids over the data and a margin, and the two nodes more that interpolation needs."""
@@ -135,29 +155,57 @@ class TermTree:
         alone = self.term.gram(origin, origin)[:, :, 0]
         return pt.switch(kept, share / pt.switch(kept, alone, 1.0), 1.0)
 
-    def _core(self, left, right, left_value, right_value):
-        """Core (a, b, r) of a compressed merge, None where a b <= r already, and the merge's value now."""
+    def _freeze(self, left, right):
+        """Merge of two roots, each with its value now; no core (a, b, r) where a b <= r already."""
+        (left, left_value), (right, right_value) = left, right
         (n, a), b = left_value.shape, right_value.shape[1]
         if a * b <= self.rank:
-            return None, (left_value[:, :, None] * right_value[:, None, :]).reshape((n, a * b))
-        omega, product = _leading(left_value, right_value, self.rank)
-        shape = (a, b, omega.shape[1])
-        M = row_kronecker_project(left, right, omega).reshape((a * b, shape[2]))
-        core = whitened_columns(M, M, JITTER).reshape(shape)
-        return core, whiten(product, omega, JITTER)
+            core = None
+            value = (left_value[:, :, None] * right_value[:, None, :]).reshape((n, a * b))
+        else:
+            omega, product = _leading(left_value, right_value, self.rank)
+            shape = (a, b, omega.shape[1])
+            M = row_kronecker_project(left, right, omega).reshape((a * b, shape[2]))
+            core = whitened_columns(M, M, JITTER).reshape(shape)
+            value = whiten(product, omega, JITTER)
+        self.cores.append(core)
+        return _merge(left, right, core), value
 
     def roots(self, X) -> Roots:
         """The one or two last roots at inputs (n, d of X)."""
-        roots = self._leaves(X[:, self.term.dims], inside=False)
-        for level in self.merges:
-            pairs = zip(roots[:-1:2], roots[1::2], level, strict=False)
-            roots = [_merge(*each) for each in pairs] + roots[2 * len(level) :]
+        cores = iter(self.cores)
+        leaves = self._leaves(X[:, self.term.dims], inside=False)
+        roots = merge_by_halves(
+            [leaves[i] for i in self.order],
+            lambda left, right: _merge(left, right, next(cores)),
+            self.single,
+        )
         first = pt.sqrt(self.term.scale) * roots[0]
         return Roots(first, roots[1] if len(roots) == 2 else None)
 
     def intermediates(self):
         """Tables and cores: what rows have in common."""
-        return self.tables + [core for level in self.merges for core in level if core is not None]
+        return self.tables + [core for core in self.cores if core is not None]
+
+
+def merge_by_halves(roots, merge, single=False) -> list:
+    """The two roots that are left, one if `single`, when each is merged out of halves.
+
+    A half is every other root: in descending order, the halves share what there is evenly.
+    """
+
+    def fold(part):
+        return part[0] if len(part) == 1 else merge(fold(part[::2]), fold(part[1::2]))
+
+    if single or len(roots) == 1:
+        return [fold(roots)]
+    return [fold(roots[::2]), fold(roots[1::2])]
+
+
+def _eigenvectors(A):
+    """How many eigenvectors hold the matrix ``A A'``: ``(sum lambda)^2 / sum lambda^2``."""
+    G = A.T @ A
+    return np.trace(G) ** 2 / max((G**2).sum(), np.finfo(float).tiny)
 
 
 def _support(n):

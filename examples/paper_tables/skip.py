@@ -28,6 +28,7 @@ from scipy.cluster.vq import kmeans2
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.point import evaluate
+from pymc_scalable_gp.skip_tree import merge_by_halves
 
 # Test MAE and training seconds on a Titan Xp, as the paper gives them; its splits and scaling differ.
 PAPER = {
@@ -89,11 +90,7 @@ def leading(K, rank):
 def ideal(X, v, K, rank):
     """Errors of the same tree with the best truncation at every product."""
     roots = [leading(np.exp(-0.5 * (x[:, None] - x) ** 2), rank) for x in X.T]
-    while len(roots) > 2:
-        pairs = zip(roots[:-1:2], roots[1::2], strict=False)
-        merged = [leading((A @ A.T) * (B @ B.T), rank) for A, B in pairs]
-        roots = merged + roots[2 * len(merged) :]
-    A, B = roots
+    A, B = merge_by_halves(roots, lambda A, B: leading((A @ A.T) * (B @ B.T), rank))
     low = (A @ A.T) * (B @ B.T)
     exact = K @ v
     return [relative(low @ v, exact), relative(low @ v + (1.0 - np.diag(low)) * v, exact)]
@@ -158,11 +155,8 @@ def lanczos_root(A, B, rank, rng):
 def lanczos_error(X, v, K, rank, ell, rng):
     """Error of a tree of Lanczos steps, with the diagonal, from the best 1-D roots."""
     roots = [leading(np.exp(-0.5 * ((x[:, None] - x) / ell) ** 2), rank) for x in X.T]
-    while len(roots) > 2:
-        pairs = zip(roots[:-1:2], roots[1::2], strict=False)
-        merged = [lanczos_root(A, B, rank, rng) for A, B in pairs]
-        roots = merged + roots[2 * len(merged) :]
-    low = (roots[0] @ roots[0].T) * (roots[1] @ roots[1].T)
+    A, B = merge_by_halves(roots, lambda A, B: lanczos_root(A, B, rank, rng))
+    low = (A @ A.T) * (B @ B.T)
     return relative(low @ v + (1.0 - np.diag(low)) * v, K @ v)
 
 

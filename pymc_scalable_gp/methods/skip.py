@@ -5,6 +5,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance, Coregion
+from pytensor.graph.basic import Constant, Variable
 
 from pymc_scalable_gp.cov import leaves, refuse_white_noise
 from pymc_scalable_gp.fits import LatentFit
@@ -16,6 +17,7 @@ from pymc_scalable_gp.point import is_random
 from pymc_scalable_gp.skip_map import SKIPMap
 from pymc_scalable_gp.skip_solve import ProductFit, product_fit
 from pymc_scalable_gp.skip_tree import Roots
+from pymc_scalable_gp.task_fit import TaskFit, TaskMap
 from pymc_scalable_gp.validate import check_choice, check_count, check_given, check_inputs
 
 
@@ -24,21 +26,22 @@ class _SKIP(FeatureGP):
 
     _map: SKIPMap
 
-    def __init__(self, *, mean_func, cov_func, grid_size, rank, task_dim, task_cov):
+    def __init__(self, *, mean_func, cov_func, grid_size, rank, task_dim, task_cov, task_var):
         if not isinstance(cov_func, BaseCovariance):
             raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
         refuse_white_noise(cov_func)
         if any(isinstance(leaf, Coregion) for leaf in leaves(cov_func)):
             raise ValueError(
-                "cov_func contains Coregion: give the task's column as task_dim= and the factor of "
-                "its covariance as task_cov=, with B B' = W W' + diag(kappa)"
+                "cov_func contains Coregion: give the task's column as task_dim=, W as task_cov= and "
+                "kappa as task_var="
             )
         grid_size = check_count("grid_size", grid_size, 6)
         rank = check_count("rank", rank)
         if rank > grid_size:
             raise ValueError(f"rank={rank} exceeds grid_size={grid_size}: raise the grid's size")
         task_cov = _check_task_cov(task_dim, task_cov)
-        feature_map = SKIPMap(cov_func, grid_size, rank, task_dim, task_cov)
+        task_var = _check_task_var(task_cov, task_var)
+        feature_map = SKIPMap(cov_func, grid_size, rank, task_dim, task_cov, task_var)
         super().__init__(feature_map, mean_func=mean_func, cov_func=cov_func)
 
     def build(self, X, point=None) -> int:
@@ -82,6 +85,23 @@ def _check_task_cov(task_dim, task_cov):
     return factor
 
 
+def _check_task_var(task_cov, task_var):
+    if task_var is None:
+        return None
+    if task_cov is None:
+        raise ValueError("task_var goes with task_dim and task_cov: give all three")
+    variances = pt.as_tensor_variable(task_var).astype("float64")
+    shape, count = variances.type.shape, task_cov.type.shape[0]
+    if len(shape) != 1 or None in (shape[0], count) or shape[0] != count:
+        raise ValueError(
+            "task_var must hold one variance a task, shape (tasks,), known and equal to task_cov's "
+            f"rows; got {shape}, and {count} rows"
+        )
+    if isinstance(variances, Constant) and not (variances.data >= 0.0).all():
+        raise ValueError("task_var must not be negative")
+    return variances
+
+
 class SKIPMarginal(_SKIP, FeatureMarginal):
     r"""Gaussian process on a product of interpolated 1-D kernels (SKIP); Gaussian noise.
 
@@ -123,8 +143,10 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         Column of X that holds the task, 0, 1, ....
     task_cov : tensor, shape (s, q), optional
         Factor B of the tasks' covariance: the kernel is ``k(x, z) (B B')[t, t']``. Random or fixed.
-        Independent parts go in with columns of their own: ``[B, diag(sqrt(v))]``. There are r q
-        features.
+    task_var : tensor, shape (s,), optional
+        Variances v of what each task has to itself: the kernel is ``k(x, z) (B B' + diag(v))[t, t']``,
+        as of `pm.gp.cov.Coregion` with W = B and kappa = v. Any number of tasks: they are integrated
+        out one by one, each with r coefficients.
 
     Raises
     ------
@@ -134,15 +156,16 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
 
     Notes
     -----
-    ====================  =====================================  ==========================
-    step                  time                                   memory
-    ====================  =====================================  ==========================
-    build                 O(d m^3 + d s (r^3 + s r)), s <= 3000  O(s^2)
-    roots, gradient       O(n d (r + r^3) + d m^2 r)             4 d arrays (n, r)
-    likelihood            O(n r^4)                               two arrays (n, r^2)
-    with n_iter           O((1 + S) P n (r^2 + k)), P <= 100     4 arrays (n, max(r, k, P))
-    prediction            O(n* r^4) a draw; O(n* r^2 k)          O(block r^2)
-    ====================  =====================================  ==========================
+    ====================  =======================================  ==========================
+    step                  time                                     memory
+    ====================  =======================================  ==========================
+    build                 O(d m^3 + d s (r^3 + s r)), s <= 3000    O(s^2)
+    roots, gradient       O(n d (r + r^3) + d m^2 r)               4 d arrays (n, r)
+    likelihood            O(n r^4)                                 two arrays (n, r^2)
+    with s tasks          O(n r^2 + s r^2 (r + q^2) + r^3 q^3)     O(n r + s (r^2 + q^2))
+    with n_iter           O((1 + S) P n (r^2 + k)), P <= 100       4 arrays (n, max(r, k, P))
+    prediction            O(n* r^4) a draw; O(n* r^2 k)            O(block r^2)
+    ====================  =======================================  ==========================
 
     The directions of every compression are frozen at the build, at the leading eigenvectors there, and
     the compressed matrix is the best one with these directions at each value of the parameters: smooth,
@@ -166,13 +189,13 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
 
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, grid_size=100, rank=30, task_dim=None,
-        task_cov=None, n_iter=None, probes=8, preconditioner=200,
+        task_cov=None, task_var=None, n_iter=None, probes=8, preconditioner=200,
     ):  # fmt: skip
         approx = "FITC" if approx is None else approx
         check_choice("approx", approx, APPROXIMATIONS)
         super().__init__(
             mean_func=mean_func, cov_func=cov_func, grid_size=grid_size, rank=rank,
-            task_dim=task_dim, task_cov=task_cov,
+            task_dim=task_dim, task_cov=task_cov, task_var=task_var,
         )  # fmt: skip
         self.approx = approx
         self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
@@ -201,7 +224,9 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
 
     @property
     def likelihood_path(self):
-        """How the likelihood is evaluated: "full" O(n r^4), or "products"."""
+        """How the likelihood is evaluated: "full" O(n r^4), "tasks" O(n r^2 + s r^3), or "products"."""
+        if isinstance(self._fit, TaskFit):
+            return "tasks"
         return "products" if isinstance(self._fit, ProductFit) else super().likelihood_path
 
     def diagnostics(self, X=None, point=None, model=None):
@@ -220,7 +245,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     def _marginal_fit(self, name, X, y, sigma):
         fit = super()._marginal_fit(name, X, y, sigma)
         if self.n_iter is None:
-            return fit
+            return TaskFit(**vars(fit)) if self._by_task(fit) else fit
         n = fit.X.value.shape[0]
         if fit.X.mutable or fit.y.mutable:
             raise ValueError("n_iter needs X and y that are arrays, not pm.Data: probes are fixed")
@@ -233,11 +258,24 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
             fit, self.n_iter, 2.0 * signs - 1.0, self.preconditioner, self._map.point
         )
 
+    def _by_task(self, fit) -> bool:
+        """Whether to sum over tasks: known tasks, and factors smaller than the features would be."""
+        tasks = isinstance(self._map, SKIPMap) and self._map.task_dim is not None
+        if not tasks or self._map.task_count is None or fit.X.mutable:
+            return False
+        count, q = self._map.task_cov.type.shape
+        columns = self.rank // (q + (count if self._map.task_var is not None else 0))
+        return count * q <= fit.X.value.shape[0] * columns
+
     def _observe(self, name, fit, progressbar=True, **kwargs):
-        if not isinstance(fit, ProductFit):
+        if not isinstance(fit, ProductFit | TaskFit):
             return super()._observe(name, fit, progressbar, **kwargs)
         self._fit = fit
-        return fit.observe(name, fit.y.value, **kwargs)
+        observed = fit.y.tensor if fit.y.mutable else fit.y.value
+        return fit.observe(name, observed, **kwargs)
+
+    def _map_for(self, fit):
+        return TaskMap(fit) if isinstance(fit, TaskFit) else super()._map_for(fit)
 
     def _given_fit(self, given):
         if self.n_iter is None or not given:
@@ -256,7 +294,7 @@ class SKIPLatent(_SKIP, FeatureLatent):
 
     Parameters
     ----------
-    mean_func, cov_func, grid_size, rank, task_dim, task_cov
+    mean_func, cov_func, grid_size, rank, task_dim, task_cov, task_var
         As in :class:`SKIPMarginal`. With two inputs, rank 10 to 20 gives 100 to 400 coefficients.
 
     Raises
@@ -277,11 +315,19 @@ class SKIPLatent(_SKIP, FeatureLatent):
     """
 
     def __init__(
-        self, *, mean_func=None, cov_func, grid_size=100, rank=30, task_dim=None, task_cov=None
+        self,
+        *,
+        mean_func=None,
+        cov_func,
+        grid_size=100,
+        rank=30,
+        task_dim=None,
+        task_cov=None,
+        task_var=None,
     ):
         super().__init__(
             mean_func=mean_func, cov_func=cov_func, grid_size=grid_size, rank=rank,
-            task_dim=task_dim, task_cov=task_cov,
+            task_dim=task_dim, task_cov=task_cov, task_var=task_var,
         )  # fmt: skip
 
     def prior(self, name, X, *, centered: bool = False, **kwargs):
@@ -327,9 +373,9 @@ class SKIPLatent(_SKIP, FeatureLatent):
     @staticmethod
     def _held(roots, data, name) -> Roots:
         """Roots without parameters as values: they are computed once."""
-        return Roots(*[
+        return type(roots)(*[
             pytensor.shared(part.eval(), name=f"{name}_root", shape=part.type.shape)
-            if part is not None and not data.mutable and not is_random(part)
+            if isinstance(part, Variable) and not data.mutable and not is_random(part)
             else part
             for part in roots
         ])  # fmt: skip

@@ -13,6 +13,7 @@ from pymc_scalable_gp.ops.log_quadrature import log_quadrature
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.preconditioned_product import preconditioned_product
 from pymc_scalable_gp.ops.qr_solve import qr_solve
+from pymc_scalable_gp.ops.segments import segment_gram, segment_times
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
@@ -31,6 +32,8 @@ __all__ = [
     "qr_solve",
     "row_kronecker_apply",
     "row_kronecker_project",
+    "segment_gram",
+    "segment_times",
     "softmax_interpolation",
     "stacked_product",
     "stochastic_logdet",

@@ -1,5 +1,7 @@
 """CholQR: the choice of inducing points, the front end, and kernels on objects."""
 
+import warnings
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -177,6 +179,23 @@ def sequences(n, seed=0):
             y[i] += 1.0
         strings.append("".join(letters))
     return strings, y
+
+
+def test_kernels_on_objects_need_no_rows_either():
+    """Their matrix is a number, without the inputs in its graph: they are recognised all the same."""
+    strings, y = sequences(60)
+    for wrap in (lambda name, value: value, pm.Data):
+        with pm.Model() as model:
+            eta, sigma = pm.HalfNormal("eta", 1), pm.HalfNormal("sigma", 1)
+            cov = eta**2 * sgp.cov.Spectrum(strings, k=3)
+            gp = sgp.CholQRMarginal(cov_func=cov, approx="DTC", n_inducing=10)
+            gp.build(np.arange(60.0)[:, None])
+            target = wrap("target", y)
+            gp.marginal_likelihood("y", X=np.arange(60.0)[:, None], y=target, sigma=sigma)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            check_marginal_logp(gp, model, **FAST)
+        assert gp._fit.is_summarized
 
 
 def test_strings():

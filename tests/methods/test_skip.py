@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 from pytensor.graph.traversal import graph_inputs
@@ -87,9 +86,34 @@ def test_merges_of_small_exact_rank_are_not_compressed():
     )
     gp = sgp.SKIPMarginal(cov_func=cov, rank=10)
     assert gp.build(X5[:, :3]) == 10  # 1 x 1 x 10
-    assert gp._map.trees[0].merges == [[None]]
+    assert gp._map.trees[0].cores == [None]
     X = X5[:, :3]
     assert_allclose(gram(gp, X), exact(cov, X), atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("roots", "single", "expected"),
+    [
+        ("a", False, ["a"]),
+        ("ab", False, ["a", "b"]),
+        ("ab", True, ["(ab)"]),
+        ("abcde", False, ["((ae)c)", "(bd)"]),
+        ("abcdef", True, ["(((ae)c)((bf)d))"]),
+        ("abcdefghijkl", False, ["(((ai)e)((ck)g))", "(((bj)f)((dl)h))"]),
+    ],
+)
+def test_the_tree_is_balanced(roots, single, expected):
+    assert skip_tree.merge_by_halves(roots, lambda a, b: f"({a}{b})", single) == expected
+
+
+def test_inputs_that_vary_most_are_shared_out():
+    """The kernel of columns 0 and 1 needs many eigenvectors, that of the rest next to none."""
+    cov = pm.gp.cov.ExpQuad(4, ls=np.array([0.5, 0.5, 20.0, 20.0]))
+    gp = sgp.SKIPMarginal(cov_func=cov, rank=14, grid_size=60)
+    gp.build(X5[:, :4])
+    assert set(gp._map.trees[0].order[:2]) == {0, 1}
+    K = exact(cov, X5[:, :4])
+    assert np.linalg.norm(gram(gp, X5[:, :4]) - K) < 0.03 * np.linalg.norm(K)
 
 
 def test_a_discrete_and_a_constant_column():
@@ -215,51 +239,6 @@ def test_latent_and_marginal_give_the_same_posterior():
     assert_allclose(drawn.mean(axis=0), expected, atol=0.03)
 
 
-# -- tasks ----------------------------------------------------------------------------------
-
-
-def tasks(n=60, s=4, seed=0):
-    rng = np.random.default_rng(seed)
-    X = np.column_stack([rng.uniform(-1, 1, (n, 2)), rng.integers(0, s, n)])
-    X[:s, 2] = np.arange(s)
-    return X, rng.standard_normal(n), rng.standard_normal((s, 2))
-
-
-def test_tasks_have_the_coregionalised_covariance():
-    X, y, B = tasks()
-    cov = pm.gp.cov.ExpQuad(3, ls=0.8, active_dims=[0, 1])
-    gp = sgp.SKIPMarginal(cov_func=cov, rank=25, task_dim=2, task_cov=B)
-    with pm.Model() as model:
-        gp.marginal_likelihood("y", X=X, y=y, sigma=0.2)
-        both = cov * pm.gp.cov.Coregion(3, W=B, kappa=np.zeros(4), active_dims=[2])
-        reference = pm.gp.Marginal(cov_func=both)
-        reference.marginal_likelihood("z", X=X, y=y, sigma=0.2)
-    assert gp.rank == 50
-    assert_allclose(gram(gp, X), exact(both, X), atol=2e-3)
-    check_marginal_logp(gp, model, **FAST)
-    new = X[:8] * [0.9, 0.9, 1.0]
-    for found, wanted in zip(
-        *(g.predict(new, {}, model=model) for g in (gp, reference)), strict=True
-    ):
-        assert_allclose(found, wanted, atol=1e-2)
-
-
-def test_random_task_factor_with_independent_parts():
-    X, y, _ = tasks()
-    cov = pm.gp.cov.ExpQuad(3, ls=0.8, active_dims=[0, 1])
-    with pm.Model() as model:
-        B, v = pm.Normal("B", shape=(4, 1)), pm.HalfNormal("v", shape=4)
-        factor = pt.concatenate([B, pt.diag(pt.sqrt(v))], axis=1)
-        gp = sgp.SKIPMarginal(cov_func=cov, rank=9, task_dim=-1, task_cov=factor)
-        gp.marginal_likelihood("y", X=X, y=y, sigma=0.2)
-    assert gp.rank == 45
-    check_marginal_logp(gp, model, **FAST)
-    point = {"B": np.arange(4.0)[:, None], "v": np.arange(1.0, 5.0)}
-    diag = evaluate([gp._map.kernel_diag(pt.constant(X))], point, model)[0]
-    t = X[:, 2].astype(int)
-    assert_allclose(diag, t**2.0 + t + 1.0)
-
-
 # -- bad input ------------------------------------------------------------------------------
 
 COV = pm.gp.cov.ExpQuad(3, ls=1.0, active_dims=[0, 1])
@@ -272,9 +251,6 @@ COV = pm.gp.cov.ExpQuad(3, ls=1.0, active_dims=[0, 1])
         ({"grid_size": 20, "rank": 21}, ValueError, "rank=21 exceeds grid_size=20"),
         ({"rank": 0}, ValueError, "rank must be at least 1"),
         ({"rank": 2.5}, TypeError, "rank must be an int"),
-        ({"task_dim": 2}, ValueError, "go together"),
-        ({"task_dim": "t", "task_cov": np.eye(2)}, TypeError, "index of a column"),
-        ({"task_dim": 2, "task_cov": np.ones(3)}, ValueError, r"task_cov must be a factor B"),
         ({"cov_func": pm.gp.cov.Matern52(3, ls=1.0)}, ValueError, "not a product of 1-D"),
         (
             {
@@ -289,39 +265,6 @@ COV = pm.gp.cov.ExpQuad(3, ls=1.0, active_dims=[0, 1])
 def test_bad_options(options, error, match):
     with pytest.raises(error, match=match):
         sgp.SKIPMarginal(**({"cov_func": COV} | options))
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({2: 0.5}, r"has 0.5 as task in row 3, column 2"),
-        ({2: -1.0}, "has -1 as task in row 3"),
-        ({2: 4.0}, "has 4 as task in row 3, column 2: tasks are whole numbers from 0 below 4"),
-    ],
-)
-def test_bad_tasks(change, match):
-    X, _, B = tasks()
-    gp = sgp.SKIPMarginal(cov_func=COV, rank=5, task_dim=2, task_cov=B)
-    gp.build(X)
-    bad = X.copy()
-    for column, value in change.items():
-        bad[3, column] = value
-    with pytest.raises(ValueError, match=match):
-        gp.build(bad)
-    with pm.Model() as model:
-        gp.marginal_likelihood("y", X=X, y=X[:, 0], sigma=0.1)
-    with pytest.raises(ValueError, match="Xnew " + match):
-        gp.predict(bad, {}, model=model)
-
-
-def test_task_columns_that_cannot_be():
-    X, _, B = tasks()
-    with pytest.raises(ValueError, match="task_dim=3, but X has 3 columns"):
-        sgp.SKIPMarginal(cov_func=COV, task_dim=3, task_cov=B).build(X)
-    with pytest.raises(ValueError, match="cov_func uses column 1, the task"):
-        sgp.SKIPMarginal(cov_func=COV, task_dim=1, task_cov=B).build(X)
-    with pytest.warns(UserWarning, match=r"1 tasks have no rows \(task 3\)"):
-        sgp.SKIPMarginal(cov_func=COV, rank=5, task_dim=2, task_cov=B).build(X[X[:, 2] < 3])
 
 
 def test_the_rank_needs_a_build():

@@ -1,0 +1,208 @@
+"""Sums over the rows of each segment (task, group), and products of each row with its segment's matrix."""
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
+from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops.hadamard import as_float64
+
+
+class _Segmented(Op):
+    """What the two have in common: rows of segments 0 to `count` - 1, two matrices, no gradient in them."""
+
+    __props__ = ("count",)
+
+    def __init__(self, count):
+        self.count = int(count)
+
+    def connection_pattern(self, node):
+        return [[True], [True], [False]]
+
+    def pullback(self, inputs, outputs, cotangents):
+        """The two Ops are each other's gradients."""
+        *matrices, segment = inputs
+        (g,) = cotangents
+        if isinstance(g.type, DisconnectedType):
+            return [disconnected_type() for _ in inputs]
+        return [*self.slopes(*matrices, segment, g), disconnected_type()]
+
+
+class SegmentGram(_Segmented):
+    """Value of `segment_gram`."""
+
+    def make_node(self, A, W, segment):
+        (A, W), segment = as_float64(A, W), pt.as_tensor_variable(segment).astype("int64")
+        if (A.ndim, W.ndim, segment.ndim) != (2, 2, 1):
+            raise TypeError("segment_gram needs A (n, a), W (n, b) and segment (n,)")
+        shape = (self.count, A.type.shape[1], W.type.shape[1])
+        return Apply(self, [A, W, segment], [pt.tensor(dtype="float64", shape=shape)])
+
+    def infer_shape(self, node, input_shapes):
+        return [(self.count, input_shapes[0][1], input_shapes[1][1])]
+
+    def perform(self, node, inputs, output_storage):
+        A, W, segment = inputs
+        out = np.zeros((self.count, A.shape[1], W.shape[1]))
+        for s, rows in _rows(segment, self.count):
+            out[s] = A[rows].T @ W[rows]
+        output_storage[0][0] = out if _inside(segment, self.count) else np.full_like(out, np.nan)
+
+    def slopes(self, A, W, segment, g):
+        """``dA_i = G_s w_i`` and ``dW_i = G_s' a_i``."""
+        times = SegmentTimes(self.count)
+        return times(g, W, segment), times(g.transpose((0, 2, 1)), A, segment)
+
+
+class SegmentTimes(_Segmented):
+    """Value of `segment_times`."""
+
+    def make_node(self, G, W, segment):
+        (G, W), segment = as_float64(G, W), pt.as_tensor_variable(segment).astype("int64")
+        if (G.ndim, W.ndim, segment.ndim) != (3, 2, 1):
+            raise TypeError("segment_times needs G (s, a, b), W (n, b) and segment (n,)")
+        shape = (W.type.shape[0], G.type.shape[1])
+        return Apply(self, [G, W, segment], [pt.tensor(dtype="float64", shape=shape)])
+
+    def infer_shape(self, node, input_shapes):
+        return [(input_shapes[1][0], input_shapes[0][1])]
+
+    def perform(self, node, inputs, output_storage):
+        G, W, segment = inputs
+        out = np.zeros((len(W), G.shape[1]))
+        for s, rows in _rows(segment, self.count):
+            out[rows] = W[rows] @ G[s].T
+        output_storage[0][0] = out if _inside(segment, self.count) else np.full_like(out, np.nan)
+
+    def slopes(self, G, W, segment, g):
+        """``dG_s = sum g_i w_i'`` and ``dW_i = G_s' g_i``."""
+        back = SegmentTimes(self.count)(G.transpose((0, 2, 1)), g, segment)
+        return SegmentGram(self.count)(g, W, segment), back
+
+
+def segment_gram(A, W, segment, count):
+    r"""Sum of outer products over the rows of each segment, ``out_s = sum_{i in s} a_i w_i'``.
+
+    Parameters
+    ----------
+    A : tensor, shape (n, a)
+    W : tensor, shape (n, b)
+    segment : integer tensor, shape (n,)
+        Segment of each row, in any order.
+    count : int
+        Number of segments; those without rows give zeros. A row outside 0..count - 1 makes all NaN.
+
+    Returns
+    -------
+    tensor, shape (count, a, b)
+        Differentiable in A and W, any number of times.
+
+    Notes
+    -----
+    O(n a b); nothing of size n x a x b.
+    """
+    return SegmentGram(count)(A, W, segment)
+
+
+def segment_times(G, W, segment):
+    """Product of each row with its segment's matrix, ``out_i = G_s w_i`` (n, a).
+
+    Parameters
+    ----------
+    G : tensor, shape (s, a, b)
+        With a known number of segments.
+    W : tensor, shape (n, b)
+    segment : integer tensor, shape (n,)
+        As in `segment_gram`.
+
+    Returns
+    -------
+    tensor, shape (n, a)
+        Differentiable in G and W, any number of times.
+    """
+    G = pt.as_tensor_variable(G)
+    return SegmentTimes(G.type.shape[0])(G, W, segment)
+
+
+def _rows(segment, count):
+    """Segments that have rows, each with them."""
+    order = np.argsort(segment, kind="stable")
+    bounds = np.searchsorted(segment[order], np.arange(count + 1))
+    for s in np.flatnonzero(np.diff(bounds)):
+        yield s, order[bounds[s] : bounds[s + 1]]
+
+
+def _inside(segment, count):
+    return not len(segment) or (segment.min() >= 0 and segment.max() < count)
+
+
+@register_numba(SegmentGram)
+def numba_segment_gram(op):
+    count = op.count
+
+    @nb.numba_njit
+    def segment_gram(A, W, segment):
+        (n, a), b = A.shape, W.shape[1]
+        out = np.zeros((count, a, b))
+        for i in range(n):
+            s = segment[i]
+            if s < 0 or s >= count:
+                return np.full((count, a, b), np.nan)
+            for j in range(a):
+                for k in range(b):
+                    out[s, j, k] += A[i, j] * W[i, k]
+        return out
+
+    return segment_gram
+
+
+@register_numba(SegmentTimes)
+def numba_segment_times(op):
+    count = op.count
+
+    @nb.numba_njit
+    def segment_times(G, W, segment):
+        (n, b), a = W.shape, G.shape[1]
+        out = np.zeros((n, a))
+        for i in range(n):
+            s = segment[i]
+            if s < 0 or s >= count:
+                return np.full((n, a), np.nan)
+            for j in range(a):
+                for k in range(b):
+                    out[i, j] += G[s, j, k] * W[i, k]
+        return out
+
+    return segment_times
+
+
+def _nan_outside(out, segment, count):
+    return jnp.where(jnp.all((segment >= 0) & (segment < count)), out, jnp.nan)
+
+
+@register_jax(SegmentGram)
+def jax_segment_gram(op):
+    def forward(A, W, segment):
+        zeros = jnp.zeros((op.count, A.shape[1]))
+        columns = jax.lax.map(lambda w: zeros.at[segment].add(A * w[:, None]), W.T)
+        return _nan_outside(jnp.moveaxis(columns, 0, 2), segment, op.count)
+
+    return forward
+
+
+@register_jax(SegmentTimes)
+def jax_segment_times(op):
+    def forward(G, W, segment):
+        def add(total, column):
+            g, w = column
+            return total + g[segment] * w[:, None], None
+
+        start = jnp.zeros((W.shape[0], G.shape[1]))
+        out, _ = jax.lax.scan(add, start, (jnp.moveaxis(G, 2, 0), W.T))
+        return _nan_outside(out, segment, op.count)
+
+    return forward

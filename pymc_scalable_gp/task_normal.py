@@ -1,0 +1,152 @@
+"""Normal vectors of many tasks that share a low-rank kernel: likelihood and posterior by task."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
+from pymc.distributions.shape_utils import rv_size_is_none
+from pymc.logprob.abstract import _logprob
+from pymc.pytensorf import normalize_rng_param
+from pytensor.tensor.linalg import cholesky, solve_triangular
+from pytensor.tensor.random.utils import normalize_size_param
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.ops.segments import segment_gram, segment_times
+
+
+class TaskPosterior(NamedTuple):
+    r"""``f_i = a_i' (Z b_t + sqrt(v_t) z_t)`` given ``y_i = f_i + e_i``, with t the task of row i.
+
+    With ``G_t = sum_i a_i a_i' / D_i`` and ``h_t = sum_i a_i y_i / D_i`` over the rows of a task, every
+    quantity of size n is gone: the tasks' own coefficients are integrated out first, those that all
+    share second,
+
+    .. math::
+
+        L_t L_t^\top = I + v_t G_t, \qquad
+        M = I + \sum_t (I + v_t G_t)^{-1} G_t \otimes b_t b_t^\top, \qquad
+        M\,\mathrm{vec}(Z) = \sum_t (I + v_t G_t)^{-1} h_t \otimes b_t .
+    """
+
+    own: TensorVariable  # L_t^-1 (s, a, a)
+    projected: TensorVariable  # L_t^-1 h_t (s, a)
+    shared: TensorVariable  # Cholesky factor of M (a q, a q)
+    whitened: TensorVariable  # its inverse times M's right-hand side (a q,)
+    mean: TensorVariable  # posterior mean of each task's coefficients (s, a)
+    penalty: TensorVariable  # squared length of the standard normal coefficients at that mean
+
+    @classmethod
+    def of(cls, residual, variance, A, task, B, v):
+        """From residuals (n,), D (n,), A (n, a), task (n,), factors B (s, q) and variances v (s,)."""
+        (s, q), a = B.type.shape, A.type.shape[1]
+        weighted = pt.concatenate([A, residual[:, None]], axis=1) / variance[:, None]
+        both = segment_gram(A, weighted, task, s)  # G_t beside h_t
+        eye = pt.eye(a)
+        L = cholesky(eye + v[:, None, None] * both[:, :, :-1], lower=True, on_error="nan")
+        own = solve_triangular(L, pt.broadcast_to(eye, (s, a, a)), lower=True)
+        half = own @ both
+        shrunk = own.transpose((0, 2, 1)) @ half  # (I + v G)^-1 [G, h]
+        H, u = shrunk[:, :, :-1], shrunk[:, :, -1]
+        pairs = (B[:, :, None] * B[:, None, :]).reshape((s, q * q))
+        M = (H.reshape((s, a * a)).T @ pairs).reshape((a, a, q, q)).transpose((0, 2, 1, 3))
+        M = pt.eye(a * q) + M.reshape((a * q, a * q))
+        shared = cholesky(M, lower=True, on_error="nan")
+        whitened = solve_triangular(shared, (u.T @ B).ravel(), lower=True)
+        Z = solve_triangular(shared.T, whitened, lower=False).reshape((a, q))
+        common = B @ Z.T  # Z b_t
+        rest = u - (H * common[:, None, :]).sum(axis=2)  # z_t / sqrt(v_t)
+        penalty = (Z**2).sum() + (v[:, None] * rest**2).sum()
+        mean = common + v[:, None] * rest
+        return cls(own, half[:, :, -1], shared, whitened, mean, penalty)
+
+
+class TaskNormalRV(SymbolicRandomVariable):
+    """Random graph of :class:`TaskNormal`."""
+
+    extended_signature = "[rng],[size],(n),(n),(),(n,a),(n),(s,q),(s)->[rng],(n)"
+    _print_name = ("TaskNormal", "\\operatorname{TaskNormal}")
+
+    @classmethod
+    def rv_op(cls, mu, variance, penalty, A, task, B, v, *, rng=None, size=None):
+        """Build the graph; parameters as in `TaskNormal.dist`."""
+        params = [pt.as_tensor(p) for p in (mu, variance, penalty, A, task, B, v)]
+        mu, variance, _penalty, A, task, B, v = params
+        rng, size = normalize_rng_param(rng), normalize_size_param(size)
+        batch = () if rv_size_is_none(size) else tuple(size)
+        shapes = [(mu.shape[0],), (A.shape[1], B.shape[1]), (v.shape[0], A.shape[1])]
+        normals, state = [], rng
+        for shape in shapes:
+            state, z = pt.random.normal(size=(*batch, *shape), rng=state, return_next_rng=True)
+            normals.append(z)
+        e, Z, own = normals
+        coef = B @ Z.swapaxes(-1, -2) + pt.sqrt(v)[:, None] * own  # (..., s, a)
+        draws = mu + pt.sqrt(variance) * e + (A * coef[..., task, :]).sum(axis=-1)
+        return cls(inputs=[rng, size, *params], outputs=[state, draws])(rng, size, *params)
+
+
+class TaskNormal(Continuous):
+    r"""Multivariate normal with ``cov(y_i, y_j) = a_i' a_j (b_t' b_t' + v_t [t = t']) + D_i [i = j]``.
+
+    .. math::
+
+        -2 \log p = \sum_i \frac{(y_i - \mu_i - a_i^\top c_t)^2}{D_i} + \|Z\|^2 + \sum_t \|z_t\|^2
+        + \sum_i \log D_i + \sum_t \log|I + v_t G_t| + \log|M| + n \log 2\pi
+
+    at the posterior mean of the coefficients (:class:`TaskPosterior`): a sum of squares, without the
+    cancellation of the usual quadratic form.
+
+    Parameters
+    ----------
+    mu : tensor, shape (n,)
+        Mean.
+    variance : tensor, shape (n,)
+        Diagonal D, positive.
+    A : tensor, shape (n, a)
+        Root of the kernel between rows.
+    task : integer tensor, shape (n,)
+        Task of each row, 0 to s - 1.
+    B : tensor, shape (s, q)
+        Factor of what the tasks share.
+    v : tensor, shape (s,)
+        Variances of what each has to itself, not negative.
+    penalty : tensor, scalar
+        Taken off ``logp``: the trace term of the bound that "VFE" maximises.
+
+    Notes
+    -----
+    A density with its gradient costs O(n a^2 + s a^3 + s a^2 q^2 + (a q)^3), and memory
+    O(n a + s (a^2 + q^2) + (a q)^2). A matrix that is not positive definite gives ``logp = nan``.
+    """
+
+    rv_type = TaskNormalRV
+    rv_op = TaskNormalRV.rv_op
+
+    @classmethod
+    def dist(cls, mu, variance, A, task, B, v, *, penalty=0.0, **kwargs):
+        """Distribution outside a model; parameters as in the class."""
+        variance = pt.as_tensor(variance)
+        mu = (pt.ones_like(variance) * mu).astype("float64")
+        return super().dist([mu, variance, penalty, A, task, B, v], **kwargs)
+
+    @staticmethod
+    def support_point(rv, rng, size, mu, *_parameters):
+        """Mean."""
+        return pt.full_like(rv, mu)
+
+
+@_logprob.register(TaskNormalRV)
+def task_normal_logprob(
+    op, values, rng, size, mu, variance, penalty, A, task, B, v, **kwargs
+):  # fmt: skip
+    """Log density of one vector."""
+    (value,) = values
+    if value.ndim != 1:
+        raise NotImplementedError("TaskNormal's logp takes one vector at a time")
+    residual = value - mu
+    found = TaskPosterior.of(residual, variance, A, task, B, v)
+    rest = residual - segment_times(found.mean[:, None, :], A, task)[:, 0]
+    own = pt.log(pt.diagonal(found.own, axis1=1, axis2=2)).sum()
+    logdet = pt.log(variance).sum() + 2.0 * (pt.log(pt.diag(found.shared)).sum() - own)
+    quadratic = (rest**2 / variance).sum() + found.penalty
+    return -0.5 * (quadratic + logdet + value.shape[0] * np.log(2.0 * np.pi)) - penalty

@@ -1,0 +1,66 @@
+"""Sums over segments' rows, and products of rows with their segment's matrix."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from pymc_scalable_gp.ops.segments import (
+    SegmentGram,
+    SegmentTimes,
+    segment_gram,
+    segment_times,
+)
+from pymc_scalable_gp.testing import check_op
+
+COUNT = 4
+SEGMENT = np.array([2, 0, 2, 3, 0, 0, 2, 3, 2])  # segment 1 has no rows
+HOT = np.eye(COUNT)[SEGMENT]
+
+
+@pytest.mark.parametrize("n", [9, 1, 0])
+def test_gram(n):
+    rng, segment, hot = np.random.default_rng(0), SEGMENT[:n], HOT[:n]
+
+    def case(a, b, step=1):
+        return rng.standard_normal((n * step, a))[::step], rng.standard_normal((n, b))
+
+    check_op(
+        SegmentGram,
+        lambda A, W: segment_gram(A, W, segment, COUNT),
+        lambda A, W: np.einsum("ns,na,nb->sab", hot, A, W),
+        [case(2, 3), case(12, 1), case(1, 2, step=2)],
+        twin=lambda A, W: pt.stack([(A * h[:, None]).T @ W for h in hot.T]),
+        rtol=1e-13,
+        jax_cases=1,
+    )
+
+
+@pytest.mark.parametrize("n", [9, 1, 0])
+def test_times(n):
+    rng, segment, hot = np.random.default_rng(1), SEGMENT[:n], HOT[:n]
+
+    def case(a, b, step=1):
+        return rng.standard_normal((COUNT, a, b * step))[:, :, ::step], rng.standard_normal((n, b))
+
+    check_op(
+        SegmentTimes,
+        lambda G, W: SegmentTimes(COUNT)(G, W, segment),
+        lambda G, W: np.einsum("ns,sab,nb->na", hot, G, W),
+        [case(2, 3), case(1, 12), case(3, 2, step=2)],
+        twin=lambda G, W: sum(h[:, None] * (W @ G[s].T) for s, h in enumerate(hot.T)),
+        rtol=1e-13,
+        jax_cases=1,
+    )
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA", "JAX"])
+@pytest.mark.parametrize("bad", [-1, COUNT])
+def test_segments_that_do_not_exist_give_nan(mode, bad):
+    if mode == "JAX":
+        pytest.importorskip("jax")
+    segment = pt.lvector()
+    rows, G = pt.constant(np.ones((3, 2))), pt.constant(np.ones((COUNT, 2, 2)))
+    outputs = [segment_gram(rows, rows, segment, COUNT), segment_times(G, rows, segment)]
+    for value in pytensor.function([segment], outputs, mode=mode)(np.array([0, bad, 1])):
+        assert np.isnan(np.asarray(value)).all()
