@@ -45,7 +45,8 @@ def products(cov, X):
 
 # What the densities' ratio may vary by, in nats, and the moments move, in posterior sds: probes change the
 # log determinant by 1.3 / sqrt(S) nats (sd) over this posterior.
-ALIKE, ESTIMATED = (0.1, 0.05), (0.5, 0.3)
+# A density that varies by s nats moves a mean by s posterior sds at most, to first order.
+ALIKE, ESTIMATED = (0.1, 0.05), (0.5, 0.5)
 METHODS = {
     "GriefGP": (
         300, lambda cov, X: sgp.GriefGP(cov_func=cov, approx="FITC", grid=14, rank=100), 0.01
