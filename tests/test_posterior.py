@@ -43,9 +43,8 @@ def products(cov, X):
     return gp
 
 
-# What the densities' ratio may vary by, in nats, and the moments move, in posterior sds: probes change the
-# log determinant by 1.3 / sqrt(S) nats (sd) over this posterior.
-# A density that varies by s nats moves a mean by s posterior sds at most, to first order.
+# What the densities' ratio may vary by, in nats, and the moments move, in posterior sds. S probes make it
+# vary by up to 2 / sqrt(S), and a density that varies by s nats moves a mean by s sds to first order.
 ALIKE, ESTIMATED = (0.1, 0.05), (0.5, 0.5)
 METHODS = {
     "GriefGP": (

@@ -134,7 +134,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         The features themselves when left out.
     probes : int
         With `n_iter`: random vectors S that estimate the log determinant, fixed at the build. Posterior
-        means move by one or two times ``S^-1/2`` posterior standard deviations.
+        means move by up to about ``2 S^-1/2`` posterior standard deviations.
     preconditioner : int
         With `n_iter`: leading eigenvectors k, frozen at the build, that the steps need not find, and
         in whose span (with that of the steps) the posterior's variance is exact. Elsewhere it is an
