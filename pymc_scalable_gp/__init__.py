@@ -3,16 +3,16 @@
 from importlib.metadata import version
 
 from pymc_scalable_gp import cov, linops, ops
-from pymc_scalable_gp.distribution import LowRankNormal
-from pymc_scalable_gp.inducing import InducingFit, fit_inducing
-from pymc_scalable_gp.methods.cholqr import CholQRMarginal
-from pymc_scalable_gp.methods.grief import GriefGP, weights_prior
-from pymc_scalable_gp.methods.kmcg import KMCGMarginal
-from pymc_scalable_gp.methods.skip import SKIPLatent, SKIPMarginal
-from pymc_scalable_gp.methods.softki import SoftKILatent, SoftKIMarginal
-from pymc_scalable_gp.regular_grid import RegularGrid
-from pymc_scalable_gp.selection import InducingSelection
-from pymc_scalable_gp.start import subset_map
+from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
+from pymc_scalable_gp.core.subset_map import subset_map
+from pymc_scalable_gp.methods.cholqr.gp import CholQRMarginal
+from pymc_scalable_gp.methods.cholqr.search import InducingSelection
+from pymc_scalable_gp.methods.grief.gp import GriefGP, weights_prior
+from pymc_scalable_gp.methods.kmcg.gp import KMCGMarginal
+from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
+from pymc_scalable_gp.methods.skip.gp import SKIPLatent, SKIPMarginal
+from pymc_scalable_gp.methods.softki.gp import SoftKILatent, SoftKIMarginal
+from pymc_scalable_gp.methods.softki.training import InducingFit, fit_inducing
 
 __version__ = version("pymc_scalable_gp")
 

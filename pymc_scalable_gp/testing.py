@@ -16,7 +16,7 @@ from pytensor.graph.traversal import applys_between
 from scipy import stats
 
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
-from pymc_scalable_gp.point import evaluate
+from pymc_scalable_gp.utils.evaluate import evaluate
 
 PY = Mode("py", optimizer="fast_run")
 

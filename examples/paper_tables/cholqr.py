@@ -23,8 +23,8 @@ from _data import find, load
 from scipy.cluster.vq import kmeans2
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.pivots import Candidates, PivotFactor
-from pymc_scalable_gp.selection import Hybrid, Target
+from pymc_scalable_gp.methods.cholqr.pivots import Candidates, PivotFactor
+from pymc_scalable_gp.methods.cholqr.search import Hybrid, Target
 
 ROUNDS, STEPS = 8, 15
 

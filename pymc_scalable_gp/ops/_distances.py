@@ -14,6 +14,8 @@ from pymc_scalable_gp.ops._kernels import multiply_any
 # A pair is close when its squared distance is below this share of ||x||^2 + ||z||^2; above it, the
 # product form keeps all but the last two digits.
 CLOSE = 0.05
+
+
 _PAIRS = 2**18  # entries of differences held at a time
 
 

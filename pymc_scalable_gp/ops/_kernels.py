@@ -18,6 +18,8 @@ from pytensor.link.numba.dispatch.linalg._LAPACK import int_ptr_to_val, val_to_i
 from scipy import linalg
 
 _INT = types.CPointer(types.int32)
+
+
 _REAL = types.CPointer(types.float64)
 
 
@@ -51,14 +53,26 @@ def _routine(module: str, name: str, signature: str):
 
 
 _dsyrk = _routine("cython_blas", "dsyrk", "iiiiddiddi")
+
+
 _dgemm = _routine("cython_blas", "dgemm", "iiiiiddididdi")
+
+
 _dpotrf = _routine("cython_lapack", "dpotrf", "iidii")
+
+
 _dtrtri = _routine("cython_lapack", "dtrtri", "iiidii")
+
+
 _dgeqrf = _routine("cython_lapack", "dgeqrf", "iididdii")
 
 
 _MADVISE = types.FunctionType(types.int32(types.intp, types.intp, types.int32))
+
+
 _HUGE_PAGES = 14  # MADV_HUGEPAGE
+
+
 _LARGE = 2**22  # bytes
 
 

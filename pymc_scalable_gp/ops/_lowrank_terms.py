@@ -27,7 +27,11 @@ from pymc_scalable_gp.ops._kernels import (
 # formed: its factor comes from a QR of [D^-1/2 Phi W^1/2; I]. The Gram route loses about
 # eps * cond(H): measured 1e-11 in the value and 2e-10 in the gradient at this bound.
 GRAM_CONDITION_BOUND = 1e8
+
+
 LOG_2PI = np.log(2.0 * np.pi)
+
+
 _BLOCK = 2048
 
 

@@ -12,6 +12,8 @@ from pymc_scalable_gp.ops._numba import register_numba
 
 # Row p holds the coefficients of 1, t, t^2, t^3 in the weight of node j + p - 1.
 _KEYS = 0.5 * np.array([[0, -1, 2, -1], [2, 0, -5, 3], [0, 1, 4, -3], [0, 0, -1, 1]], dtype=float)
+
+
 _SLOPES = np.column_stack([_KEYS[:, 1:] * [1, 2, 3], np.zeros(4)])
 
 

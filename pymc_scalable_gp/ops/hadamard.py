@@ -15,6 +15,7 @@ from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._tensors import as_float64
 
 # Entries of the work array (block of rows, b k).
 _ENTRIES = 2**18
@@ -146,12 +147,6 @@ def hadamard_matvec(A, B, v):
     G = v[:, None] if v.ndim == 1 else v
     out = row_kronecker_apply(A, B, row_kronecker_project(A, B, G))
     return out[:, 0] if v.ndim == 1 else out
-
-
-def as_float64(*tensors):
-    """The tensors, cast where they are not float64."""
-    tensors = [pt.as_tensor_variable(a) for a in tensors]
-    return [a if a.dtype == "float64" else a.astype("float64") for a in tensors]
 
 
 @register_jitable

@@ -8,12 +8,7 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._lowrank_terms import (
-    GRAM_CONDITION_BOUND,
-    LOG_2PI,
-    logp_grad,
-    logp_terms,
-)
+from pymc_scalable_gp.ops._lowrank_terms import GRAM_CONDITION_BOUND, LOG_2PI, logp_grad, logp_terms
 from pymc_scalable_gp.ops._numba import register_numba
 
 APPROXIMATIONS = ("DTC", "FITC", "VFE")

@@ -9,11 +9,11 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._jax import register_jax
-from pymc_scalable_gp.ops._krylov import plain
+from pymc_scalable_gp.ops._lanczos_steps import plain
 from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._tensors import as_float64
 from pymc_scalable_gp.ops.hadamard import (
     apply_rows,
-    as_float64,
     jax_row_kronecker_apply,
     jax_row_kronecker_project,
     jax_row_kronecker_rows,

@@ -9,7 +9,7 @@ from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._numba import register_numba
-from pymc_scalable_gp.ops.hadamard import as_float64
+from pymc_scalable_gp.ops._tensors import as_float64
 
 
 class _Segmented(Op):

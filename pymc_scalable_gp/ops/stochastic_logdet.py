@@ -10,7 +10,7 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._krylov import (
+from pymc_scalable_gp.ops._lanczos_steps import (
     CHUNK,
     build_backward,
     build_forward,
@@ -18,12 +18,12 @@ from pymc_scalable_gp.ops._krylov import (
     jax_forward,
     plain,
 )
-from pymc_scalable_gp.ops.lanczos import Products, cache_key, split_flat
+from pymc_scalable_gp.ops._products import Products, cache_key, split_flat
 from pymc_scalable_gp.ops.log_quadrature import jax_quadrature, quadrature
-from pymc_scalable_gp.validate import check_count
+from pymc_scalable_gp.utils.checks import check_count
 
 if TYPE_CHECKING:
-    from pymc_scalable_gp.linops import LinearOperator
+    from pymc_scalable_gp.linops.base import LinearOperator
 
 
 class StochasticLogdet(Op):

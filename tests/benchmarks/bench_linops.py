@@ -26,7 +26,7 @@ def toeplitz(n, rng):
     """Seconds of ours and of SciPy's, and the relative difference of the results."""
     import pytensor.tensor as pt
 
-    from pymc_scalable_gp.linops import Toeplitz
+    from pymc_scalable_gp.linops.structured import Toeplitz
 
     values, v = np.exp(-0.5 * (np.arange(n) / 10.0) ** 2), rng.standard_normal(n)
     column = pt.vector(dtype="float64", shape=(n,))
@@ -38,7 +38,7 @@ def kronecker(shape, rng):
     """The same for dense factors."""
     import pytensor.tensor as pt
 
-    from pymc_scalable_gp.linops import Kronecker
+    from pymc_scalable_gp.linops.structured import Kronecker
 
     factors = [
         np.exp(-0.5 * (np.subtract.outer(np.arange(g), np.arange(g)) / 2.0) ** 2) for g in shape

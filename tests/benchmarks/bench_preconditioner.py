@@ -15,7 +15,7 @@ from _common import arguments, regression, seconds, table
 from scipy.sparse.linalg import LinearOperator, cg
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.preconditioner import LowRankPreconditioner
+from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner
 
 NOISE = 0.05  # variance, of standardised targets
 MOST = 2000  # iterations

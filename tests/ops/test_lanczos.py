@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import toeplitz
 
-from pymc_scalable_gp.linops import Dense, Diagonal, Kronecker, Masked, Toeplitz
+from pymc_scalable_gp.linops.base import Diagonal
+from pymc_scalable_gp.linops.structured import Dense, Kronecker, Masked, Toeplitz
 from pymc_scalable_gp.ops import lanczos
 from pymc_scalable_gp.ops._jax import jax
 from pymc_scalable_gp.testing import PY

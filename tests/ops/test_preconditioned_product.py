@@ -4,12 +4,12 @@ import numpy as np
 import pytensor.tensor as pt
 import pytest
 
+from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner
+from pymc_scalable_gp.methods.skip.product_normal import WhitenedProducts
 from pymc_scalable_gp.ops.preconditioned_product import (
     PreconditionedProduct,
     preconditioned_product,
 )
-from pymc_scalable_gp.preconditioner import LowRankPreconditioner
-from pymc_scalable_gp.product_normal import WhitenedProducts
 from pymc_scalable_gp.testing import check_op
 
 N, WIDTHS = 7, (2, 3, 4, 1)  # two terms

@@ -5,12 +5,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_scalable_gp.ops.segments import (
-    SegmentGram,
-    SegmentTimes,
-    segment_gram,
-    segment_times,
-)
+from pymc_scalable_gp.ops.segments import SegmentGram, SegmentTimes, segment_gram, segment_times
 from pymc_scalable_gp.testing import check_op
 
 COUNT = 4

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 
-from pymc_scalable_gp.linops import Dense, Kronecker, Masked, Toeplitz
+from pymc_scalable_gp.linops.structured import Dense, Kronecker, Masked, Toeplitz
 from pymc_scalable_gp.ops import lanczos, log_quadrature, stochastic_logdet
 from pymc_scalable_gp.ops._jax import jax
 from pymc_scalable_gp.testing import PY

@@ -1,0 +1,1 @@
+"""What every method shares: the front ends, their likelihoods and predictions."""

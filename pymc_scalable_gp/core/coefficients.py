@@ -1,0 +1,30 @@
+"""Posterior of feature coefficients."""
+
+from typing import NamedTuple
+
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.ops.eigh_sorted import eigh_sorted
+
+
+class Coefficients(NamedTuple):
+    """``beta | y ~ N(mean, root' root)``: mean (r,); root (k, r), or (r,) when diagonal, or None.
+
+    When `deflated`, the covariance is ``I - root root'`` instead, with root (r, k).
+    """
+
+    mean: TensorVariable
+    root: TensorVariable | None
+    deflated: bool = False
+
+    def factor(self, phi):
+        """Root (n*, k) of the covariance of ``phi beta``, or None without one."""
+        if self.root is None or self.root.ndim == 1:
+            return None if self.root is None else phi * self.root
+        if not self.deflated:
+            return phi @ self.root.T
+        # (I - G W G')^2 = I - G G' for W = (I + (I - G'G)^1/2)^-1
+        values, vectors = (x[0] for x in eigh_sorted((self.root.T @ self.root)[None]))
+        W = vectors / (1.0 + pt.sqrt(pt.maximum(1.0 - values, 0.0))) @ vectors.T
+        return phi - ((phi @ self.root) @ W) @ self.root.T

@@ -1,0 +1,201 @@
+"""Checks of user input: the argument, what came, and what would work."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pymc.gp.cov import BaseCovariance, WhiteNoise
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.graphs import is_random
+
+
+@dataclass(frozen=True)
+class Data:
+    """A tensor for the graph, its present value, and whether ``pm.set_data`` may change it.
+
+    `grid` is the RegularGrid whose observed cells these inputs are, if that is how they came.
+    """
+
+    tensor: TensorVariable
+    value: np.ndarray
+    mutable: bool
+    grid: Any = None
+
+
+def check_inputs(X, name: str = "X", d: int | None = None) -> Data:
+    """Inputs (n, d) of any array kind, shared data or expression as float64 :class:`Data`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a wrong dtype or shape, or NaN or infinite entries (the columns and counts are named).
+    """
+    columns = [str(c) for c in getattr(X, "columns", [])]
+    data = _as_data(X, name, 2)
+    value = data.value
+    if value.ndim != 2:
+        hint = "; reshape a single column with X[:, None]" if value.ndim == 1 else ""
+        raise ValueError(f"{name} must have shape (n, d), got shape {value.shape}{hint}")
+    if value.shape[1] == 0 or value.shape[0] == 0:
+        raise ValueError(f"{name} must have at least one row and one column, got {value.shape}")
+    bad = ~np.isfinite(value)
+    if bad.any():
+        where = ", ".join(
+            f"column {columns[j] if columns else j} ({count})"
+            for j, count in enumerate(bad.sum(axis=0))
+            if count
+        )
+        raise ValueError(
+            f"{name} has {bad.sum()} NaN or infinite values, in {where}: drop or impute those rows"
+        )
+    if d is not None and value.shape[1] != d:
+        raise ValueError(f"{name} has {value.shape[1]} columns, the GP was built on {d}")
+    return data
+
+
+def check_target(y, n: int, name: str = "y") -> Data:
+    """Targets (n,) as float64 :class:`Data`; raises as :func:`check_inputs` does."""
+    data = _as_data(y, name, 1)
+    value = data.value
+    if value.ndim != 1:
+        hint = "; use y[:, 0]" if value.ndim == 2 and value.shape[1] == 1 else ""
+        raise ValueError(f"{name} must have shape (n,), got shape {value.shape}{hint}")
+    if value.shape[0] != n:
+        raise ValueError(f"{name} has {value.shape[0]} values, but X has {n} rows")
+    bad = int((~np.isfinite(value)).sum())
+    if bad:
+        raise ValueError(
+            f"{name} has {bad} NaN or infinite values: drop those rows of X and {name}"
+        )
+    return data
+
+
+def check_sigma(sigma, n: int | None) -> TensorVariable:
+    """Noise standard deviation: a positive scalar or one value a row, constant or random."""
+    if isinstance(sigma, WhiteNoise):
+        sigma = sigma.sigma
+    if isinstance(sigma, BaseCovariance):
+        raise TypeError(
+            f"sigma must be a noise standard deviation, scalar or (n,), got the covariance "
+            f"{type(sigma).__name__}: only WhiteNoise can be used"
+        )
+    tensor = _float64(_tensor(sigma, "sigma"))
+    if tensor.ndim > 1:
+        raise ValueError(f"sigma must be a scalar or have shape (n,), got {tensor.ndim} dimensions")
+    length = tensor.type.shape[0] if tensor.ndim else None
+    if n is not None and length is not None and length not in (1, n):
+        raise ValueError(
+            f"sigma has {length} values, but X has {n} rows: give a scalar or one a row"
+        )
+    if length == 1 and n != 1:
+        tensor = tensor[0]
+    if not is_random(tensor):
+        value = tensor.eval()
+        if not np.isfinite(value).all():
+            bad = int((~np.isfinite(value)).sum())
+            raise ValueError(f"sigma has {bad} NaN or infinite values")
+        if (value <= 0).any():
+            raise ValueError(
+                f"sigma must be positive, got {value.min():g}: for data without noise give a small "
+                "value, such as a thousandth of y's standard deviation"
+            )
+    return tensor
+
+
+def check_weights(weights, rank: int) -> TensorVariable | None:
+    """Positive weights (rank,), or None."""
+    if weights is None:
+        return None
+    tensor = _float64(_tensor(weights, "weights"))
+    length = tensor.type.shape[0] if tensor.ndim == 1 else None
+    if tensor.ndim != 1 or (length is not None and length != rank):
+        raise ValueError(
+            f"weights must have shape ({rank},), the rank that build(X) returns, got shape "
+            f"{tensor.type.shape}"
+        )
+    if not is_random(tensor) and not (tensor.eval() > 0).all():
+        raise ValueError("weights must be positive")
+    return tensor
+
+
+def check_temperature(temperature) -> TensorVariable:
+    """A positive scalar or one value a column, constant or random."""
+    tensor = _float64(_tensor(temperature, "temperature"))
+    if tensor.ndim > 1:
+        raise ValueError(
+            f"temperature must be a scalar or have shape (d,), got {tensor.ndim} dimensions"
+        )
+    if not is_random(tensor):
+        value = tensor.eval()
+        if not (np.isfinite(value).all() and (value > 0).all()):
+            raise ValueError(f"temperature must be positive and finite, got {value}")
+    return tensor
+
+
+def check_given(given, allowed=("X", "y", "sigma", "gp")) -> dict[str, Any]:
+    """``given=`` as a dictionary with known keys: X, y and sigma together, or none of them."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"given must be a dictionary, got {type(given).__name__}")
+    unknown = set(given) - set(allowed)
+    if unknown:
+        raise ValueError(f"given has unknown keys {sorted(unknown)}; it takes {sorted(allowed)}")
+    missing = [key for key in ("X", "y", "sigma") if key not in given]
+    if 0 < len(missing) < 3:
+        raise ValueError(
+            f"given lacks {missing}: pass X, y and sigma together, or none of them to condition on "
+            "the training data"
+        )
+    return dict(given)
+
+
+def _tensor(value, name):
+    if isinstance(value, Variable):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}")
+    return pt.constant(array.astype("float64"))
+
+
+def _float64(tensor):
+    if tensor.dtype == "float64":
+        return tensor
+    if np.dtype(tensor.dtype).kind not in "fiub":
+        raise TypeError(f"expected real numbers, got dtype {tensor.dtype}")
+    return tensor.astype("float64")
+
+
+def _as_data(value, name, ndim) -> Data:
+    if isinstance(value, Variable):
+        if isinstance(value, Constant):
+            return _as_data(value.data, name, ndim)
+        shared = isinstance(value, SharedVariable)
+        present = value.get_value(borrow=True) if shared else evaluate([value])[0]
+        return Data(_float64(value), _numeric(present, name), True)
+    array = _numeric(value, name)
+    # Shared, not constant: PyTensor would bake large constants into the compiled function.
+    tensor = pytensor.shared(array, borrow=True, shape=array.shape)
+    return Data(tensor, array, False)
+
+
+def _numeric(value, name):
+    array = np.asarray(value)
+    if array.dtype.kind == "O":
+        try:
+            array = array.astype("float64")
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"{name} must be numeric, got dtype object: encode text and categories as numbers"
+            ) from None
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}")
+    return np.asarray(array, dtype="float64")

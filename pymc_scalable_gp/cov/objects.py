@@ -1,0 +1,298 @@
+"""Kernels on strings, sets, histograms, categories and other objects, as `pm.gp.cov` covariances."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.gp.cov import Covariance
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
+from scipy import sparse
+
+from pymc_scalable_gp.ops.numeric_gram import NumericGram
+from pymc_scalable_gp.utils.graphs import is_random
+
+# Pairs of objects on which a user's function is tried before anything else.
+_TRIALS = 20
+
+
+# Rows of a histogram kernel that are worked on at a time.
+_ROWS = 256
+
+
+class Numeric(Covariance, ABC):
+    """Base of kernels without parameters of their own, whose matrix NumPy computes.
+
+    Between inputs that are known the matrix is computed once, when the model is built.
+    """
+
+    @abstractmethod
+    def matrix(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """Kernel matrix (n, k) between rows X (n, d) and Z (k, d)."""
+
+    def diagonal(self, X: np.ndarray) -> np.ndarray:
+        """Prior variances (n,)."""
+        return np.array([self.matrix(x[None], x[None])[0, 0] for x in X])
+
+    def full(self, X, Xs=None):
+        """Kernel matrix as a tensor."""
+        X, Xs = self._slice(X, Xs)
+        Z = X if Xs is None else Xs
+        if is_random(X, Z):
+            return NumericGram(self.matrix)(X, Z)
+        _refuse_data(X, Z, kernel=self)
+        values = [pytensor.function([], v, mode="FAST_COMPILE")() for v in (X, Z)]
+        return pytensor.shared(np.asarray(self.matrix(*values), dtype="float64"))
+
+    def diag(self, X):
+        """Prior variances as a tensor."""
+        X, _ = self._slice(X, None)
+        if is_random(X):
+            return pt.diag(NumericGram(lambda a, _: np.diag(self.diagonal(a)))(X, X))
+        _refuse_data(X, kernel=self)
+        value = pytensor.function([], X, mode="FAST_COMPILE")()
+        return pytensor.shared(np.asarray(self.diagonal(value), dtype="float64"))
+
+
+def _refuse_data(*tensors, kernel):
+    model = pm.modelcontext(None) if pm.Model.get_context(error_if_none=False) else None
+    known = set() if model is None else set(model.data_vars)
+    if any(isinstance(v, SharedVariable) and v in known for v in ancestors(tensors)):
+        raise ValueError(
+            f"{type(kernel).__name__} needs fixed inputs: give X as an array in place of pm.Data"
+        )
+
+
+class _OnObjects(Numeric):
+    """Kernels whose inputs are places in a list of objects."""
+
+    def __init__(self, objects: Sequence, input_dim=1, active_dims=None):
+        super().__init__(input_dim, active_dims)
+        if len(self.active_dims) != 1:
+            raise ValueError(
+                f"{type(self).__name__} takes one column, the places in `objects`: give active_dims "
+                f"with one column, got {list(self.active_dims)}"
+            )
+        if isinstance(objects, str) or not hasattr(objects, "__len__") or not len(objects):
+            raise TypeError("objects must be a non-empty sequence, such as a list of strings")
+        self.objects = list(objects)
+
+    def places(self, X) -> np.ndarray:
+        """Checked places (n,)."""
+        found, count = np.asarray(X)[:, 0], len(self.objects)
+        bad = (found != np.round(found)) | (found < 0) | (found >= count)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise ValueError(
+                f"row {row} of X is {found[row]:g}, which is no place in the {count} objects: use "
+                f"np.arange({count})[:, None] or a part of it"
+            )
+        return found.astype(int)
+
+
+class FromFunction(_OnObjects):
+    r"""Covariance from a Python function of two objects.
+
+    .. math:: k(x, z) = \texttt{function}(\texttt{objects}[x], \texttt{objects}[z])
+
+    X is one column of places in `objects`. Scale it with a random variable, multiply it with kernels on
+    other columns, or add them, as any covariance.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(a, b, **params) -> float``, symmetric and positive semidefinite.
+    objects : sequence
+        Anything: strings, sets, graphs. Training and new objects, in one list.
+    input_dim, active_dims : int and list of int
+        As in `pm.gp.cov`: the number of columns of X, and which of them holds the places.
+    **params
+        Numbers passed on to the function.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the function does not return a number, or is not symmetric on pairs that are tried; later, if
+        it turns out not to be positive semidefinite.
+
+    Notes
+    -----
+    Each column of the matrix over all objects takes ``len(objects)`` calls, once: it is kept.
+    The function's parameters are fixed. There is no gradient in X.
+    """
+
+    def __init__(
+        self, function: Callable[..., float], objects: Sequence, *, input_dim=1, active_dims=None,
+        **params: Any,
+    ):  # fmt: skip
+        super().__init__(objects, input_dim, active_dims)
+        self.function, self.params = function, params
+        self.kept: dict[int, np.ndarray] = {}
+        self._try()
+
+    def _try(self):
+        rng, count = np.random.default_rng(0), len(self.objects)
+        for i, j in rng.integers(0, count, (_TRIALS, 2)):
+            there, back = self._value(i, j), self._value(j, i)
+            if not np.isclose(there, back, rtol=1e-8, atol=1e-12):
+                raise ValueError(
+                    f"the kernel function is not symmetric: k(objects[{i}], objects[{j}]) is "
+                    f"{there:g}, the other way round {back:g}"
+                )
+
+    def _value(self, i, j):
+        value = np.asarray(self.function(self.objects[i], self.objects[j], **self.params))
+        if value.shape != () or value.dtype.kind not in "fiub" or not np.isfinite(value):
+            raise TypeError(
+                f"the kernel function must return one finite number, got {value!r} for objects "
+                f"{i} and {j}"
+            )
+        return float(value)
+
+    def _column(self, j):
+        if j not in self.kept:
+            self.kept[j] = np.array([self._value(i, j) for i in range(len(self.objects))])
+        return self.kept[j]
+
+    def matrix(self, X, Z):
+        """By columns of the matrix over all objects."""
+        rows, columns = self.places(X), self.places(Z)
+        return np.column_stack([self._column(int(j))[rows] for j in columns])
+
+    def diagonal(self, X):
+        """One call a row."""
+        return np.array([self._value(i, i) for i in self.places(X)])
+
+
+class Spectrum(_OnObjects):
+    r"""Spectrum kernel of strings: inner product of the counts of all substrings of length k.
+
+    .. math:: k(s, t) = \frac{\langle c(s), c(t)\rangle}{\|c(s)\|\,\|c(t)\|}
+
+    Parameters
+    ----------
+    strings : sequence of str
+        Each at least k long.
+    k : int
+        Length of the substrings.
+    normalize : bool
+        Divide by the norms, so that every variance is 1.
+    input_dim, active_dims : int and list of int
+        As in :class:`FromFunction`: X holds places in `strings`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a string is shorter than k, or not a string.
+
+    References
+    ----------
+    .. [1] Leslie, C., Eskin, E. and Noble, W. (2002). The spectrum kernel: a string kernel for SVM
+       protein classification. Pacific Symposium on Biocomputing.
+    """
+
+    def __init__(
+        self, strings: Sequence[str], k: int = 3, *, normalize=True, input_dim=1, active_dims=None
+    ):
+        super().__init__(strings, input_dim, active_dims)
+        for i, s in enumerate(self.objects):
+            if not isinstance(s, str):
+                raise TypeError(f"strings[{i}] is not a string but {type(s).__name__}")
+            if len(s) < k:
+                raise ValueError(f"strings[{i}] is shorter than k={k}: {s!r}")
+        self.counts = self._count(k)
+        if normalize:
+            norms = np.sqrt(np.asarray(self.counts.multiply(self.counts).sum(axis=1)).ravel())
+            self.counts = sparse.diags_array(1.0 / norms) @ self.counts
+        self.counts = sparse.csr_array(self.counts)
+
+    def _count(self, k):
+        vocabulary: dict[str, int] = {}
+        rows, columns, values = [], [], []
+        for i, s in enumerate(self.objects):
+            for part, times in Counter(s[a : a + k] for a in range(len(s) - k + 1)).items():
+                rows.append(i)
+                columns.append(vocabulary.setdefault(part, len(vocabulary)))
+                values.append(float(times))
+        return sparse.csr_array(
+            (values, (rows, columns)), shape=(len(self.objects), len(vocabulary))
+        )
+
+    def matrix(self, X, Z):
+        """A product of sparse matrices."""
+        return (self.counts[self.places(X)] @ self.counts[self.places(Z)].T).toarray()
+
+    def diagonal(self, X):
+        """Squared norms."""
+        rows = self.counts[self.places(X)]
+        return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
+
+
+class HistogramIntersection(Numeric):
+    r"""Intersection of histograms, ``k(x, z) = sum_i min(x_i, z_i)`` for non-negative columns.
+
+    Parameters
+    ----------
+    input_dim, active_dims : int and sequence of int
+        As in `pm.gp.cov`.
+
+    Notes
+    -----
+    O(d) an entry; there is no gradient in X.
+
+    References
+    ----------
+    .. [1] Barla, A., Odone, F. and Verri, A. (2003). Histogram intersection kernel for image
+       classification. https://doi.org/10.1109/ICIP.2003.1247294
+    """
+
+    def matrix(self, X, Z):
+        """Rows at a time."""
+        if X.min(initial=0.0) < 0 or Z.min(initial=0.0) < 0:
+            raise ValueError("HistogramIntersection needs non-negative columns")
+        out = np.zeros((len(X), len(Z)))
+        for start in range(0, len(X), _ROWS):
+            for a, b in zip(X[start : start + _ROWS].T, Z.T, strict=True):
+                out[start : start + _ROWS] += np.minimum(a[:, None], b)
+        return out
+
+    def diagonal(self, X):
+        """Row sums."""
+        return X.sum(axis=1)
+
+
+class Hamming(Covariance):
+    r"""Kernel of categories, ``k(x, z) = exp(-#{i: x_i != z_i} / ls)``.
+
+    Parameters
+    ----------
+    input_dim : int
+        Number of columns of X.
+    ls : scalar
+        Number of differences at which the correlation has fallen to 1/e; may be random.
+    active_dims : sequence of int, optional
+        The columns with categories, as numbers.
+    """
+
+    def __init__(self, input_dim: int, ls, active_dims=None):
+        super().__init__(input_dim, active_dims)
+        self.ls = pt.as_tensor_variable(ls)
+        if self.ls.ndim:
+            raise ValueError(f"ls must be a scalar, got shape {self.ls.type.shape}")
+
+    def full(self, X, Xs=None):
+        """Kernel matrix."""
+        X, Xs = self._slice(X, Xs)
+        Z = X if Xs is None else Xs
+        d = len(self.active_dims)
+        differ = sum(pt.neq(X[:, i][:, None], Z[:, i][None, :]).astype("int32") for i in range(d))
+        return pt.exp(-differ / self.ls)
+
+    def diag(self, X):
+        """Ones."""
+        return pt.alloc(1.0, X.shape[0])

@@ -1,0 +1,257 @@
+"""1-D factors of ``pm.gp.cov`` kernels that are products over input dimensions."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from itertools import product as cartesian
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.gp.cov import (
+    Add,
+    BaseCovariance,
+    Constant,
+    Cosine,
+    Covariance,
+    Exponential,
+    Exponentiated,
+    ExpQuad,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    Prod,
+    WhiteNoise,
+)
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.cov.objects import FromFunction, Hamming, HistogramIntersection, Spectrum
+from pymc_scalable_gp.cov.queries import is_stationary
+
+__all__ = ["FromFunction", "Hamming", "HistogramIntersection", "Product", "Spectrum"]
+
+# Functions of |x - z| / ls alone: all dimensions with such a kernel are evaluated in one graph.
+_STATIONARY = (ExpQuad, Matern12, Matern32, Matern52, Exponential, Cosine)
+
+
+def Product(
+    kernel: type[Covariance], input_dim: int, *, active_dims: Sequence[int] | None = None, **params
+) -> BaseCovariance:
+    r"""Product of one 1-D kernel over dimensions, ``k(x, z) = prod_i k_1(x_i, z_i)``.
+
+    Parameters
+    ----------
+    kernel : subclass of pm.gp.cov.Covariance
+        For instance ``pm.gp.cov.Matern52``.
+    input_dim : int
+        Number of columns of X.
+    active_dims : sequence of int, optional
+        Columns that the kernel uses; all `input_dim` when left out.
+    **params
+        Arguments of `kernel`: a vector with an entry for each active dimension is split, anything
+        else is shared.
+
+    Returns
+    -------
+    pm.gp.cov.Covariance
+        Usable in every ``pm.gp`` class too. For d > 1 and a Matern kernel this is *not* the
+        isotropic kernel ``pm.gp.cov.Matern52(d, ls=ell)``.
+
+    Raises
+    ------
+    ValueError
+        If a vector parameter does not have one entry for each active dimension.
+    """
+    dims = list(range(input_dim)) if active_dims is None else list(active_dims)
+    tensors = {name: pt.as_tensor_variable(value) for name, value in params.items()}
+    for name, value in tensors.items():
+        length = value.type.shape[0] if value.ndim else None
+        if value.ndim > 1 or (length is not None and length != len(dims)):
+            raise ValueError(
+                f"{name} of shape {value.type.shape} does not match {len(dims)} active dimensions: "
+                "give a scalar or a vector with an entry for each"
+            )
+    factors = [
+        kernel(
+            input_dim,
+            active_dims=[dim],
+            **{name: value[i] if value.ndim else value for name, value in tensors.items()},
+        )
+        for i, dim in enumerate(dims)
+    ]
+    return factors[0] if len(factors) == 1 else Prod(factors)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Place in a parameter that is one value for all dimensions or one for each."""
+
+    whole: TensorVariable
+    place: int
+
+    def scalar(self) -> TensorVariable:
+        """Value of this dimension."""
+        return self.whole[self.place] if self.whole.ndim else self.whole
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A kernel on one input dimension; `prototype` and `ls` are set for the `_STATIONARY` ones."""
+
+    dim: int
+    gram: Callable[[TensorVariable, TensorVariable], TensorVariable]  # (a,), (b,) -> (a, b)
+    prototype: Any = None
+    ls: Entry | None = None
+    stationary: bool = False
+
+    def plain_gram(self, a, b) -> TensorVariable:
+        """Kernel matrix (na, nb) between coordinates (na,) and (nb,)."""
+        if self.prototype is None:
+            return self.gram(a, b)
+        a, b = pt.as_tensor_variable(a), pt.as_tensor_variable(b)
+        squared = ((a[:, None] - b[None, :]) / self.ls.scalar()) ** 2
+        return self.prototype.full_from_distance(squared, squared=True)
+
+
+@dataclass(frozen=True)
+class ProductTerm:
+    """``scale * prod_i k_i(x_i, z_i)`` over the columns `dims`."""
+
+    scale: TensorVariable
+    groups: tuple[tuple[Factor, ...], ...]
+
+    @property
+    def dims(self) -> list[int]:
+        """Columns of X, in the order in which `gram` stacks them."""
+        return [factor.dim for group in self.groups for factor in group]
+
+    def gram(self, a: TensorVariable, b: TensorVariable) -> TensorVariable:
+        """1-D kernel matrices (d, na, nb) without the scale, for points `a` (d, na), `b` (d, nb)."""
+        parts, start = [], 0
+        for group in self.groups:
+            stop = start + len(group)
+            parts.append(_group_gram(group, a[start:stop], b[start:stop]))
+            start = stop
+        return parts[0] if len(parts) == 1 else pt.concatenate(parts, axis=0)
+
+
+def _group_gram(group, a, b):
+    if group[0].prototype is None:
+        return pt.stack([f.gram(a[i], b[i]) for i, f in enumerate(group)])
+    ls = [f.ls for f in group]
+    whole = ls[0].whole
+    if all(entry.whole is whole for entry in ls) and whole.ndim and ls[-1].place == len(ls) - 1:
+        stacked = whole  # one ARD kernel: its lengthscales as they are
+    else:
+        stacked = pt.stack([entry.scalar() for entry in ls])
+    # The squared differences do not depend on the lengthscales: they come first, in one pass.
+    squared = pt.sqr(a[:, :, None] - b[:, None, :]) * (1.0 / stacked**2)[:, None, None]
+    return group[0].prototype.full_from_distance(squared, squared=True)
+
+
+def product_terms(cov: BaseCovariance) -> list[ProductTerm]:
+    """Write a covariance as a sum of scaled products of 1-D kernels.
+
+    Raises
+    ------
+    ValueError
+        If a part of it is not a product over dimensions (Matern or RatQuad in d > 1, Linear in
+        d > 1, ...), is white noise, or is scaled by an array; the message names the way out.
+    """
+    return [_term(parts) for parts in _expand(cov)]
+
+
+def _expand(cov) -> list[list]:
+    """Sum of products: a list (sum) of lists (product) of scalars and atomic kernels."""
+    if isinstance(cov, WhiteNoise):
+        raise ValueError("WhiteNoise is no part of the function: give it as sigma=, the noise sd")
+    if isinstance(cov, Add | Prod):
+        inner = [_expand(part) for part in cov._factor_list]
+        if isinstance(cov, Add):
+            if cov.n_dims == 1 and all(isinstance(part, Covariance) for part in cov._factor_list):
+                return [[cov]]  # one 1-D kernel
+            return [parts for expansion in inner for parts in expansion]
+        return [list(chain.from_iterable(choice)) for choice in cartesian(*inner)]
+    return [[cov]]
+
+
+def _term(parts) -> ProductTerm:
+    scale = pt.as_tensor_variable(np.float64(1.0))
+    by_dim: dict[int, list[Factor]] = {}
+    for part in parts:
+        if isinstance(part, Constant):
+            part = part.c
+        if not isinstance(part, BaseCovariance):
+            value = pt.as_tensor_variable(part)
+            if value.ndim != 0:
+                raise ValueError(
+                    f"a kernel is scaled by an array of shape {value.type.shape}: only scalars keep "
+                    "it a product over dimensions"
+                )
+            scale = scale * value
+            continue
+        for factor in _factors(part):
+            by_dim.setdefault(factor.dim, []).append(factor)
+    groups: dict[Any, list[Factor]] = {}
+    for dim, factors in sorted(by_dim.items()):
+        factor = factors[0] if len(factors) == 1 else _multiply(dim, factors)
+        groups.setdefault(type(factor.prototype), []).append(factor)
+    return ProductTerm(scale.astype("float64"), tuple(tuple(g) for g in groups.values()))
+
+
+def _multiply(dim, factors):
+    def gram(a, b):
+        out = factors[0].plain_gram(a, b)
+        for other in factors[1:]:
+            out = out * other.plain_gram(a, b)
+        return out
+
+    return Factor(dim, gram, stationary=all(f.stationary for f in factors))
+
+
+def _factors(kernel: Covariance) -> list[Factor]:
+    """1-D factors of an atomic kernel."""
+    dims = [int(dim) for dim in kernel.active_dims]
+    stationary = type(kernel) in _STATIONARY
+    if isinstance(kernel, Exponentiated):
+        return [
+            Factor(
+                f.dim, lambda a, b, f=f: f.plain_gram(a, b) ** kernel.power, stationary=f.stationary
+            )
+            for f in _factors(kernel.kernel)
+        ]
+    if stationary and (len(dims) == 1 or type(kernel) is ExpQuad):
+        ls = pt.as_tensor_variable(kernel.ls).astype("float64")
+        return [Factor(dim, None, kernel, Entry(ls, k), True) for k, dim in enumerate(dims)]
+    if len(dims) == 1:
+        return [
+            Factor(
+                dims[0],
+                lambda a, b: kernel(*_embed(a, b, kernel.input_dim, dims[0])),
+                stationary=is_stationary(kernel),
+            )
+        ]
+    if type(kernel) is Periodic:
+        ls, period = (pt.as_tensor_variable(v) for v in (kernel.ls, kernel.period))
+        one = [
+            Periodic(1, period=Entry(period, k).scalar(), ls=Entry(ls, k).scalar())
+            for k in range(len(dims))
+        ]
+        return [
+            Factor(dim, lambda a, b, k=k: k(a[:, None], b[:, None]), stationary=True)
+            for dim, k in zip(dims, one, strict=True)
+        ]
+    name = type(kernel).__name__
+    raise ValueError(
+        f"{name} on {len(dims)} dimensions is not a product of 1-D kernels, which this method needs. "
+        f"Use sgp.cov.Product(pm.gp.cov.{name}, {kernel.input_dim}, ...), the product of 1-D {name} "
+        "kernels (a different kernel), or ExpQuad, or a class for any kernel, such as pm.gp.Latent"
+    )
+
+
+def _embed(a, b, input_dim, dim):
+    """Points as rows that are zero outside column `dim`, for kernels that pick their own column."""
+    column = np.zeros(input_dim)
+    column[dim] = 1.0
+    return a[:, None] * column, b[:, None] * column

@@ -1,0 +1,174 @@
+"""Matrices that are known by their products, and the closed operations on them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
+
+
+class LinearOperator(ABC):
+    """A matrix that is known by its products.
+
+    Subclasses give :attr:`shape`, :attr:`parameters`, :meth:`matmat`, :meth:`diag` and :attr:`T`.
+    ``A @ V``, ``A + B``, ``c * A`` and ``A.add_diagonal(d)`` build new operators or products.
+    """
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns (static)."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> tuple[TensorVariable, ...]:
+        """The tensors that it is made of."""
+
+    @property
+    @abstractmethod
+    def T(self) -> "LinearOperator":
+        """Transpose."""
+
+    @abstractmethod
+    def matmat(self, V: TensorVariable) -> TensorVariable:
+        """Product with a matrix (columns, k)."""
+
+    def matvec(self, v: TensorVariable) -> TensorVariable:
+        """Product with a vector (columns,)."""
+        return self.matmat(pt.as_tensor_variable(v)[:, None])[:, 0]
+
+    @abstractmethod
+    def diag(self) -> TensorVariable:
+        """Diagonal of a square operator."""
+
+    def to_dense(self) -> TensorVariable:
+        """The matrix itself: for tests and small sizes."""
+        return self.matmat(pt.eye(self.shape[1]))
+
+    def add_diagonal(self, d) -> "LinearOperator":
+        """The operator plus ``diag(d)``, with d a scalar or a vector."""
+        return Sum((self, Diagonal(d, self.shape[0])))
+
+    def __matmul__(self, V):
+        V = pt.as_tensor_variable(V)
+        return self.matvec(V) if V.ndim == 1 else self.matmat(V)
+
+    def __add__(self, other: "LinearOperator") -> "LinearOperator":
+        return Sum((self, other))
+
+    def __rmul__(self, scale) -> "LinearOperator":
+        return Scaled(scale, self)
+
+
+def static_length(tensor: TensorVariable, axis: int, name: str) -> int:
+    """Length that has to be known."""
+    size = tensor.type.shape[axis]
+    if size is None:
+        raise ValueError(f"{name} needs a static shape: wrap it in pt.specify_shape")
+    return int(size)
+
+
+@dataclass(frozen=True, eq=False)
+class Diagonal(LinearOperator):
+    """``diag(d)`` for a vector d, or a scalar d and a size."""
+
+    d: TensorVariable
+    size: int | None = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "d", pt.as_tensor_variable(self.d))
+
+    @property
+    def shape(self):
+        """Rows and columns."""
+        size = static_length(self.d, 0, "Diagonal") if self.size is None else self.size
+        return size, size
+
+    @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return (self.d,)
+
+    @property
+    def T(self):
+        """Itself."""
+        return self
+
+    def matmat(self, V):
+        """Rows of V scaled."""
+        return V * (self.d[:, None] if self.d.ndim else self.d)
+
+    def diag(self):
+        """The vector d."""
+        return self.d if self.d.ndim else self.d * pt.ones(self.size)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled(LinearOperator):
+    """``c A`` for a scalar c."""
+
+    scale: TensorVariable
+    operator: LinearOperator
+
+    def __post_init__(self):
+        object.__setattr__(self, "scale", pt.as_tensor_variable(self.scale))
+
+    @property
+    def shape(self):
+        """Rows and columns."""
+        return self.operator.shape
+
+    @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return (self.scale, *self.operator.parameters)
+
+    @property
+    def T(self):
+        """Transpose."""
+        return Scaled(self.scale, self.operator.T)
+
+    def matmat(self, V):
+        """``c (A V)``."""
+        return self.scale * self.operator.matmat(V)
+
+    def diag(self):
+        """Scaled diagonal."""
+        return self.scale * self.operator.diag()
+
+
+@dataclass(frozen=True, eq=False)
+class Sum(LinearOperator):
+    """``A_1 + A_2 + ...``, all of one shape."""
+
+    terms: Sequence[LinearOperator]
+
+    def __post_init__(self):
+        shapes = {term.shape for term in self.terms}
+        if len(shapes) != 1:
+            raise ValueError(f"cannot add operators of shapes {sorted(shapes)}")
+        object.__setattr__(self, "terms", tuple(self.terms))
+
+    @property
+    def shape(self):
+        """Rows and columns."""
+        return self.terms[0].shape
+
+    @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return tuple(p for t in self.terms for p in t.parameters)
+
+    @property
+    def T(self):
+        """Sum of the transposes."""
+        return Sum(tuple(term.T for term in self.terms))
+
+    def matmat(self, V):
+        """Sum of the products."""
+        return sum((term.matmat(V) for term in self.terms[1:]), self.terms[0].matmat(V))
+
+    def diag(self):
+        """Sum of the diagonals."""
+        return sum((term.diag() for term in self.terms[1:]), self.terms[0].diag())

@@ -1,0 +1,232 @@
+"""Structured symmetric and rectangular matrices as small immutable expressions of tensors.
+
+Each operator knows how to multiply and what its diagonal is, in time and memory far below those of
+the dense matrix. Parameters are tensors, so products can be differentiated in them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.linops.base import LinearOperator, static_length
+from pymc_scalable_gp.ops.toeplitz import toeplitz_matvec
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(LinearOperator):
+    """A matrix (p, m) as it is."""
+
+    matrix: TensorVariable
+
+    def __post_init__(self):
+        object.__setattr__(self, "matrix", pt.as_tensor_variable(self.matrix))
+        if self.matrix.ndim != 2:
+            raise ValueError(f"Dense needs a matrix, got {self.matrix.ndim} dimensions")
+
+    @property
+    def shape(self):
+        """Rows and columns."""
+        return tuple(static_length(self.matrix, axis, "Dense") for axis in (0, 1))
+
+    @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return (self.matrix,)
+
+    @property
+    def T(self):
+        """Transpose."""
+        return Dense(self.matrix.T)
+
+    def matmat(self, V):
+        """``A V``."""
+        return self.matrix @ V
+
+    def diag(self):
+        """Diagonal."""
+        return pt.diag(self.matrix)
+
+
+@dataclass(frozen=True, eq=False)
+class LowRank(LinearOperator):
+    """``F F'`` for a factor F (n, r)."""
+
+    factor: TensorVariable
+
+    def __post_init__(self):
+        object.__setattr__(self, "factor", pt.as_tensor_variable(self.factor))
+
+    @property
+    def shape(self):
+        """Rows and columns."""
+        n = static_length(self.factor, 0, "LowRank")
+        return n, n
+
+    @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return (self.factor,)
+
+    @property
+    def T(self):
+        """Itself."""
+        return self
+
+    def matmat(self, V):
+        """``F (F' V)``."""
+        return self.factor @ (self.factor.T @ V)
+
+    def diag(self):
+        """Squared norms of the rows of F."""
+        return (self.factor**2).sum(axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Toeplitz(LinearOperator):
+    """Symmetric Toeplitz matrix, by its first column (m,): a stationary kernel on a regular axis."""
+
+    column: TensorVariable
+
+    def __post_init__(self):
+        object.__setattr__(self, "column", pt.as_tensor_variable(self.column))
+        if self.column.ndim != 1:
+            raise ValueError(f"Toeplitz needs a first column, got {self.column.ndim} dimensions")
+
+    @property
+    def shape(self):
+        """Rows and columns."""
+        m = static_length(self.column, 0, "Toeplitz")
+        return m, m
+
+    @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return (self.column,)
+
+    @property
+    def T(self):
+        """Itself."""
+        return self
+
+    def matmat(self, V):
+        """Product by FFT, O(k m log m)."""
+        return toeplitz_matvec(self.column, V)
+
+    def diag(self):
+        """The first entry, m times."""
+        return pt.ones(self.shape[0]) * self.column[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Kronecker(LinearOperator):
+    r"""``A_1 (x) ... (x) A_d``, with factors square or not: a product kernel on a grid.
+
+    The rows run through the grid with the last axis fastest, as ``numpy.ravel`` does. A product costs
+    one product with each factor; nothing larger than the result's grid is formed.
+    """
+
+    factors: Sequence[LinearOperator]
+
+    def __post_init__(self):
+        factors = tuple(
+            f if isinstance(f, LinearOperator) else Dense(pt.as_tensor_variable(f))
+            for f in self.factors
+        )
+        if not factors:
+            raise ValueError("Kronecker needs at least one factor")
+        object.__setattr__(self, "factors", factors)
+
+    @property
+    def shape(self):
+        """Products of the factors' rows and columns."""
+        rows, columns = zip(*(f.shape for f in self.factors), strict=True)
+        return int(np.prod(rows)), int(np.prod(columns))
+
+    @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return tuple(p for f in self.factors for p in f.parameters)
+
+    @property
+    def T(self):
+        """Kronecker product of the transposes."""
+        return Kronecker(tuple(f.T for f in self.factors))
+
+    def matmat(self, V):
+        """One factor after the other: each is applied to the first axis, which then moves last."""
+        k = V.shape[1] if V.type.shape[1] is None else V.type.shape[1]
+        size = self.shape[1]  # entries for each column of V
+        out = V
+        for factor in self.factors:
+            p, m = factor.shape
+            out = factor.matmat(out.reshape((m, (size // m) * k)))
+            size = size // m * p
+            out = out.T
+        # The columns of V are in front now, then the axes in their order.
+        return out.reshape((k, size)).T
+
+    def diag(self):
+        """Kronecker product of the diagonals."""
+        out = self.factors[0].diag()
+        for factor in self.factors[1:]:
+            out = (out[:, None] * factor.diag()).ravel()
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Masked(LinearOperator):
+    """Rows and columns of a larger operator: ``S_rows A S_columns'``, such as a grid's observed cells.
+
+    Parameters
+    ----------
+    operator : LinearOperator
+    rows, columns : integer arrays
+        Places kept; `columns` are the `rows` when left out.
+    """
+
+    operator: LinearOperator
+    rows: np.ndarray
+    columns: np.ndarray | None = None
+
+    def __post_init__(self):
+        rows = np.asarray(self.rows)
+        columns = rows if self.columns is None else np.asarray(self.columns)
+        for places, size in zip((rows, columns), self.operator.shape, strict=True):
+            if places.ndim != 1 or not np.issubdtype(places.dtype, np.integer):
+                raise TypeError("Masked needs vectors of integer places")
+            if places.size and not (0 <= places.min() and places.max() < size):
+                raise ValueError(f"a place lies outside 0..{size - 1}")
+        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "columns", columns)
+
+    @property
+    def shape(self):
+        """Numbers of places."""
+        return len(self.rows), len(self.columns)
+
+    @property
+    def parameters(self):
+        """The tensors that it is made of."""
+        return self.operator.parameters
+
+    @property
+    def T(self):
+        """Transpose."""
+        return Masked(self.operator.T, self.columns, self.rows)
+
+    def matmat(self, V):
+        """Spread V over all columns, multiply, keep the rows."""
+        k = V.shape[1] if V.type.shape[1] is None else V.type.shape[1]
+        spread = pt.zeros((self.operator.shape[1], k))
+        # Added, not set: a place may occur twice.
+        spread = pt.inc_subtensor(spread[self.columns], V)
+        return self.operator.matmat(spread)[self.rows]
+
+    def diag(self):
+        """Entries of the operator's diagonal; needs equal rows and columns."""
+        if not np.array_equal(self.rows, self.columns):
+            raise ValueError("only an operator with equal rows and columns has a diagonal here")
+        return self.operator.diag()[self.rows]

@@ -1,0 +1,1 @@
+"""CholQR: inducing points chosen among the data."""

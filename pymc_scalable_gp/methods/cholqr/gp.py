@@ -1,0 +1,225 @@
+"""CholQR: inducing points chosen among the data by swaps that lower the objective."""
+
+import numpy as np
+import pymc as pm
+from pymc.gp.cov import BaseCovariance
+
+from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.marginal import FeatureMarginal
+from pymc_scalable_gp.cov.objects import FromFunction
+from pymc_scalable_gp.cov.queries import leaves, refuse_white_noise
+from pymc_scalable_gp.methods.cholqr.features import CholQRMap
+from pymc_scalable_gp.methods.cholqr.search import Hybrid, InducingSelection, Target, run
+from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
+from pymc_scalable_gp.utils.checks import check_choice, check_count
+
+
+class CholQRMarginal(FeatureMarginal):
+    r"""Gaussian process on inducing points chosen among the data (CholQR); Gaussian noise.
+
+    .. math:: \tilde k(x, z) = k(x, X_I)\,k(X_I, X_I)^{-1}\,k(X_I, z)
+
+    with rows I of the training inputs that :meth:`select_inducing` finds by swaps: one point is taken
+    out, all rows are ranked by the fall of the objective that a cheap approximation promises, the fall
+    itself is computed for the first of them and for some random rows, and the best comes in if it beats
+    the point that was there. The kernel may be any covariance, on numbers or, with
+    :class:`sgp.cov.FromFunction`, :class:`sgp.cov.Spectrum` and others, on strings, sets, graphs and
+    categories.
+
+    Parameters
+    ----------
+    mean_func : pm.gp.mean.Mean, optional
+        Mean function; zero when left out.
+    cov_func : pm.gp.cov.Covariance
+        Any kernel.
+    approx : {"DTC", "FITC", "VFE"}, optional
+        As in `pm.gp.MarginalApprox`. Default "VFE", the bound of Titsias; the others choose points by
+        the likelihood of DTC.
+    n_inducing : int
+        Number of points m, below n.
+    n_candidates : int
+        Number z of information pivots behind the ranking of the rows.
+    n_exact : int, optional
+        Number c of rows, a quarter of them first in the ranking and the rest random, whose gain is
+        computed before the best is taken; 1 is the paper's choice. Each costs a column of the kernel's
+        matrix. Default: 64, or 4 with a :class:`sgp.cov.FromFunction`, whose columns are dear.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an option out of range, or `WhiteNoise` inside the kernel (give it as sigma).
+
+    Notes
+    -----
+    ====================  ==================  =========================
+    step                  time                memory
+    ====================  ==================  =========================
+    one swap              O((z + c) m n)      two (m, n) arrays, kept
+    step on parameters    O(m^2 n)            three (n, m) arrays
+    likelihood, gradient  O(m^2 n)            three (n, m) arrays
+    prediction            O(n* m^2) a draw    O(block m + m^2)
+    ====================  ==================  =========================
+
+    Under "DTC", where only a scale of the kernel and sigma are free, the rows are summarised once and
+    the likelihood costs O(m^3) whatever n.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        with pm.Model() as model:
+            ell, eta = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("eta", 1)
+            sigma = pm.HalfNormal("sigma", 1)
+            gp = sgp.CholQRMarginal(cov_func=eta**2 * pm.gp.cov.Matern52(d, ls=ell), n_inducing=200)
+            chosen = gp.select_inducing(X, y, sigma)
+            gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+            idata = pm.sample(initvals=chosen.point)
+
+    References
+    ----------
+    .. [1] Cao, Y., Brubaker, M., Fleet, D. and Hertzmann, A. (2013). Efficient Optimization for Sparse
+       Gaussian Process Regression. https://doi.org/10.48550/arXiv.1310.6007
+    """
+
+    _map: CholQRMap
+
+    def __init__(
+        self,
+        *,
+        mean_func=None,
+        cov_func,
+        approx=None,
+        n_inducing=100,
+        n_candidates=16,
+        n_exact=None,
+    ):
+        if not isinstance(cov_func, BaseCovariance):
+            raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
+        refuse_white_noise(cov_func)
+        approx = "VFE" if approx is None else approx
+        check_choice("approx", approx, APPROXIMATIONS)
+        count = check_count("n_inducing", n_inducing)
+        self.n_candidates = check_count("n_candidates", n_candidates)
+        dear = any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func))
+        self.n_exact = check_count("n_exact", (4 if dear else 64) if n_exact is None else n_exact)
+        super().__init__(CholQRMap(cov_func, count), mean_func=mean_func, cov_func=cov_func)
+        self.approx = approx
+
+    @property
+    def indices(self) -> np.ndarray:
+        """Rows of the training inputs that are the inducing points."""
+        if not self._map.is_fitted:
+            raise AttributeError("the points are known after select_inducing or build")
+        return self._map.indices
+
+    def build(self, X, indices=None, random_seed=0) -> int:
+        """Take rows of X as inducing points without a search.
+
+        Parameters
+        ----------
+        X : array, shape (n, d), or pm.Data
+        indices : integer array, shape (m,), optional
+            The rows; random distinct ones when left out.
+        random_seed : int, optional
+            Seed of the random choice.
+
+        Returns
+        -------
+        int
+            Number of points.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad inputs, rows out of range or given twice, or n_inducing not below n.
+        """
+        self._map.fit_to(check_inputs(X).value, indices, random_seed)
+        return self.rank
+
+    def select_inducing(
+        self, X, y, sigma, *, start=None, point=None, rounds=20, swaps=60, steps=15,
+        tolerance=1e-4, max_seconds=None, progressbar=True, random_seed=0, model=None,
+    ) -> InducingSelection:  # fmt: skip
+        """Choose the inducing points, and the hyperparameters with them.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Training inputs.
+        y : array, shape (n,)
+            Targets.
+        sigma : float or random variable
+            Noise standard deviation, a scalar.
+        start : integer array, shape (m,), optional
+            Rows to start from, such as an earlier result's. When left out: the hyperparameters are
+            fitted to random rows, and the points then chosen one after the other.
+        point : dict, optional
+            Hyperparameters to start from; the model's initial point for those left out.
+        rounds : int
+            Most rounds of swaps and steps on the hyperparameters.
+        swaps : int
+            Swaps tried in a round, at most one a point.
+        steps : int
+            L-BFGS iterations in a round; 0 keeps the hyperparameters. Their priors count.
+        tolerance : float
+            A round that lowers the objective by less than this much a row is the last.
+        max_seconds : float, optional
+            No round begins after so long.
+        progressbar : bool
+            Show progress over the rounds.
+        random_seed : int, optional
+            Seed of the start, of the order of the swaps and of the information pivots.
+        model : pm.Model, optional
+            Needed outside the model context, unless all hyperparameters are numbers.
+
+        Returns
+        -------
+        InducingSelection
+            Also kept in this GP: :meth:`marginal_likelihood` uses it.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad inputs, n_inducing not below n, one sigma a row, or a kernel that turns out not to
+            be positive semidefinite.
+
+        Notes
+        -----
+        The objective never rises. Ctrl-C returns what has been chosen so far, with a warning.
+        """
+        if model is None:
+            model = pm.Model.get_context(error_if_none=False)
+        inputs = check_inputs(X).value
+        target_y = check_target(y, len(inputs)).value
+        noise_sd = check_sigma(sigma, len(inputs))
+        if noise_sd.ndim:
+            raise ValueError("select_inducing needs a scalar sigma, got one value a row")
+        for name, value, least in (("rounds", rounds, 1), ("swaps", swaps, 1), ("steps", steps, 0)):
+            check_count(name, value, least)
+        self._map.fit_to(inputs, start, random_seed)
+        target = Target(self, inputs, target_y, noise_sd, model)
+        rng = np.random.default_rng(random_seed)
+        hybrid = Hybrid(target, self.approx == "VFE", self.n_candidates, rng, self.n_exact)
+        hybrid.begin(target.starting_at(point), self._map.indices, start is not None)
+        history, proposed, accepted = run(
+            hybrid, rounds, swaps, steps, tolerance, max_seconds, progressbar, start is None
+        )
+        self._map.fit_to(inputs, hybrid.pivots)
+        found = target.untransformed(hybrid.theta)
+        return InducingSelection(hybrid.pivots, found, history, proposed, accepted)
+
+    def marginal_likelihood(self, name, X, y, sigma, *, progressbar=True, **kwargs):
+        """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
+
+        The points are those of :meth:`select_inducing` or :meth:`build`; without either, they are
+        searched for here, with a scalar sigma, from the model's initial point.
+        """
+        if not self._map.is_fitted and isinstance(self._map, CholQRMap):
+            data = check_inputs(X)
+            target_y = check_target(y, data.value.shape[0])
+            noise_sd = check_sigma(sigma, data.value.shape[0])
+            if noise_sd.ndim:
+                self.build(X)
+            else:
+                self.select_inducing(data.value, target_y.value, sigma, progressbar=progressbar)
+        return super().marginal_likelihood(name, X, y, sigma, progressbar=progressbar, **kwargs)

@@ -1,0 +1,1 @@
+"""GP-GRIEF: grid-structured eigenfunctions."""

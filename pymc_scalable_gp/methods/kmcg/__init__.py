@@ -1,0 +1,1 @@
+"""KMCG: kernel machine conjugate gradients."""

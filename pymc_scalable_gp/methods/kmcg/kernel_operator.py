@@ -1,0 +1,48 @@
+"""Kernels between grids as structured operators."""
+
+import numpy as np
+
+from pymc_scalable_gp.cov.products import product_terms
+from pymc_scalable_gp.linops.base import LinearOperator, Sum
+from pymc_scalable_gp.linops.structured import Dense, Kronecker, Masked, Toeplitz
+from pymc_scalable_gp.methods.kmcg.regular_grid import DENSE_AXIS, RegularGrid
+
+
+def kernel_operator(cov_func, rows: RegularGrid, columns: RegularGrid) -> LinearOperator:
+    """Covariances between the observed cells of two grids, as a structured operator.
+
+    Raises
+    ------
+    ValueError
+        If the kernel is not a sum of products of 1-D kernels, or uses a column beyond the axes.
+    """
+    terms = []
+    for term in product_terms(cov_func):
+        if term.dims and max(term.dims) >= len(rows.axes):
+            raise ValueError(
+                f"the kernel uses column {max(term.dims)}, but the grid has {len(rows.axes)} columns"
+            )
+        factors = [_factor(term, i, rows, columns) for i in range(len(rows.axes))]
+        terms.append(term.scale * Kronecker(factors))
+    total = terms[0] if len(terms) == 1 else Sum(terms)
+    if rows.observed is None and columns.observed is None:
+        return total
+    kept = [np.arange(g.size) if g.observed is None else g.places for g in (rows, columns)]
+    return Masked(total, *kept)
+
+
+def _factor(term, column, rows, columns):
+    """1-D kernel matrix between two axes: Toeplitz where that is faster."""
+    a, b = rows.axes[column], columns.axes[column]
+    factor = next((f for group in term.groups for f in group if f.dim == column), None)
+    if factor is None:  # the kernel does not use this axis
+        return Dense(np.ones((len(a), len(b))))
+    gram = factor.plain_gram
+    same = a is b or np.array_equal(a, b)
+    if same and factor.stationary and len(a) > DENSE_AXIS and rows.spacing(column) is not None:
+        return Toeplitz(_static(gram(b, b[:1])[:, 0], (len(b),)))
+    return Dense(_static(gram(a, b), (len(a), len(b))))
+
+
+def _static(tensor, shape):
+    return tensor.astype("float64").reshape(shape)

@@ -1,0 +1,232 @@
+"""Data on a grid, some cells of which may be missing."""
+
+import numpy as np
+import xarray as xr
+
+# An axis is equally spaced when its steps differ by less than this share of their mean.
+EQUAL_SPACING = 1e-6
+
+
+# Axes up to this length get a dense factor: products with it are then faster than by FFT.
+DENSE_AXIS = 256
+
+
+class RegularGrid:
+    """Inputs on the grid ``axes[0] x axes[1] x ...``, of which some cells are observed.
+
+    Parameters
+    ----------
+    axes : sequence of arrays, shapes (G_1,), ..., (G_d,)
+        Strictly increasing coordinates. Equal spacing is used where it is found; it is not needed.
+    observed : bool array, shape (G_1, ..., G_d), optional
+        Cells that have data; all when left out.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For axes that are not finite or not strictly increasing, a mask of another shape or dtype, or
+        one without an observed cell.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        grid = sgp.RegularGrid([latitude, longitude], observed=~np.isnan(raster))
+        gp.marginal_likelihood("y", X=grid, y=raster, sigma=sigma)
+        filled, var = gp.predict(sgp.RegularGrid(grid.axes), point, diag=True)
+        filled.reshape(grid.shape)
+    """
+
+    def __init__(self, axes, observed=None):
+        self.axes = tuple(_check_axis(axis, i) for i, axis in enumerate(axes))
+        if not self.axes:
+            raise ValueError("axes must hold at least one axis")
+        self.observed = _check_mask(observed, self.shape)
+
+    def __repr__(self):
+        sizes = " x ".join(map(str, self.shape))
+        return f"RegularGrid({sizes}, {self.n} of {self.size} cells observed)"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Cells along each axis."""
+        return tuple(len(axis) for axis in self.axes)
+
+    @property
+    def size(self) -> int:
+        """Number of cells, observed or not."""
+        return int(np.prod(self.shape))
+
+    @property
+    def places(self) -> np.ndarray | None:
+        """Positions of the observed cells in the raveled grid, or None: all."""
+        return None if self.observed is None else np.flatnonzero(self.observed)
+
+    @property
+    def n(self) -> int:
+        """Number of observed cells."""
+        return self.size if self.observed is None else int(self.observed.sum())
+
+    @property
+    def points(self) -> np.ndarray:
+        """Coordinates (n, d) of the observed cells, last axis fastest."""
+        places = np.arange(self.size) if self.observed is None else self.places
+        indices = np.unravel_index(places, self.shape)
+        return np.column_stack([axis[i] for axis, i in zip(self.axes, indices, strict=True)])
+
+    def spacing(self, axis: int) -> float | None:
+        """Step of an equally spaced axis, or None."""
+        steps = np.diff(self.axes[axis])
+        if not len(steps):
+            return None
+        mean = steps.mean()
+        return float(mean) if np.abs(steps - mean).max() <= EQUAL_SPACING * mean else None
+
+    def ravel(self, y, name: str = "y") -> np.ndarray:
+        """Values (n,) at the observed cells, from an array of the grid's shape or of those values.
+
+        Raises
+        ------
+        ValueError
+            For another shape, or NaN at an observed cell.
+        """
+        y = np.asarray(y, dtype="float64")
+        if y.shape == self.shape:
+            y = y.ravel() if self.observed is None else y[self.observed]
+        elif y.shape != (self.n,):
+            raise ValueError(
+                f"{name} must have the grid's shape {self.shape} or one value for each of the "
+                f"{self.n} observed cells, got shape {y.shape}"
+            )
+        bad = int((~np.isfinite(y)).sum())
+        if bad:
+            raise ValueError(
+                f"{name} has {bad} NaN or infinite values at cells that count as observed: pass "
+                f"RegularGrid(axes, observed=np.isfinite({name}))"
+            )
+        return y
+
+    def unravel(self, values) -> np.ndarray:
+        """Array of the grid's shape from values (n,) at the observed cells; NaN at the others."""
+        out = np.full(self.size, np.nan)
+        out[slice(None) if self.observed is None else self.places] = values
+        return out.reshape(self.shape)
+
+    @classmethod
+    def from_points(cls, X) -> tuple["RegularGrid", np.ndarray]:
+        """The grid that points (n, d) lie on, and the order that sorts them as its cells.
+
+        An axis is completed where its steps are multiples of the smallest: a series with gaps.
+
+        Parameters
+        ----------
+        X : array, shape (n, d) or (n,)
+            Distinct points.
+
+        Returns
+        -------
+        grid : RegularGrid
+        order : int array, shape (n,)
+            ``grid.points`` is ``X[order]`` to rounding; use ``y[order]``.
+
+        Raises
+        ------
+        ValueError
+            For points that occur twice, or a grid with over 100 cells a point.
+        """
+        X = np.asarray(X, dtype="float64")
+        X = X[:, None] if X.ndim == 1 else X
+        axes = [_complete(np.unique(column)) for column in X.T]
+        size = float(np.prod([len(axis) for axis in axes]))
+        if size > 100.0 * max(len(X), 100):
+            raise ValueError(
+                f"{len(X)} points would need a grid of {size:.3g} cells: they do not lie on one; pass "
+                "X as an array"
+            )
+        shape = tuple(len(axis) for axis in axes)
+        nearest = [_nearest(axis, column) for axis, column in zip(axes, X.T, strict=True)]
+        places = np.ravel_multi_index(nearest, shape)
+        order = np.argsort(places, kind="stable")
+        if len(np.unique(places)) < len(places):
+            raise ValueError(
+                "some points occur twice: average their targets, or pass X as an array"
+            )
+        observed = np.zeros(shape, dtype=bool)
+        observed.ravel()[places] = True
+        return cls(axes, None if observed.all() else observed), order
+
+    @classmethod
+    def from_xarray(cls, data: xr.DataArray) -> tuple["RegularGrid", np.ndarray]:
+        """The grid of a DataArray's coordinates, and its values (n,) that are not NaN.
+
+        Decreasing coordinates are reversed; dates count in days since the first.
+        """
+        if not isinstance(data, xr.DataArray):
+            raise TypeError(f"data must be an xarray.DataArray, got {type(data).__name__}")
+        data = data.sortby([dim for dim in data.dims if dim in data.coords])
+        axes = []
+        for dim in data.dims:
+            axis = data[dim].values
+            if axis.dtype.kind == "M":
+                axis = (axis - axis[0]) / np.timedelta64(1, "D")
+            axes.append(axis)
+        values = data.values.astype("float64")
+        observed = np.isfinite(values)
+        grid = cls(axes, None if observed.all() else observed)
+        return grid, grid.ravel(values)
+
+
+def _check_axis(axis, place):
+    axis = np.asarray(axis)
+    if axis.dtype.kind not in "fiu":
+        raise TypeError(f"axes[{place}] must be numeric, got dtype {axis.dtype}")
+    axis = axis.astype("float64")
+    if axis.ndim != 1 or not len(axis):
+        raise ValueError(f"axes[{place}] must be a vector of coordinates, got shape {axis.shape}")
+    if not np.isfinite(axis).all():
+        raise ValueError(f"axes[{place}] has {(~np.isfinite(axis)).sum()} NaN or infinite values")
+    steps = np.diff(axis)
+    if (steps <= 0).any():
+        where = int(np.flatnonzero(steps <= 0)[0])
+        kind = "a duplicate value" if steps[where] == 0 else "a decrease"
+        raise ValueError(
+            f"axes[{place}] must be strictly increasing, but has {kind} at position {where + 1}: "
+            "sort it (and the data), or use RegularGrid.from_points"
+        )
+    axis.flags.writeable = False
+    return axis
+
+
+def _check_mask(observed, shape):
+    if observed is None:
+        return None
+    observed = np.array(observed)
+    if observed.dtype != bool:
+        raise TypeError(f"observed must be a bool array, got dtype {observed.dtype}")
+    if observed.shape != shape:
+        raise ValueError(f"observed must have the grid's shape {shape}, got {observed.shape}")
+    if not observed.any():
+        raise ValueError("observed marks no cell: there is nothing to condition on")
+    observed.flags.writeable = False
+    return observed
+
+
+def _complete(axis):
+    """Fill the gaps of an axis whose steps are multiples of the smallest one."""
+    if len(axis) < 3:
+        return axis
+    step = np.diff(axis).min()
+    counts = (axis - axis[0]) / step
+    step = (axis[-1] - axis[0]) / max(round(counts[-1]), 1)  # better than one difference tells
+    counts = (axis - axis[0]) / step
+    whole = np.round(counts)
+    if np.abs(counts - whole).max() > 1e-3 or whole[-1] > 100 * len(axis):
+        return axis
+    return axis[0] + step * np.arange(int(whole[-1]) + 1)
+
+
+def _nearest(axis, values):
+    right = np.clip(np.searchsorted(axis, values), 1, max(len(axis) - 1, 1))
+    if len(axis) == 1:
+        return np.zeros(len(values), dtype=int)
+    return right - (values - axis[right - 1] < axis[right] - values)

@@ -1,0 +1,1 @@
+"""SKIP: products of interpolated 1-D kernels."""

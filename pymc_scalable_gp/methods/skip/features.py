@@ -1,0 +1,169 @@
+"""SKIP's feature map: the last two roots of one tree for each term of the kernel."""
+
+import warnings
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pymc_scalable_gp.core.features import FeatureMap
+from pymc_scalable_gp.cov.products import product_terms
+from pymc_scalable_gp.cov.queries import used_columns
+from pymc_scalable_gp.methods.skip.tree import OwnRoots, Roots, TermTree
+from pymc_scalable_gp.utils.blocks import BLOCK
+
+# Entries of a block of features that predictions work on.
+_ENTRIES = 2**24
+
+
+class SKIPMap(FeatureMap):
+    """Features ``A # B`` from the last two roots of the tree of each product term."""
+
+    def __init__(
+        self, cov_func, grid_size=100, rank=30, task_dim=None, task_cov=None, task_var=None
+    ):
+        self.cov_func = cov_func
+        self.terms = product_terms(cov_func)
+        self.grid_size, self.max_rank = grid_size, rank
+        self.task_dim, self.task_cov, self.task_var = task_dim, task_cov, task_var
+        self.trees: list[TermTree] | None = None
+
+    @property
+    def is_fitted(self):
+        """Whether grids and directions are fixed."""
+        return self.trees is not None
+
+    @property
+    def rank(self):
+        """Number of features: for each term the product of its last two roots' columns."""
+        if self.trees is None:
+            raise AttributeError("the rank is known once the tree is: call build(X) first")
+        return self.size
+
+    def fit_to(self, X, point=None):
+        """Place the grids over X (n, d) and freeze every merge's directions at `point`."""
+        self.columns, self.point = X.shape[1], point
+        used = used_columns(self.cov_func, self.columns)
+        if self.task_dim is not None:
+            self._check_tasks(X, used)
+        for term in self.terms:
+            if not term.dims:
+                raise ValueError("cov_func has a constant term: give it as an intercept instead")
+        single = self.task_dim is not None
+        self.trees = [
+            TermTree(term, X, self.grid_size, self.max_rank, single, point) for term in self.terms
+        ]
+        self.size = sum(roots.rank for roots in self.roots(pt.constant(X[:1])))
+
+    def _check_tasks(self, X, used):
+        if not -self.columns <= self.task_dim < self.columns:
+            raise ValueError(f"task_dim={self.task_dim}, but X has {self.columns} columns")
+        self.task_dim %= self.columns
+        if self.task_dim in used:
+            raise ValueError(
+                f"cov_func uses column {self.task_dim}, the task: give the kernel active_dims without "
+                "it"
+            )
+        present = self.check_task_column(X, "X")
+        count = self.task_count
+        missing = sorted(set(range(count or 0)) - set(present.tolist()))
+        if missing:
+            warnings.warn(
+                f"{len(missing)} tasks have no rows (task {missing[0]}{', ...' * (len(missing) > 1)}): "
+                "what they do is inferred from the others through task_cov alone",
+                UserWarning,
+                stacklevel=5,
+            )
+
+    def check_task_column(self, X, name):
+        """Distinct tasks of X, or an error that names the first bad row."""
+        tasks, count = X[:, self.task_dim], self.task_count
+        bad = (tasks != np.round(tasks)) | (tasks < 0)
+        if count is not None:
+            bad |= tasks >= count
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            last = "" if count is None else f" below {count}, the rows of task_cov"
+            raise ValueError(
+                f"{name} has {tasks[row]:g} as task in row {row}, column {self.task_dim}: tasks are "
+                f"whole numbers from 0{last}"
+            )
+        return np.unique(tasks).astype(int)
+
+    def roots(self, X) -> list[Roots]:
+        """The last two roots of each term; with tasks, what they share and what each has to itself."""
+        if self.task_dim is None:
+            return [tree.roots(X) for tree in self.trees]
+        A, task = self.data_root(X), self.task_index(X)
+        shared = Roots(A, self.task_cov[task])
+        if self.task_var is None:
+            return [shared]
+        return [shared, OwnRoots(A, pt.sqrt(self.task_var)[task], task, self.task_count)]
+
+    def data_root(self, X):
+        """Root (n, a) of the kernel without its tasks: the terms' roots side by side."""
+        parts = [tree.roots(X).A for tree in self.trees]
+        return parts[0] if len(parts) == 1 else pt.concatenate(parts, axis=1)
+
+    def task_index(self, X):
+        """Task of each row (n,)."""
+        return X[:, self.task_dim].astype("int64")
+
+    @property
+    def task_count(self) -> int | None:
+        """Number of tasks, where the shape of the factor says it."""
+        return self.task_cov.type.shape[0]
+
+    @property
+    def task_variances(self):
+        """Variances (s,) of what each task has to itself."""
+        return pt.zeros(self.task_count) if self.task_var is None else self.task_var
+
+    def features(self, X):
+        """Features (n, r), term after term."""
+        parts = [roots.features() for roots in self.roots(X)]
+        return parts[0] if len(parts) == 1 else pt.concatenate(parts, axis=1)
+
+    def times(self, X_roots, coef):
+        """``features @ coef`` (n,) from roots, without forming the features."""
+        out, start = 0.0, 0
+        for roots in X_roots:
+            out = out + roots.times(coef[start : start + roots.rank])
+            start += roots.rank
+        return out
+
+    def intermediates(self):
+        """Tables and cores of all trees."""
+        return [tensor for tree in self.trees for tensor in tree.intermediates()]
+
+    @property
+    def block_rows(self):
+        """Rows whose features stay small."""
+        return max(1, min(BLOCK, _ENTRIES // self.rank))
+
+    def kernel_diag(self, X):
+        """``k(x_i, x_i)``, times the task's variance."""
+        diag = self.cov_func(X, diag=True).astype("float64")
+        return diag if self.task_dim is None else diag * self._task_scale(X)
+
+    def missed_by(self, X, A):
+        """Prior variances (n,) that a root A of the kernel without its tasks misses at X."""
+        diag = self.cov_func(X, diag=True).astype("float64")
+        return pt.maximum(diag - (A**2).sum(axis=1), 0.0) * self._task_scale(X)
+
+    def _task_scale(self, X):
+        """``b_t' b_t + v_t`` (n,)."""
+        scale = (self.task_cov**2).sum(axis=1)
+        return (scale if self.task_var is None else scale + self.task_var)[self.task_index(X)]
+
+    def outside(self, X):
+        """Say how far X lies beyond the grid."""
+        if self.task_dim is not None:
+            self.check_task_column(X, "Xnew")
+        found = {}
+        for tree in self.trees:
+            columns = X[:, tree.term.dims]
+            beyond = np.maximum(tree.low - columns.min(axis=0), columns.max(axis=0) - tree.high)
+            for i in np.flatnonzero(beyond > 0.0):
+                dim = tree.term.dims[i]
+                found[dim] = f"column {dim} reaches {beyond[i]:.3g} beyond the grid"
+        return "; ".join(found.values()) or None

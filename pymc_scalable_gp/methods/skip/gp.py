@@ -1,0 +1,382 @@
+"""SKIP: products of interpolated 1-D kernels, merged as a tree; latent, marginal and multi-task."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.gp.cov import BaseCovariance, Coregion
+from pytensor.graph.basic import Constant, Variable
+
+from pymc_scalable_gp.core.conditioned import LatentFit
+from pymc_scalable_gp.core.data import check_given, check_inputs
+from pymc_scalable_gp.core.gp import FeatureGP
+from pymc_scalable_gp.core.latent import FeatureLatent
+from pymc_scalable_gp.core.marginal import FeatureMarginal
+from pymc_scalable_gp.cov.queries import leaves, refuse_white_noise
+from pymc_scalable_gp.methods.skip.features import SKIPMap
+from pymc_scalable_gp.methods.skip.products import ProductFit, product_fit
+from pymc_scalable_gp.methods.skip.tasks import TaskFit, TaskMap
+from pymc_scalable_gp.methods.skip.tree import Roots
+from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
+from pymc_scalable_gp.utils.checks import check_choice, check_count
+from pymc_scalable_gp.utils.graphs import is_random
+
+
+class _SKIP(FeatureGP):
+    """What the marginal and the latent class share."""
+
+    _map: SKIPMap
+
+    def __init__(self, *, mean_func, cov_func, grid_size, rank, task_dim, task_cov, task_var):
+        if not isinstance(cov_func, BaseCovariance):
+            raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
+        refuse_white_noise(cov_func)
+        if any(isinstance(leaf, Coregion) for leaf in leaves(cov_func)):
+            raise ValueError(
+                "cov_func contains Coregion: give the task's column as task_dim=, W as task_cov= and "
+                "kappa as task_var="
+            )
+        grid_size = check_count("grid_size", grid_size, 6)
+        rank = check_count("rank", rank)
+        if rank > grid_size:
+            raise ValueError(f"rank={rank} exceeds grid_size={grid_size}: raise the grid's size")
+        task_cov = _check_task_cov(task_dim, task_cov)
+        task_var = _check_task_var(task_cov, task_var)
+        feature_map = SKIPMap(cov_func, grid_size, rank, task_dim, task_cov, task_var)
+        super().__init__(feature_map, mean_func=mean_func, cov_func=cov_func)
+
+    def build(self, X, point=None) -> int:
+        """Fix the grids over X and every merge's directions.
+
+        Parameters
+        ----------
+        X : array, shape (n, d), or pm.Data
+        point : dict, optional
+            Hyperparameters whose kernel the directions are best for; the model's initial point when
+            left out. The closer to the posterior, the less is missed at the same rank: give a MAP
+            estimate, for instance ``sgp.subset_map(model)``.
+
+        Returns
+        -------
+        int
+            Number of features.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad inputs, columns that X lacks, or tasks that are not 0, 1, ....
+        """
+        self._map.fit_to(check_inputs(X).value, point)
+        return self.rank
+
+
+def _check_task_cov(task_dim, task_cov):
+    if (task_dim is None) != (task_cov is None):
+        raise ValueError("task_dim and task_cov go together: give both or neither")
+    if task_dim is None:
+        return None
+    if isinstance(task_dim, bool) or not isinstance(task_dim, int | np.integer):
+        raise TypeError(f"task_dim must be the index of a column, got {task_dim!r}")
+    factor = pt.as_tensor_variable(task_cov).astype("float64")
+    if factor.ndim != 2 or factor.type.shape[1] is None:
+        raise ValueError(
+            "task_cov must be a factor B (tasks, q) with a known number of columns, B B' being the "
+            f"tasks' covariance; got shape {factor.type.shape}"
+        )
+    return factor
+
+
+def _check_task_var(task_cov, task_var):
+    if task_var is None:
+        return None
+    if task_cov is None:
+        raise ValueError("task_var goes with task_dim and task_cov: give all three")
+    variances = pt.as_tensor_variable(task_var).astype("float64")
+    shape, count = variances.type.shape, task_cov.type.shape[0]
+    if len(shape) != 1 or None in (shape[0], count) or shape[0] != count:
+        raise ValueError(
+            "task_var must hold one variance a task, shape (tasks,), known and equal to task_cov's "
+            f"rows; got {shape}, and {count} rows"
+        )
+    if isinstance(variances, Constant) and not (variances.data >= 0.0).all():
+        raise ValueError("task_var must not be negative")
+    return variances
+
+
+class SKIPMarginal(_SKIP, FeatureMarginal):
+    r"""Gaussian process on a product of interpolated 1-D kernels (SKIP); Gaussian noise.
+
+    .. math:: K \approx (W_1 T_1 W_1^\top) \circ \dots \circ (W_d T_d W_d^\top)
+              \approx (A A^\top) \circ (B B^\top)
+
+    Each 1-D kernel is interpolated from an even grid (four cubic weights a row), and the d factors are
+    multiplied pairwise as a tree whose inner products are compressed to r columns. The last product
+    stays as it is: up to r^2 features, with an exact root. The likelihood is theirs exactly or, with
+    `n_iter`, by products alone.
+
+    Parameters
+    ----------
+    mean_func : pm.gp.mean.Mean, optional
+        Mean function; zero when left out.
+    cov_func : pm.gp.cov.Covariance
+        A product of 1-D kernels, as in :class:`GriefGP`, or a sum of such.
+    approx : {"DTC", "FITC", "VFE"}, optional
+        Treatment of the prior variance that the features miss, as in `pm.gp.MarginalApprox`.
+        Default "FITC": from about 6 inputs on, much is missed, and most of it lies on the diagonal.
+    grid_size : int
+        Nodes m of every 1-D grid, which goes beyond the data by a tenth of their range. The error is
+        third order in the spacing: a fifth of the lengthscale is plenty.
+    rank : int
+        Columns r of a root. 10 to 30; up to 100 with `n_iter`.
+    n_iter : int, optional
+        Steps P of preconditioned conjugate gradients and stochastic Lanczos quadrature, which take the
+        features' place in the likelihood: for ranks whose r^2 features are too many. Fixed, so that the
+        density is one function; ``diagnostics()["residual"]`` says whether they suffice, 20 often do.
+        The features themselves when left out.
+    probes : int
+        With `n_iter`: random vectors S that estimate the log determinant, fixed at the build. Posterior
+        means move by up to about ``2 S^-1/2`` posterior standard deviations.
+    preconditioner : int
+        With `n_iter`: leading eigenvectors k, frozen at the build, that the steps need not find, and
+        in whose span (with that of the steps) the posterior's variance is exact. Elsewhere it is an
+        upper bound. 100 to 500.
+    task_dim : int, optional
+        Column of X that holds the task, 0, 1, ....
+    task_cov : tensor, shape (s, q), optional
+        Factor B of the tasks' covariance: the kernel is ``k(x, z) (B B')[t, t']``. Random or fixed.
+    task_var : tensor, shape (s,), optional
+        Variances v of what each task has to itself: the kernel is ``k(x, z) (B B' + diag(v))[t, t']``,
+        as of `pm.gp.cov.Coregion` with W = B and kappa = v. Any number of tasks: they are integrated
+        out one by one, each with r coefficients.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a kernel that is not a product over dimensions, rank above grid_size, tasks that are not
+        whole numbers in range, or bad options.
+
+    Notes
+    -----
+    ====================  =======================================  ==========================
+    step                  time                                     memory
+    ====================  =======================================  ==========================
+    build                 O(d m^3 + d s (r^3 + s r)), s <= 3000    O(s^2)
+    roots, gradient       O(n d (r + r^3) + d m^2 r)               4 d arrays (n, r)
+    likelihood            O(n r^4)                                 two arrays (n, r^2)
+    with s tasks          O(n r^2 + s r^2 (r + q^2) + r^3 q^3)     O(n r + s (r^2 + q^2))
+    with n_iter           O((1 + S) P n (r^2 + k)), P <= 100       4 arrays (n, max(r, k, P))
+    prediction            O(n* r^4) a draw; O(n* r^2 k)            O(block r^2)
+    ====================  =======================================  ==========================
+
+    The directions of every compression are frozen at the build, at the leading eigenvectors there, and
+    the compressed matrix is the best one with these directions at each value of the parameters: smooth,
+    never above the matrix itself, and, at the same rank, closer to it than Lanczos steps are.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        with pm.Model() as model:
+            ell, eta = pm.InverseGamma("ell", 3, 3, shape=3), pm.HalfNormal("eta", 1)
+            gp = sgp.SKIPMarginal(cov_func=eta**2 * pm.gp.cov.ExpQuad(3, ls=ell), rank=20)
+            gp.marginal_likelihood("y", X=X, y=y, sigma=pm.HalfNormal("sigma", 1))
+            idata = pm.sample()
+
+    References
+    ----------
+    .. [1] Gardner, J. et al. (2018). Product Kernel Interpolation for Scalable Gaussian Processes.
+       https://doi.org/10.48550/arXiv.1802.08903
+    """
+
+    def __init__(
+        self, *, mean_func=None, cov_func, approx=None, grid_size=100, rank=30, task_dim=None,
+        task_cov=None, task_var=None, n_iter=None, probes=8, preconditioner=200,
+    ):  # fmt: skip
+        approx = "FITC" if approx is None else approx
+        check_choice("approx", approx, APPROXIMATIONS)
+        super().__init__(
+            mean_func=mean_func, cov_func=cov_func, grid_size=grid_size, rank=rank,
+            task_dim=task_dim, task_cov=task_cov, task_var=task_var,
+        )  # fmt: skip
+        self.approx = approx
+        self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
+        self.probes = check_count("probes", probes)
+        self.preconditioner = check_count("preconditioner", preconditioner)
+        self._seed = 0
+
+    def __add__(self, other):
+        """Sum of two independent GPs; not for likelihoods by products."""
+        if self.n_iter is not None or getattr(other, "n_iter", None) is not None:
+            raise TypeError("GPs with n_iter do not add: add their kernels, in one cov_func")
+        return super().__add__(other)
+
+    def marginal_likelihood(self, name, X, y, sigma, *, random_seed=0, **kwargs):
+        """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
+
+        Parameters
+        ----------
+        name, X, y, sigma, **kwargs
+            As in the base class; with `n_iter`, X and y are arrays.
+        random_seed : int
+            Seed of the probes: they are drawn once, so that the density is one function.
+        """
+        self._seed = random_seed
+        return super().marginal_likelihood(name, X, y, sigma, **kwargs)
+
+    @property
+    def likelihood_path(self):
+        """How the likelihood is evaluated: "full" O(n r^4), "tasks" O(n r^2 + s r^3), or "products"."""
+        if isinstance(self._fit, TaskFit):
+            return "tasks"
+        return "products" if isinstance(self._fit, ProductFit) else super().likelihood_path
+
+    def diagnostics(self, X=None, point=None, model=None):
+        """As in the base class; with `n_iter`, also how far conjugate gradients have come.
+
+        Returns
+        -------
+        dict
+            Also ``residual``, relative to the targets, after `n_iter` steps: a thousandth is plenty.
+        """
+        found = super().diagnostics(X, point, model)
+        if not isinstance(self._fit, ProductFit):
+            return found
+        return found | {"residual": float(self._fit.residuals(point, model)[-1])}
+
+    def _marginal_fit(self, name, X, y, sigma):
+        fit = super()._marginal_fit(name, X, y, sigma)
+        if self.n_iter is None:
+            return TaskFit(**vars(fit)) if self._by_task(fit) else fit
+        n = fit.X.value.shape[0]
+        if fit.X.mutable or fit.y.mutable:
+            raise ValueError("n_iter needs X and y that are arrays, not pm.Data: probes are fixed")
+        if self.n_iter > n:
+            raise ValueError(
+                f"n_iter={self.n_iter} exceeds the {n} rows: lower it, or leave it out"
+            )
+        signs = np.random.default_rng(self._seed).integers(0, 2, (self.probes, n))
+        return product_fit(
+            fit, self.n_iter, 2.0 * signs - 1.0, self.preconditioner, self._map.point
+        )
+
+    def _by_task(self, fit) -> bool:
+        """Whether to sum over tasks: known tasks, and factors smaller than the features would be."""
+        tasks = isinstance(self._map, SKIPMap) and self._map.task_dim is not None
+        if not tasks or self._map.task_count is None or fit.X.mutable:
+            return False
+        count, q = self._map.task_cov.type.shape
+        columns = self.rank // (q + (count if self._map.task_var is not None else 0))
+        return count * q <= fit.X.value.shape[0] * columns
+
+    def _observe(self, name, fit, progressbar=True, **kwargs):
+        if not isinstance(fit, ProductFit | TaskFit):
+            return super()._observe(name, fit, progressbar, **kwargs)
+        self._fit = fit
+        observed = fit.y.tensor if fit.y.mutable else fit.y.value
+        return fit.observe(name, observed, **kwargs)
+
+    def _map_for(self, fit):
+        return TaskMap(fit) if isinstance(fit, TaskFit) else super()._map_for(fit)
+
+    def _given_fit(self, given):
+        if self.n_iter is None or not given:
+            return super()._given_fit(given)
+        given = check_given(given, ("X", "y", "sigma"))
+        return self._marginal_fit("given", given["X"], given["y"], given["sigma"]), None
+
+
+class SKIPLatent(_SKIP, FeatureLatent):
+    r"""Gaussian process on a product of interpolated 1-D kernels (SKIP), under any likelihood.
+
+    .. math:: f_i = m(x_i) + a_i^\top Z\, b_i, \qquad Z_{jk} \sim N(0, 1)
+
+    with ``a_i`` and ``b_i`` the rows of the last two roots of :class:`SKIPMarginal`: the r^2 features are
+    never formed.
+
+    Parameters
+    ----------
+    mean_func, cov_func, grid_size, rank, task_dim, task_cov, task_var
+        As in :class:`SKIPMarginal`. With two inputs, rank 10 to 20 gives 100 to 400 coefficients.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`SKIPMarginal`.
+
+    Notes
+    -----
+    O(n d r^3) a gradient, and 4 d arrays (n, r): for n = 500 000, d = 8 and r = 20 about 3 GB. With
+    fixed hyperparameters everything of size n but the last two roots is computed once, and a gradient
+    costs O(n r^2).
+
+    References
+    ----------
+    .. [1] Gardner, J. et al. (2018). Product Kernel Interpolation for Scalable Gaussian Processes.
+       https://doi.org/10.48550/arXiv.1802.08903
+    """
+
+    def __init__(
+        self,
+        *,
+        mean_func=None,
+        cov_func,
+        grid_size=100,
+        rank=30,
+        task_dim=None,
+        task_cov=None,
+        task_var=None,
+    ):
+        super().__init__(
+            mean_func=mean_func, cov_func=cov_func, grid_size=grid_size, rank=rank,
+            task_dim=task_dim, task_cov=task_cov, task_var=task_var,
+        )  # fmt: skip
+
+    def prior(self, name, X, *, centered: bool = False, **kwargs):
+        """Function values at X, for any likelihood.
+
+        Parameters
+        ----------
+        name : str
+            Name of the deterministic variable; the coefficients are ``{name}_coeffs``.
+        X : array, shape (n, d), or pm.Data
+            Inputs.
+        centered : bool
+            Give the coefficients the kernel's scale as their prior sd, in place of scaling the roots:
+            better where the data say much about the function.
+        **kwargs
+            Passed to `pm.Deterministic`, such as ``dims``.
+
+        Returns
+        -------
+        TensorVariable, shape (n,)
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad inputs, before anything is compiled.
+        """
+        data, feature_map = check_inputs(X), self._map
+        if not feature_map.is_fitted:
+            self.build(X)
+        if centered and (len(feature_map.terms) > 1):
+            raise ValueError("centered=True needs one product kernel, not a sum of them")
+        coef = self._coefficients(name, centered)
+        roots = [self._held(each, data, name) for each in feature_map.roots(data.tensor)]
+        f = self.mean_func(data.tensor) + feature_map.times(roots, coef)
+        f = pm.Deterministic(name, f, **kwargs)
+        self._fit = LatentFit(self, data, coef)
+        return f
+
+    def _coefficients(self, name, centered):
+        scale = pt.sqrt(self._map.terms[0].scale) if centered else 1.0
+        return pm.Normal(f"{name}_coeffs", 0.0, scale, shape=self.rank) / scale
+
+    @staticmethod
+    def _held(roots, data, name) -> Roots:
+        """Roots without parameters as values: they are computed once."""
+        return type(roots)(*[
+            pytensor.shared(part.eval(), name=f"{name}_root", shape=part.type.shape)
+            if isinstance(part, Variable) and not data.mutable and not is_random(part)
+            else part
+            for part in roots
+        ])  # fmt: skip

@@ -1,0 +1,1 @@
+"""SoftKI: soft kernel interpolation from learned points."""

@@ -1,0 +1,125 @@
+"""SoftKI's feature map."""
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.tensor.linalg import cholesky
+
+from pymc_scalable_gp.core.data import Data
+from pymc_scalable_gp.core.features import FeatureMap
+from pymc_scalable_gp.cov.queries import is_stationary, used_columns
+from pymc_scalable_gp.methods.softki.points import check_inducing, kmeans_points
+from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
+from pymc_scalable_gp.utils.graphs import is_random
+
+# Added to the diagonal of K_zz, as a share of the mean prior variance: points that have come close
+# make it singular to working precision. pm.gp adds the same.
+JITTER = 1e-6
+
+
+# New inputs this share of a column's range beyond it are still covered; further out we warn.
+OUTSIDE_SHARE = 0.05
+
+
+class SoftKIMap(FeatureMap):
+    """Softmax interpolation from points, ``phi(x) = L(K_zz)' w(x)``."""
+
+    def __init__(self, cov_func, inducing, temperature, corrected=False):
+        self.cov_func, self.corrected = cov_func, corrected
+        self.wanted = inducing
+        self.temperature = temperature
+        self.stationary = is_stationary(cov_func)
+        self.points: Data | None = None
+        self.low = self.high = None
+
+    @property
+    def is_fitted(self):
+        """Whether the points are known."""
+        return self.points is not None
+
+    @property
+    def rank(self):
+        """Number of points."""
+        if self.points is None:
+            raise AttributeError("the rank is known once the points are: call build(X) first")
+        return self.points.value.shape[0]
+
+    def fit_to(self, X, Xu=None, random_seed=0):
+        """Take the points given, or the k-means centres of X (n, d); note the range of X."""
+        sizes = self.temperature.type.shape
+        if self.temperature.ndim and sizes[0] not in (None, X.shape[1]):
+            raise ValueError(f"temperature has {sizes[0]} values, but X has {X.shape[1]} columns")
+        points = self.wanted if Xu is None else Xu
+        if isinstance(points, int):
+            points = kmeans_points(X, points, random_seed)
+        self.columns = used_columns(self.cov_func, X.shape[1])
+        self.points = check_inducing(points, X.shape[1], "inducing" if Xu is None else "Xu")
+        self.low, self.high = X.min(axis=0), X.max(axis=0)
+
+    def weights(self, X):
+        """``w(x)`` (n, m): each row a convex combination of the points."""
+        T = self.temperature[self.columns] if self.temperature.ndim else self.temperature
+        Z = self.points.tensor
+        return softmax_interpolation(X[:, self.columns], Z[:, self.columns], T)
+
+    def basis(self, X):
+        """``g(x) w(x')`` (n, m): x' is x moved into the range of the training inputs.
+
+        ``g(x) = k(x, x') / k(x', x')``, so that beyond that range the features are those of the best
+        prediction from x', and the prior variance returns. Within it ``g = 1``.
+        """
+        if not self.stationary:
+            return self.weights(X)
+        return self.weights(pt.clip(X, self.low, self.high)) * self.decay(X)[:, None]
+
+    def decay(self, X):
+        """``g(x) = k(x, x') / k(x', x')`` (n,): 1 in the range of the training inputs."""
+        beyond = X - pt.clip(X, self.low, self.high)
+        origin = pt.zeros((1, len(self.low)))
+        return self.cov_func(beyond, origin)[:, 0] / self.cov_func(origin)[0, 0]
+
+    def constant_basis(self, X):
+        """The weights, where points and temperature are fixed."""
+        if self.points.mutable or is_random(self.points.tensor, self.temperature):
+            return None
+        return self.weights(X)
+
+    def mixing(self):
+        """Lower-triangular ``L`` (m, m) with ``L L' = K_zz + jitter``; NaN where that fails."""
+        K = self.cov_func(self.points.tensor)
+        K = pt.specify_shape(K, (self.rank, self.rank)).astype("float64")
+        jitter = JITTER * pt.diag(K).mean()
+        return cholesky(K + jitter * pt.eye(self.rank), lower=True, on_error="nan")
+
+    def features(self, X):
+        """``basis @ mixing`` (n, m), stored column by column."""
+        return (self.mixing().T @ self.basis(X).T).T
+
+    def kernel_diag(self, X):
+        """``k(x_i, x_i)``."""
+        return self.cov_func(X, diag=True).astype("float64")
+
+    def missed(self, X, phi):
+        """``(1 - g^2) (v + (1 - g^2)^4 (k(x, x) - v))`` with ``v = |L' w(x')|^2``.
+
+        Interpolation averages the points' values, so that v is well below ``k(x, x)`` even between
+        close points. SoftKI takes the interpolated kernel as the prior: within the range of the
+        training inputs nothing is missed. Beyond it the variance first stays at v, then goes to
+        ``k(x, x)``. With the correction of FITC or VFE it is ``k(x, x) - |phi|^2`` everywhere.
+        """
+        if self.corrected:
+            return super().missed(X, phi)
+        if not self.stationary:
+            return pt.zeros_like(phi[:, 0])
+        inside = self.weights(pt.clip(X, self.low, self.high)) @ self.mixing()
+        variance, lost = (inside**2).sum(axis=1), pt.maximum(1.0 - self.decay(X) ** 2, 0.0)
+        return lost * (variance + lost**4 * (self.kernel_diag(X) - variance))
+
+    def outside(self, X):
+        """Say how far X lies beyond the range of the training inputs."""
+        width = self.high - self.low
+        beyond = np.maximum(self.low - X.min(axis=0), X.max(axis=0) - self.high)
+        far = np.flatnonzero(beyond > OUTSIDE_SHARE * width + 1e-9 * np.abs(self.high))
+        if not len(far):
+            return None
+        shown = [f"column {j} reaches {beyond[j]:.3g} beyond the training inputs" for j in far[:5]]
+        return "; ".join(shown) + (f"; and {len(far) - 5} more" if len(far) > 5 else "")

@@ -1,0 +1,201 @@
+"""SoftKI: soft kernel interpolation from learned points."""
+
+from pymc.gp.cov import BaseCovariance
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.core.data import check_inputs, check_temperature
+from pymc_scalable_gp.core.gp import FeatureGP
+from pymc_scalable_gp.core.latent import FeatureLatent
+from pymc_scalable_gp.core.marginal import FeatureMarginal
+from pymc_scalable_gp.cov.queries import refuse_white_noise
+from pymc_scalable_gp.methods.softki.features import SoftKIMap
+from pymc_scalable_gp.methods.softki.points import check_inducing
+from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
+from pymc_scalable_gp.utils.checks import check_choice
+
+
+class _SoftKI(FeatureGP):
+    """What the marginal and the latent class share."""
+
+    _map: SoftKIMap
+
+    def __init__(self, *, mean_func, cov_func, inducing, temperature, corrected):
+        if not isinstance(cov_func, BaseCovariance):
+            raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
+        refuse_white_noise(cov_func)
+        inducing = check_inducing(inducing)
+        feature_map = SoftKIMap(cov_func, inducing, check_temperature(temperature), corrected)
+        super().__init__(feature_map, mean_func=mean_func, cov_func=cov_func)
+
+    @property
+    def inducing(self) -> TensorVariable:
+        """The points (m, d), as a tensor; known once ``build(X)`` has run."""
+        if not self._map.is_fitted:
+            raise AttributeError("the points are known once build(X) has run")
+        return self._map.points.tensor
+
+    def build(self, X, Xu=None, random_seed=0) -> int:
+        """Fix the interpolation points and the range of the training inputs X.
+
+        Parameters
+        ----------
+        X : array, shape (n, d), or pm.Data
+        Xu : array or tensor, shape (m, d), optional
+            Points to use in place of ``inducing=``: numbers, a random variable or pm.Data.
+        random_seed : int, optional
+            Seed of k-means, when ``inducing`` is a number.
+
+        Returns
+        -------
+        int
+            Number of points m.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad inputs or points, more points than distinct rows, or columns that X lacks.
+        """
+        self._map.fit_to(check_inputs(X).value, Xu, random_seed)
+        return self.rank
+
+
+class SoftKIMarginal(_SoftKI, FeatureMarginal):
+    r"""Gaussian process by soft kernel interpolation (SoftKI), for 5 to 1000 inputs; Gaussian noise.
+
+    Function values at m points ``z`` are interpolated to every input with softmax weights:
+
+    .. math::
+
+        \tilde k(x, x') = w(x)^\top K_{zz}\, w(x'), \qquad
+        w_j(x) = \frac{\exp(-\|(x - z_j)/T\|)}{\sum_k \exp(-\|(x - z_k)/T\|)}
+
+    Any kernel serves, and the cost hardly depends on the number of inputs. The points have to be
+    *learned*: train them first with :func:`sgp.fit_inducing`; k-means centres alone predict about
+    two times worse. With points and temperature fixed, W is summarised once in row blocks, and a
+    likelihood over all of the kernel's parameters and sigma costs O(m^3) **whatever n**.
+
+    Parameters
+    ----------
+    mean_func : pm.gp.mean.Mean, optional
+        Mean function; zero when left out.
+    cov_func : pm.gp.cov.Covariance
+        Any kernel, with one or d lengthscales. Standardise X: the weights use plain distances over
+        the kernel's columns.
+    approx : {"DTC", "FITC", "VFE"}, optional
+        Treatment of the prior variance that interpolation misses, as in `pm.gp.MarginalApprox`.
+        Default: "DTC", the only one that needs no rows.
+    inducing : int or array, shape (m, d)
+        The points, such as ``fit_inducing(...).Z``; a number stands for that many k-means centres.
+        512 to 1024 for large data; more points resolve more detail and cost O(m^3).
+    temperature : float, array (d,) or random variable
+        T. At 1 and standardised inputs the weights spread over the nearest points; smaller values
+        sharpen them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an unknown option, points that are not finite or lie in another dimension, a temperature
+        that is not positive, or `WhiteNoise` inside the kernel (give it as sigma).
+
+    Notes
+    -----
+    ====================  =========================  ====================
+    step                  time                       memory
+    ====================  =========================  ====================
+    marginal_likelihood   O(n m (m + d)) once        O(block m + m^2)
+    gradient, summarised  O(m^3)                     O(m^2)
+    gradient, full        O(n m (m + d))             three (n, m) arrays
+    prediction            O(n* m (m + d)) a draw     O(block m + m^2)
+    ====================  =========================  ====================
+
+    The full path is taken with random points or temperature, one sigma a row, a mean with free
+    parameters, FITC or VFE; :attr:`likelihood_path` tells.
+
+    Beyond the range of the training inputs a stationary kernel's features fade as the kernel does:
+    x is moved to the nearest x' in that range, and ``phi(x) = k(x, x') / k(x', x') L' w(x')``. Far
+    away mean function and prior variance ``k(x, x)`` return.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        with pm.Model() as model:
+            ell, eta = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("eta", 1)
+            sigma = pm.HalfNormal("sigma", 1)
+            cov = eta**2 * pm.gp.cov.ExpQuad(d, ls=ell)
+            fit = sgp.fit_inducing(sgp.SoftKIMarginal(cov_func=cov, inducing=512), X, y)
+            gp = sgp.SoftKIMarginal(cov_func=cov, inducing=fit.Z)
+            gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+            idata = pm.sample(initvals=fit.point)
+        pred = gp.predict_posterior(Xnew, idata, model=model)
+
+    References
+    ----------
+    .. [1] Camaño, C. and Huang, D. (2024). High-Dimensional Gaussian Process Regression with Soft
+       Kernel Interpolation. https://doi.org/10.48550/arXiv.2410.21419
+    """
+
+    def __init__(self, *, mean_func=None, cov_func, approx=None, inducing=512, temperature=1.0):
+        approx = "DTC" if approx is None else approx
+        check_choice("approx", approx, APPROXIMATIONS)
+        super().__init__(
+            mean_func=mean_func, cov_func=cov_func, inducing=inducing, temperature=temperature,
+            corrected=approx != "DTC",
+        )  # fmt: skip
+        self.approx = approx
+
+    def marginal_likelihood(self, name, X, y, sigma, *, Xu=None, **kwargs):
+        """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
+
+        Parameters
+        ----------
+        name, X, y, sigma, **kwargs
+            As in the base class.
+        Xu : array or tensor, shape (m, d), optional
+            Points in place of ``inducing=``, as in `pm.gp.MarginalApprox`: they may have a prior.
+        """
+        if Xu is not None:
+            self.build(X, Xu)
+        return super().marginal_likelihood(name, X, y, sigma, **kwargs)
+
+
+class SoftKILatent(_SoftKI, FeatureLatent):
+    r"""Gaussian process by soft kernel interpolation (SoftKI), under any likelihood.
+
+    .. math:: f(x) = m(x) + w(x)^\top L z, \qquad L L^\top = K_{zz}, \qquad z \sim N(0, I_m)
+
+    with the softmax weights of :class:`SoftKIMarginal`. Train the points on a Gaussian stand-in for
+    the data (for counts: their logarithm), or use k-means centres where the inputs are few.
+
+    Parameters
+    ----------
+    mean_func, cov_func, inducing, temperature
+        As in :class:`SoftKIMarginal`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`SoftKIMarginal`.
+
+    Notes
+    -----
+    O(n m) a gradient, and O(m^3) for the kernel. With points and temperature fixed the weights
+    (n, m) are computed once.
+
+    References
+    ----------
+    .. [1] Camaño, C. and Huang, D. (2024). High-Dimensional Gaussian Process Regression with Soft
+       Kernel Interpolation. https://doi.org/10.48550/arXiv.2410.21419
+    """
+
+    def __init__(self, *, mean_func=None, cov_func, inducing=512, temperature=1.0):
+        super().__init__(
+            mean_func=mean_func, cov_func=cov_func, inducing=inducing, temperature=temperature,
+            corrected=False,
+        )  # fmt: skip
+
+    def prior(self, name, X, *, Xu=None, **kwargs):
+        """Latent function values, as :meth:`FeatureLatent.prior`, with optional points `Xu` (m, d)."""
+        if Xu is not None:
+            self.build(X, Xu)
+        return super().prior(name, X, **kwargs)

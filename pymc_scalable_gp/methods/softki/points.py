@@ -1,0 +1,72 @@
+"""Inducing and interpolation points: k-means centres, and checks of given ones."""
+
+import warnings
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+from pymc_scalable_gp.core.data import Data, check_inputs
+from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.graphs import is_random
+
+# k-means runs on this many rows at most: centres need no more, and its cost grows with n m d.
+KMEANS_ROWS = 65_536
+
+
+def kmeans_points(X: np.ndarray, count: int, random_seed=None) -> np.ndarray:
+    """Centres (count, d) of the rows of X by one run of k-means++ and Lloyd's algorithm.
+
+    Raises
+    ------
+    ValueError
+        If X has fewer distinct rows than `count`.
+    """
+    rng = np.random.default_rng(random_seed)
+    if X.shape[0] > KMEANS_ROWS:
+        X = X[np.sort(rng.permutation(X.shape[0])[:KMEANS_ROWS])]
+    if X.shape[0] < 4 * count:  # with more rows the algorithm itself notices
+        distinct = len(np.unique(X, axis=0))
+        if distinct < count:
+            raise ValueError(
+                f"inducing={count} points need as many distinct rows, but X has {distinct}: use "
+                f"inducing={distinct} or fewer, or pm.gp.Marginal, which is exact and as fast here"
+            )
+    means = KMeans(count, n_init=1, random_state=int(rng.integers(2**31)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        try:
+            means.fit(X)
+        except ConvergenceWarning as found:
+            raise ValueError(f"inducing={count}: X has too few distinct rows ({found})") from None
+    return means.cluster_centers_
+
+
+def check_inducing(points, d: int | None = None, name: str = "inducing"):
+    """A number of points as int, or the points (m, d) as :class:`Data`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`check_inputs`.
+
+    Warns
+    -----
+    UserWarning
+        If points coincide: they share a weight and make K_zz singular.
+    """
+    if isinstance(points, Data):
+        points = points.tensor if points.mutable else points.value
+    if isinstance(points, int | np.integer | bool):
+        return check_count(name, points)
+    data = check_inputs(points, name, d)
+    if not is_random(data.tensor):
+        copies = len(data.value) - len(np.unique(data.value, axis=0))
+        if copies:
+            warnings.warn(
+                f"{copies} of the {len(data.value)} points in {name} are duplicates: drop them with "
+                f"np.unique({name}, axis=0)",
+                UserWarning,
+                stacklevel=4,
+            )
+    return data

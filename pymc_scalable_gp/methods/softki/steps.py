@@ -1,0 +1,143 @@
+"""Adam steps on SoftKI's interpolation points and the model's free variables."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pymc.variational.updates import adam
+from pytensor.gradient import disconnected_grad
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+
+from pymc_scalable_gp.methods.softki.features import SoftKIMap
+from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
+from pymc_scalable_gp.utils.blocks import blocks
+from pymc_scalable_gp.utils.evaluate import FEW_CALLS
+
+OBJECTIVES = ("exact", "pseudo")
+
+
+ERROR_ROWS = 16_384
+
+
+class Trainer:
+    """Compiled steps on shared copies of the points Z and of the free value variables."""
+
+    def __init__(
+        self, gp, model, sigma, Z, *, rows, learning_rate, objective, probes, use_priors, rng, mode
+    ):  # fmt: skip
+        self.Z = pytensor.shared(Z, name="Z", shape=Z.shape)
+        X, y = pt.matrix("X", dtype="float64"), pt.vector("y", dtype="float64")
+        index = pt.lvector("rows")
+        phi = _features(gp, self.Z, X)
+        noise = (sigma[index] if sigma.ndim else sigma) ** 2
+        terms = [phi, noise, gp.mean_func(X) + pt.zeros_like(y), gp._map.kernel_diag(X)]
+        (phi, noise, mean, kdiag), prior = self._share(terms, model, use_priors)
+        residual = y - mean
+        approx = getattr(gp, "approx", None) or "DTC"
+        found = lowrank_logp(phi, noise, residual, kdiag=kdiag, approx=approx)
+        fit, draws = found[0], {}
+        if objective == "pseudo":
+            fit, draws = _pseudo(phi, noise, residual, found, probes, rng)
+        loss = -fit / y.shape[0] - prior / rows
+        self.updates = adam(loss, [self.Z, *self.free], learning_rate=learning_rate)
+        options = {"mode": mode, "on_unused_input": "ignore", "trust_input": True}
+        self.step = pytensor.function([X, y, index], loss, updates=self.updates | draws, **options)
+        options["mode"] = FEW_CALLS
+        scaled = phi / pt.sqrt(noise[:, None] if noise.ndim else noise)
+        target = residual / pt.sqrt(noise)
+        self.normal = pytensor.function(
+            [X, y, index], [scaled.T @ scaled, scaled.T @ target], **options
+        )
+        self.predict = pytensor.function([X, y], [phi, mean], **options)
+
+    def _share(self, terms, model, use_priors):
+        """`terms` and the log prior as functions of shared variables, which are kept."""
+        wanted = set(ancestors(terms))
+        free = [rv for rv in model.free_RVs if rv in wanted]
+        prior = pt.constant(0.0)
+        if free and use_priors:
+            prior = model.logp(vars=free, jacobian=False)
+        values = [model.rvs_to_values[rv] for rv in free]
+        initial = model.initial_point(0)
+        self.free = [pytensor.shared(np.array(initial[v.name]), name=v.name) for v in values]
+        swap = dict(zip(values, self.free, strict=True))
+        *terms, prior = clone_replace([*model.replace_rvs_by_values(terms), prior], swap)
+        names = {rv.name for rv in free}
+        shown = [v for v in model.unobserved_value_vars if v.name in names]
+        self.names = [v.name for v in shown]
+        shown = clone_replace(shown, swap) if shown else []
+        self._untransformed = pytensor.function([], shown, mode=FEW_CALLS)
+        return terms, prior
+
+    def state(self) -> list[np.ndarray]:
+        """Copies of points, variables, and Adam's moments and step count."""
+        return [v.get_value(borrow=False) for v in self.updates]
+
+    def restore(self, state):
+        """Set what :meth:`state` returned.
+
+        Raises
+        ------
+        ValueError
+            If it comes from another model.
+        """
+        present = [v.get_value(borrow=True) for v in self.updates]
+        if [np.shape(v) for v in state] != [np.shape(v) for v in present]:
+            raise ValueError("start comes from another model: its free variables or points differ")
+        for variable, value in zip(self.updates, state, strict=True):
+            variable.set_value(value)
+
+    def values(self):
+        """Points, and the free variables untransformed by name."""
+        found = zip(self.names, self._untransformed(), strict=True)
+        return self.Z.get_value(), {name: np.asarray(value) for name, value in found}
+
+    def error(self, X, y, train, held):
+        """Root mean square error at the rows `held` of the prediction from the rows `train`.
+
+        Of more than ERROR_ROWS rows, evenly spaced ones are taken: epochs are compared, no more.
+        """
+        train = train[:: -(-len(train) // ERROR_ROWS)]
+        rank = self.Z.get_value(borrow=True).shape[0]
+        gram, cross = np.eye(rank), np.zeros(rank)
+        for _, rows in blocks(train):
+            more, vector = self.normal(X[rows], y[rows], rows)
+            gram += more
+            cross += vector
+        coef = np.linalg.solve(gram, cross)
+        total = 0.0
+        for _, rows in blocks(held):
+            phi, mean = self.predict(X[rows], y[rows])
+            total += ((y[rows] - mean - phi @ coef) ** 2).sum()
+        return np.sqrt(total / len(held))
+
+
+def _features(gp, Z, X):
+    """Features (b, m) at a batch, of the points Z."""
+    feature_map = SoftKIMap(gp.cov_func, Z, gp._map.temperature)
+    feature_map.fit_to(np.zeros((1, Z.get_value(borrow=True).shape[1])))
+    return (feature_map.mixing().T @ feature_map.weights(X).T).T
+
+
+def _pseudo(phi, noise, residual, found, probes, rng):
+    r"""Hutchinson's pseudo-loss, negated: its gradient estimates that of the log density.
+
+    ``b_0' S b_0 / 2 - b_0' e - sum_j a_j' S b_j / 2L`` with ``S b_j = a_j`` and ``S b_0 = e``, the b
+    held constant, and ``a_j`` Gaussian vectors of norm ``n^1/2``, so that ``E a a' = I``. Returns the
+    update of the random generator too.
+    """
+    generator = pytensor.shared(np.random.default_rng(rng.integers(2**63)), name="probes")
+    n = residual.shape[0]
+    next_rng, a = pt.random.normal(size=(n, probes), rng=generator, return_next_rng=True)
+    a = a * pt.sqrt(n / (a**2).sum(axis=0))
+    _logp, alpha, _coef, root, variance = found
+    inner = a / variance[:, None]
+    solved = inner - phi @ (root.T @ (root @ (phi.T @ inner))) / variance[:, None]
+    solved, b0 = disconnected_grad(solved), disconnected_grad(alpha)[:, None]
+    spread = noise[:, None] if noise.ndim else noise
+
+    def form(left, right):
+        return ((phi.T @ left) * (phi.T @ right)).sum() + (left * right * spread).sum()
+
+    value = 0.5 * form(b0, b0) - b0[:, 0] @ residual - 0.5 / probes * form(a, solved)
+    return value, {generator: next_rng}

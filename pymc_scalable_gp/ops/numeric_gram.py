@@ -1,0 +1,60 @@
+"""Kernel matrix that NumPy computes, as an Op without a gradient in the inputs."""
+
+from collections.abc import Callable
+
+import numba
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import disconnected_type
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops._jax import jax, register_jax
+
+
+class NumericGram(Op):
+    """Kernel matrix of numbers that NumPy computes: it has no gradient in the inputs."""
+
+    def __init__(self, matrix: Callable[[np.ndarray, np.ndarray], np.ndarray]):
+        self.matrix = matrix
+
+    def make_node(self, X, Z):
+        return Apply(self, [X, Z], [pt.dmatrix()])
+
+    def infer_shape(self, node, input_shapes):
+        return [(input_shapes[0][0], input_shapes[1][0])]
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = np.asarray(self.matrix(*inputs), dtype="float64")
+
+    def connection_pattern(self, node):
+        return [[False], [False]]
+
+    def pullback(self, inputs, outputs, cotangents):
+        """Inputs are discrete: nothing flows back."""
+        return [disconnected_type(), disconnected_type()]
+
+
+@nb.register_funcify_and_cache_key(NumericGram)
+def numba_numeric_gram(op, node=None, **kwargs):
+    def matrix(X, Z):
+        return np.ascontiguousarray(op.matrix(X, Z), dtype="float64")
+
+    # The kernel is Python: it is called, not compiled, and nothing is kept on disk.
+    @nb.numba_njit
+    def numeric_gram(X, Z):
+        with numba.objmode(out="float64[:,::1]"):
+            out = matrix(X, Z)
+        return out
+
+    return numeric_gram, None
+
+
+@register_jax(NumericGram, differentiable=False)
+def jax_numeric_gram(op):
+    def forward(X, Z):
+        shape = jax.ShapeDtypeStruct((X.shape[0], Z.shape[0]), "float64")
+        return jax.pure_callback(lambda a, b: op.matrix(np.asarray(a), np.asarray(b)), shape, X, Z)
+
+    return forward

@@ -1,0 +1,1 @@
+"""Small helpers: graphs, points of a model, row blocks, checks of options."""

@@ -1,0 +1,18 @@
+"""Checks of options, and the wording of their errors."""
+
+import numpy as np
+
+
+def check_choice(name: str, value, options) -> None:
+    """Raise unless `value` is one of `options`."""
+    if value not in options:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}, got {value!r}")
+
+
+def check_count(name: str, value, least: int = 1) -> int:
+    """A whole number not below `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__} {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    return int(value)

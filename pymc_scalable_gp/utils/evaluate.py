@@ -1,0 +1,87 @@
+"""Values of symbolic expressions at a point of a PyMC model."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.initial_point import make_initial_point_fn
+from pytensor.compile.mode import get_mode
+from pytensor.graph.basic import Constant
+from pytensor.graph.rewriting.basic import in2out, node_rewriter
+from pytensor.scalar.basic import Clip
+from pytensor.tensor.elemwise import Elemwise
+
+from pymc_scalable_gp.utils.graphs import is_random
+
+
+@node_rewriter([Elemwise])
+def _clip_by_extremes(fgraph, node):
+    """Clip as maximum and minimum: in Python, Clip calls a function for every entry."""
+    if not isinstance(node.op.scalar_op, Clip):
+        return None
+    x, low, high = node.inputs
+    out = pt.maximum(x, low)
+    unbounded = isinstance(high, Constant) and np.all(np.isposinf(high.data))
+    return [out if unbounded else pt.minimum(out, high)]
+
+
+# For functions that are called a few times on large arrays: Numba would compile them for longer than
+# they run, and the time is in the Ops' own kernels and BLAS either way.
+FEW_CALLS = get_mode("FAST_COMPILE").register((in2out(_clip_by_extremes), 1.9))
+
+
+def model_inputs(outputs, model) -> list:
+    """Random variables of `model` that `outputs` depend on directly, in a fixed order."""
+    named = {v for v in model.basic_RVs}
+    found, stack, seen = [], list(outputs), set()
+    while stack:
+        v = stack.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        if v in named:
+            found.append(v)
+        elif v.owner is not None:
+            stack.extend(v.owner.inputs)
+    return sorted(found, key=lambda v: v.name)
+
+
+def initial_values(model) -> dict:
+    """Start values of the free variables, untransformed."""
+    return make_initial_point_fn(model=model, return_transformed=False)(0)
+
+
+def point_values(inputs, point, model, fill: bool = False) -> list[np.ndarray]:
+    """Values of `inputs` from `point`; missing ones from the initial point when `fill`.
+
+    Raises
+    ------
+    ValueError
+        If a value is missing and `fill` is false.
+    """
+    point = {} if point is None else _as_dict(point)
+    missing = [v.name for v in inputs if v.name not in point]
+    if missing and not fill:
+        raise ValueError(f"point lacks a value for {', '.join(missing)}; it holds {list(point)}")
+    start = initial_values(model) if missing else {}
+    return [np.asarray(point.get(v.name, start.get(v.name)), dtype=v.dtype) for v in inputs]
+
+
+def _as_dict(point) -> dict:
+    """A point from a dictionary, or from the single draw that ``pm.find_MAP`` may return."""
+    if "posterior" in getattr(point, "children", {}):
+        return {name: v.values[0, 0] for name, v in point["posterior"].data_vars.items()}
+    return dict(point)
+
+
+def evaluate(outputs, point=None, model=None):
+    """Values of `outputs` with the model's variables at `point` (missing ones: initial point)."""
+    if not is_random(*outputs):
+        return pytensor.function([], list(outputs), mode=FEW_CALLS)()
+    model = pm.modelcontext(model)
+    inputs = model_inputs(outputs, model)
+    values = point_values(inputs, point, model, fill=True)
+    function = pytensor.function(
+        inputs, list(outputs), mode=FEW_CALLS, on_unused_input="ignore", allow_input_downcast=True
+    )
+    return function(*values)

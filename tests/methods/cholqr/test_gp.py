@@ -1,0 +1,375 @@
+"""CholQR: the choice of inducing points, the front end, and kernels on objects."""
+
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.methods.cholqr import search as selection
+from pymc_scalable_gp.testing import check_marginal_logp
+from pymc_scalable_gp.utils.evaluate import evaluate
+
+RNG = np.random.default_rng(0)
+FAST = {"mode": "FAST_COMPILE"}
+X = RNG.uniform(-2.0, 2.0, (120, 2))
+Y = np.sin(2 * X[:, 0]) * np.cos(X[:, 1]) + 0.1 * RNG.standard_normal(120)
+QUIET = {"progressbar": False}
+
+
+def problem(**options):
+    with pm.Model() as model:
+        ell, eta = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("eta", 1)
+        sigma = pm.HalfNormal("sigma", 1)
+        cov = eta**2 * pm.gp.cov.Matern52(2, ls=ell)
+        gp = sgp.CholQRMarginal(cov_func=cov, **({"n_inducing": 15} | options))
+    return gp, model, sigma
+
+
+@pytest.mark.parametrize("approx", ["DTC", "FITC", "VFE"])
+def test_select_and_sample_the_density(approx):
+    gp, model, sigma = problem(approx=approx)
+    chosen = gp.select_inducing(X, Y, sigma, model=model, rounds=6, **QUIET)
+    assert len(chosen.indices) == gp.rank == 15
+    rounding = 1e-10 * np.abs(chosen.objective).max()
+    assert (np.diff(chosen.objective) <= rounding).all()
+    assert chosen.objective[2] < chosen.objective[1]  # the hyperparameters move too
+    assert set(chosen.point) >= {"ell", "eta", "sigma"}
+    assert (chosen.proposed == 15).all()
+    assert (chosen.accepted <= 15).all()
+    with model:
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=sigma)
+    check_marginal_logp(gp, model, **FAST)
+    if approx == "FITC":  # the search minimises DTC's objective
+        return
+    logp = model.compile_logp(vars=[model["y"]], jacobian=False, **FAST)
+    values = {f"{k}_log__": np.log(v) for k, v in chosen.point.items() if not k.endswith("__")}
+    prior = model.compile_logp(vars=model.free_RVs, jacobian=False, **FAST)(values)
+    assert_allclose(-chosen.objective[-1], logp(values) + prior, rtol=1e-4)
+
+
+def test_better_than_random_rows_with_the_same_hyperparameters():
+    gp, model, sigma = problem(n_inducing=12)
+    chosen = gp.select_inducing(X, Y, sigma, model=model, steps=0, rounds=10, **QUIET)
+    others = []
+    for seed in range(5):
+        gp.build(X, random_seed=seed)
+        start = gp.select_inducing(X, Y, sigma, start=gp.indices, model=model, steps=0, **QUIET)
+        others.append(start.objective[0])
+    assert chosen.objective[-1] < min(others)
+
+
+def test_the_start_is_greedy_unless_rows_are_given():
+    gp, model, sigma = problem()
+    options = {"model": model, "rounds": 1, "swaps": 1, "steps": 0} | QUIET
+    gp.build(X)
+    given = gp.select_inducing(X, Y, sigma, start=gp.indices, **options)
+    greedy = gp.select_inducing(X, Y, sigma, **options)
+    assert_allclose(given.objective[0], greedy.objective[0])  # the same random rows
+    assert len(given.objective) == 3
+    assert len(greedy.objective) == 4
+    assert greedy.objective[1] < given.objective[-1] - 1.0
+
+
+def test_no_round_begins_after_max_seconds():
+    gp, model, sigma = problem()
+    chosen = gp.select_inducing(X, Y, sigma, model=model, steps=0, max_seconds=0.0, **QUIET)
+    assert chosen.proposed.shape == (0,)
+    assert len(chosen.objective) == 2  # of the random rows and of the greedy start
+    assert_allclose(gp.indices, chosen.indices)
+
+
+def test_dear_kernels_compute_fewer_gains():
+    dear = sgp.cov.FromFunction(
+        lambda a, b: float(a == b), list("abc"), input_dim=2, active_dims=[0]
+    )
+    other = pm.gp.cov.ExpQuad(2, ls=1.0, active_dims=[1])
+    assert sgp.CholQRMarginal(cov_func=2.0 * dear * other).n_exact == 4
+    assert sgp.CholQRMarginal(cov_func=other).n_exact == 64
+    assert sgp.CholQRMarginal(cov_func=dear, n_exact=7).n_exact == 7
+
+
+def test_warm_start_goes_on_where_it_stopped():
+    gp, model, sigma = problem()
+    first = gp.select_inducing(X, Y, sigma, model=model, rounds=3, **QUIET)
+    second = gp.select_inducing(
+        X, Y, sigma, start=first.indices, point=first.point, model=model, rounds=2, **QUIET
+    )
+    assert_allclose(second.objective[0], first.objective[-1], rtol=1e-6)
+    assert second.objective[-1] <= second.objective[0]
+
+
+def test_the_seed_decides():
+    results = []
+    for seed in (0, 0, 1):
+        gp, model, sigma = problem()
+        results.append(
+            gp.select_inducing(X, Y, sigma, model=model, rounds=1, random_seed=seed, **QUIET)
+        )
+    assert np.array_equal(results[0].indices, results[1].indices)
+    assert not np.array_equal(results[0].indices, results[2].indices)
+
+
+def test_a_bad_start_in_one_dimension_does_not_trap():
+    """All points at one end: the objective of a good start is reached (figure 4 of the paper)."""
+    rng = np.random.default_rng(1)
+    x = np.sort(rng.uniform(0, 6, 200))[:, None]
+    y = np.sin(3 * x[:, 0]) + 0.1 * rng.standard_normal(200)
+    found = []
+    for start in (np.arange(0, 60, 5), np.linspace(0, 199, 12).astype(int)):
+        gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=0.5), n_inducing=12)
+        chosen = gp.select_inducing(x, y, 0.1, start=start, rounds=30, tolerance=0.0, **QUIET)
+        found.append(chosen.objective[-1])
+    assert abs(found[0] - found[1]) < 0.02 * abs(found[1]) + 1.0
+
+
+def test_the_likelihood_chooses_points_by_itself():
+    gp, model, sigma = problem()
+    with model:
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=sigma, progressbar=False)
+    chosen = problem()[0]
+    assert gp.rank == 15
+    assert not np.array_equal(gp.indices, chosen.build(X) and chosen.indices)
+
+
+def test_converges_to_the_exact_gp():
+    with pm.Model() as model:
+        cov = pm.gp.cov.ExpQuad(2, ls=1.0)
+        exact = pm.gp.Marginal(cov_func=cov)
+        exact.marginal_likelihood("z", X=X, y=Y, sigma=0.2)
+        gp = sgp.CholQRMarginal(cov_func=cov, n_inducing=60)
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=0.2, progressbar=False)
+    one, other = (model.compile_logp(vars=[model[name]], **FAST)({}) for name in ("y", "z"))
+    assert_allclose(one, other, rtol=1e-3)
+    new = np.array([[0.1, 0.2], [30.0, 0.0]])
+    for found, wanted in zip(
+        gp.predict(new, {}, diag=True, model=model),
+        exact.predict(new, {}, diag=True, model=model),
+        strict=True,
+    ):
+        assert_allclose(found, wanted, atol=1e-3)
+
+
+def test_only_a_scale_and_sigma_free_needs_no_rows():
+    with pm.Model() as model:
+        eta, sigma = pm.HalfNormal("eta", 1), pm.HalfNormal("sigma", 1)
+        cov = eta**2 * pm.gp.cov.ExpQuad(2, ls=1.0)
+        gp = sgp.CholQRMarginal(cov_func=cov, approx="DTC", n_inducing=12)
+        gp.select_inducing(X, Y, sigma, rounds=2, **QUIET)
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=sigma)
+    assert gp.likelihood_path == "summarized"
+    check_marginal_logp(gp, model, **FAST)
+
+
+# -- kernels on objects ---------------------------------------------------------------------
+
+
+def sequences(n, seed=0):
+    """Random DNA; half of them carry a motif that raises the target."""
+    rng = np.random.default_rng(seed)
+    strings, y = [], rng.standard_normal(n) * 0.1
+    for i in range(n):
+        letters = list(rng.choice(list("ACGT"), 30))
+        if i % 2:
+            letters[10:18] = "GATTACAG"
+            y[i] += 1.0
+        strings.append("".join(letters))
+    return strings, y
+
+
+def test_kernels_on_objects_need_no_rows_either():
+    """Their matrix is a number, without the inputs in its graph: they are recognised all the same."""
+    strings, y = sequences(60)
+    for wrap in (lambda name, value: value, pm.Data):
+        with pm.Model() as model:
+            eta, sigma = pm.HalfNormal("eta", 1), pm.HalfNormal("sigma", 1)
+            cov = eta**2 * sgp.cov.Spectrum(strings, k=3)
+            gp = sgp.CholQRMarginal(cov_func=cov, approx="DTC", n_inducing=10)
+            gp.build(np.arange(60.0)[:, None])
+            target = wrap("target", y)
+            gp.marginal_likelihood("y", X=np.arange(60.0)[:, None], y=target, sigma=sigma)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            check_marginal_logp(gp, model, **FAST)
+        assert gp._fit.is_summarized
+
+
+def test_strings():
+    strings, y = sequences(120)
+    places = np.arange(120.0)[:, None]
+    cov = sgp.cov.Spectrum(strings, k=4)
+    K = evaluate([cov(places)])[0]
+    assert_allclose(np.diag(K), 1.0)
+    assert np.linalg.eigvalsh(K).min() > -1e-12
+    with pm.Model() as model:
+        eta, sigma = pm.HalfNormal("eta", 2), pm.HalfNormal("sigma", 1)
+        gp = sgp.CholQRMarginal(cov_func=eta**2 * cov, n_inducing=20)
+        chosen = gp.select_inducing(places[:80], y[:80], sigma, rounds=4, **QUIET)
+        gp.marginal_likelihood("y", X=places[:80], y=y[:80], sigma=sigma)
+    check_marginal_logp(gp, model)
+    mean, var = gp.predict(places[80:], chosen.point, diag=True, model=model)
+    assert np.mean((mean - y[80:]) ** 2) < 0.35 * np.var(y[80:])
+    assert (var > 0).all()
+
+
+def overlap(a, b, power=1.0):
+    return (len(a & b) / np.sqrt(len(a) * len(b))) ** power
+
+
+def test_a_function_of_sets():
+    rng = np.random.default_rng(0)
+    sets = [frozenset(rng.permutation(12)[:5].tolist()) for _ in range(40)]
+    cov = sgp.cov.FromFunction(overlap, sets)
+    places = np.arange(40.0)[:, None]
+    K = evaluate([cov(places)])[0]
+    assert_allclose(K, [[overlap(a, b) for b in sets] for a in sets])
+    assert_allclose(evaluate([cov(places, diag=True)])[0], 1.0)
+    assert len(cov.kept) == 40
+    with pm.Model() as model:
+        both = pm.HalfNormal("eta", 1) ** 2 * cov
+        gp = sgp.CholQRMarginal(cov_func=both, n_inducing=8)
+        gp.marginal_likelihood("y", X=places, y=np.arange(40.0) / 40, sigma=0.3, progressbar=False)
+        gp.conditional("f", places[:4])
+    check_marginal_logp(gp, model, **FAST)
+    point = sgp.cov.FromFunction(overlap, sets, power=2.0)
+    assert_allclose(evaluate([point(places)])[0], K**2)
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA", "JAX"])
+def test_unknown_places_on_every_back_end(mode):
+    """Inputs that are known at run time only: the kernel is called there."""
+    if mode == "JAX":
+        pytest.importorskip("jax")
+    cov, X, Z = sgp.cov.Spectrum(["abcabc", "abcd", "cdab"], k=2), pt.dmatrix(), pt.dmatrix()
+    function = pytensor.function([X, Z], cov(X, Z), mode=mode)
+    places = np.arange(3.0)[:, None]
+    assert_allclose(function(places, places[1:]), evaluate([cov(places)])[0][:, 1:])
+
+
+def test_a_product_of_a_string_and_a_number():
+    strings, y = sequences(30)
+    rows = np.column_stack([np.arange(30.0), RNG.uniform(0, 1, 30)])
+    cov = sgp.cov.Spectrum(strings, k=2, input_dim=2, active_dims=[0]) * pm.gp.cov.ExpQuad(
+        2, ls=0.5, active_dims=[1]
+    )
+    with pm.Model() as model:
+        gp = sgp.CholQRMarginal(cov_func=cov, n_inducing=10)
+        gp.marginal_likelihood("y", X=rows, y=y, sigma=0.2, progressbar=False)
+    check_marginal_logp(gp, model, **FAST)
+
+
+def test_histograms_and_categories():
+    H = RNG.dirichlet(np.ones(5), 30)
+    K = evaluate([sgp.cov.HistogramIntersection(5)(H)])[0]
+    assert_allclose(K, np.minimum(H[:, None], H).sum(axis=2))
+    assert_allclose(evaluate([sgp.cov.HistogramIntersection(5)(H, diag=True)])[0], 1.0)
+    with pytest.raises(ValueError, match="non-negative"):
+        sgp.cov.HistogramIntersection(5)(H - 1.0)
+    C = RNG.integers(0, 3, (30, 4)).astype(float)
+    differ = (C[:, None] != C).sum(axis=2)
+    with pm.Model() as model:
+        ls = pm.HalfNormal("ls", 2)
+        cov = sgp.cov.Hamming(4, ls=ls)
+        gp = sgp.CholQRMarginal(cov_func=cov, n_inducing=10)
+        gp.marginal_likelihood("y", X=C, y=C[:, 0], sigma=0.2, progressbar=False)
+    assert_allclose(evaluate([cov(C)], {"ls": 1.5}, model)[0], np.exp(-differ / 1.5))
+    assert_allclose(evaluate([cov(C, diag=True)], {"ls": 1.5}, model)[0], 1.0)
+    check_marginal_logp(gp, model, **FAST)
+
+
+# -- bad input ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda: sgp.cov.FromFunction(lambda a, b: a - b, [1, 2, 3]), ValueError, "not symmetric"),
+        (lambda: sgp.cov.FromFunction(lambda a, b: [1.0, 2.0], "ab"), TypeError, "objects must be"),
+        (
+            lambda: sgp.cov.FromFunction(lambda a, b: [1.0, 2.0], ["a", "b"]),
+            TypeError,
+            "must return one finite number",
+        ),
+        (lambda: sgp.cov.Spectrum(["ab", "abcd"], k=3), ValueError, r"strings\[0\] is shorter"),
+        (lambda: sgp.cov.Spectrum(["abcd", 3], k=3), TypeError, r"strings\[1\] is not a string"),
+        (lambda: sgp.cov.Spectrum(["abcd"], input_dim=2), ValueError, "takes one column"),
+        (lambda: sgp.cov.Spectrum(["abcd"])(np.array([[1.0]])), ValueError, "no place in the 1"),
+        (lambda: sgp.cov.Hamming(2, ls=np.ones(2)), ValueError, "ls must be a scalar"),
+    ],
+)
+def test_bad_kernels(call, error, match):
+    with pytest.raises(error, match=match):
+        call()
+
+
+def test_data_that_may_change_are_refused_by_kernels_on_objects():
+    with pm.Model(), pytest.raises(ValueError, match=r"give X as an array in place of pm.Data"):
+        sgp.cov.Spectrum(["abcd", "abce"])(pm.Data("X", np.zeros((2, 1))))
+
+
+def test_an_indefinite_function_is_named():
+    cov = sgp.cov.FromFunction(lambda a, b: float(abs(a - b)) + (a == b), list(range(30)))
+    gp = sgp.CholQRMarginal(cov_func=cov, n_inducing=10)
+    with pytest.raises(ValueError, match="not positive semidefinite"):
+        gp.select_inducing(np.arange(30.0)[:, None], np.zeros(30), 0.1, **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "match"),
+    [
+        ({"sigma": np.ones(120)}, ValueError, "needs a scalar sigma"),
+        ({"start": [1, 1]}, ValueError, "more than once"),
+        ({"start": [1, 120]}, ValueError, "indices name row 120, but X has 120 rows"),
+        ({"start": [0.5]}, TypeError, "indices must be integer rows"),
+        ({"rounds": 0}, ValueError, "rounds must be at least 1"),
+        ({"y": Y[:3]}, ValueError, "y has 3 values"),
+    ],
+)
+def test_bad_calls(change, error, match):
+    gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), n_inducing=5)
+    with pytest.raises(error, match=match):
+        gp.select_inducing(**({"X": X, "y": Y, "sigma": 0.1} | change), **QUIET)
+
+
+def test_bad_numbers():
+    cov = pm.gp.cov.ExpQuad(2, ls=1.0)
+    with pytest.raises(ValueError, match="n_inducing must be at least 1"):
+        sgp.CholQRMarginal(cov_func=cov, n_inducing=0)
+    gp = sgp.CholQRMarginal(cov_func=cov, n_inducing=120)
+    with pytest.raises(ValueError, match="n_inducing=120 must be below the number of rows, 120"):
+        gp.build(X)
+    for ask in (lambda: gp.rank, lambda: gp.indices):
+        with pytest.raises(AttributeError, match="select_inducing or build"):
+            ask()
+
+
+def test_duplicated_rows_to_start_from():
+    rows = np.r_[X[:20], X[:20]]
+    gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), n_inducing=4)
+    with pytest.warns(UserWarning, match="1 of the 4 rows to start from depend on"):
+        gp.select_inducing(rows, np.r_[Y[:20], Y[:20]], 0.1, start=[0, 20, 3, 5], **QUIET)
+    assert gp.rank == 4
+    assert len(np.unique(rows[gp.indices], axis=0)) == 4
+
+
+def test_fewer_independent_rows_than_points():
+    rows = np.repeat(X[:6], 5, axis=0)
+    gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), n_inducing=10)
+    with pytest.warns(UserWarning, match="only 6 of 10 inducing points are independent"):
+        gp.select_inducing(rows, np.repeat(Y[:6], 5), 0.1, start=np.arange(0, 30, 3), **QUIET)
+    assert gp.rank == 6
+
+
+def test_an_interruption_returns_what_was_chosen(monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(selection, "swap", interrupted)
+    gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), n_inducing=5)
+    with pytest.warns(UserWarning, match="interrupted"):
+        chosen = gp.select_inducing(X, Y, 0.1, **QUIET)
+    assert len(chosen.indices) == 5

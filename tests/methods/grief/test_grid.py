@@ -1,0 +1,144 @@
+"""Grid nodes and the leading products of eigenvalues."""
+
+import itertools
+import tracemalloc
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pymc_scalable_gp.methods.grief.grid import (
+    check_grid,
+    count_cells,
+    grid_nodes,
+    node_masses,
+    share_rank,
+    top_products,
+)
+
+
+def test_nodes_of_an_even_column_are_even():
+    assert_allclose(grid_nodes(np.linspace(-1.0, 3.0, 101), 5), [-1, 0, 1, 2, 3], atol=1e-12)
+
+
+def test_nodes_follow_a_heavy_tail_and_cover_it():
+    x = np.random.default_rng(0).lognormal(sigma=2.0, size=1000)
+    nodes = grid_nodes(x, 10)
+    assert nodes.size == 10
+    assert_allclose([nodes[0], nodes[-1]], [x.min(), x.max()])
+    assert nodes[1] < np.linspace(x.min(), x.max(), 10)[1]
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ([3.0, 1.0, 1.0, 2.5, 3.0], [1.0, 2.5, 3.0]),  # discrete: just its values
+        ([2.0] * 9, [2.0]),  # constant
+        ([0.0, 1.0] * 5, [0.0, 1.0]),  # a flag
+        (np.arange(5.0), np.arange(5.0)),  # exactly as many values as nodes
+    ],
+)
+def test_columns_with_few_values_use_those(column, expected):
+    assert_array_equal(grid_nodes(np.array(column), 5), expected)
+
+
+def test_given_nodes_are_sorted_and_distinct():
+    assert_array_equal(grid_nodes(np.zeros(3), np.array([2, 0, 2, 1])), [0.0, 1.0, 2.0])
+
+
+def test_check_grid_spreads_one_number():
+    assert check_grid(4, 3) == [4, 4, 4]
+    assert check_grid((np.int64(2), 3), 2) == [2, 3]
+    mixed = check_grid([3, [0.0, 1.0]], 2)
+    assert mixed[0] == 3
+    assert_array_equal(mixed[1], [0.0, 1.0])
+
+
+def brute_force(logs, rank):
+    d, m = logs.shape
+    cells = np.array(list(itertools.product(range(m), repeat=d)))
+    return np.sort(logs[np.arange(d), cells].sum(axis=1))[::-1][:rank]
+
+
+@pytest.mark.parametrize(("d", "m"), [(1, 6), (2, 5), (3, 4), (6, 3)])
+@pytest.mark.parametrize("rank", [1, 3, 20, 1000])
+def test_top_products_against_brute_force(d, m, rank):
+    rng = np.random.default_rng(d)
+    logs = -np.sort(-rng.normal(size=(d, m)), axis=1)
+    idx = top_products(logs, rank)
+    values = logs[np.arange(d), idx].sum(axis=1)
+    assert idx.shape == (min(rank, m**d), d)
+    assert_allclose(values, brute_force(logs, rank), rtol=1e-12)  # so it is in decreasing order
+    assert len(np.unique(idx, axis=0)) == len(idx)
+
+
+def test_ties_go_to_the_lower_place_and_are_reproducible():
+    idx = top_products(np.zeros((2, 3)), 4)
+    assert_array_equal(idx, top_products(np.zeros((2, 3)), 4))
+    assert_array_equal(idx[0], [0, 0])
+    assert len(np.unique(idx, axis=0)) == 4
+
+
+def test_unused_places_come_last():
+    logs = np.array([[0.0, -np.inf, -np.inf], [0.0, -1.0, -np.inf]])
+    assert_array_equal(top_products(logs, 2), [[0, 0], [0, 1]])
+
+
+def test_a_grid_of_1e200_cells_costs_no_more_than_its_rank():
+    """d = m = 100: nothing of size m^d, and no more than a few (rank, d) arrays, exists."""
+    rng = np.random.default_rng(0)
+    logs = -np.cumsum(rng.exponential(size=(100, 100)), axis=1)
+    tracemalloc.start()
+    idx = top_products(logs, 1000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    values = logs[np.arange(100), idx].sum(axis=1)
+    assert idx.shape == (1000, 100)
+    assert (np.diff(values) <= 1e-9).all()
+    assert peak < 10 * idx.nbytes
+    # Any better index would differ from the first in places of a small loss: all single changes.
+    single = logs[:, 0].sum() + (logs[:, 1] - logs[:, 0])
+    missing = single[single > values[-1] + 1e-9]
+    assert np.isin(np.round(missing, 9), np.round(values, 9)).all()
+
+
+def test_count_cells_of_any_size():
+    assert count_cells(np.ones((100, 100), dtype=bool)) == 100**100
+    assert count_cells(np.array([[True, True, False], [True, False, False]])) == 2
+    assert count_cells(np.zeros((0, 1), dtype=bool)) == 1
+
+
+@pytest.mark.parametrize(
+    ("rank", "cells", "expected"),
+    [
+        (10, [100, 100], [5, 5]),
+        (11, [100, 100], [5, 6]),
+        (10, [1, 100], [1, 9]),  # a constant kernel takes one
+        (90, [81, 9, 1], [80, 9, 1]),
+        (500, [81, 9, 1], [81, 9, 1]),
+        (10, [10**200, 10**200, 3], [3, 4, 3]),
+    ],
+)
+def test_share_rank(rank, cells, expected):
+    assert share_rank(rank, cells) == expected
+
+
+def test_masses_are_the_data_near_each_node():
+    x = np.array([0.0, 0.25, 0.25, 1.0])
+    assert_allclose(
+        node_masses(x, np.array([0.0, 0.25, 0.5, 1.0])),
+        0.0625 + 0.75 * np.array([0.25, 0.5, 0.0, 0.25]),
+    )
+
+
+def test_masses_of_even_data_are_those_of_the_trapezoidal_rule():
+    found = node_masses(np.linspace(0, 1, 100_001), np.linspace(0, 1, 5))
+    assert_allclose(found, 0.05 + 0.75 * np.array([1, 2, 2, 2, 1]) / 8, atol=1e-5)
+
+
+def test_masses_outside_given_nodes_go_to_the_nearest():
+    assert_allclose(
+        node_masses(np.array([-3.0, 9.0]), np.array([0.0, 1.0, 2.0])),
+        [1 / 12 + 0.375, 1 / 12, 1 / 12 + 0.375],
+    )
+    assert_allclose(node_masses(np.zeros(3), np.array([5.0])), [1.0])

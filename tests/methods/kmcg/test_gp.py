@@ -1,0 +1,498 @@
+"""KMCG: the paper's equations, grids against arrays, sums, breakdown, predictions on grids."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import xarray as xr
+from numpy.testing import assert_allclose
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.testing import check_marginal_logp, dense_marginal
+from pymc_scalable_gp.utils.evaluate import evaluate
+
+FAST = {"mode": "FAST_COMPILE"}  # no Numba: these functions are called a few times
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-1.0, 1.0, (40, 2))
+Y = np.sin(3.0 * X[:, 0]) + X[:, 1] + 0.1 * RNG.standard_normal(40)
+XNEW = RNG.uniform(-1.0, 1.0, (5, 2))
+AXES = [np.linspace(0.0, 3.0, 7), np.array([0.0, 0.5, 0.7, 1.5, 2.0])]
+MASK = RNG.random((7, 5)) > 0.25
+SERIES = np.delete(np.arange(400.0) / 20.0, np.r_[50:80, 200:203])
+
+
+def kernel(a, b, ell=0.6):
+    return 1.3**2 * np.exp(-0.5 * (((a[:, None] - b) / ell) ** 2).sum(-1))
+
+
+def cg_directions(A, b, steps):
+    """Search directions of conjugate gradients, made conjugate to all earlier ones."""
+    r, S = b.copy(), []
+    for _ in range(steps):
+        s = r.copy()
+        for _ in range(2):
+            for old in S:
+                s -= old * (old @ A @ s) / (old @ A @ old)
+        S.append(s / np.linalg.norm(s))
+        coef = (S[-1] @ r) / (S[-1] @ A @ S[-1])
+        r = r - coef * (A @ S[-1])
+    return np.column_stack(S)
+
+
+def marginal(X, y, sigma=0.2, d=2, ell=0.6, **options):
+    with pm.Model() as model:
+        gp = sgp.KMCGMarginal(cov_func=1.3**2 * pm.gp.cov.ExpQuad(d, ls=ell), **options)
+        gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+    return gp, model
+
+
+# -- the paper -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [None, np.arange(0, 40, 2)], ids=["all", "subset"])
+def test_equations_of_the_paper(rows):
+    """Equations 14 to 16 with the search directions of conjugate gradients."""
+    steps, noise = 7, 0.04
+    inner = slice(None) if rows is None else rows
+    K_M, K_X = kernel(X[inner], X[inner]), kernel(X, X[inner])
+    S = cg_directions(K_M, Y[inner], steps)
+    R, SKS = (K_X @ S).T, S.T @ K_M @ S
+    core = R @ R.T + noise * SKS
+    mean = kernel(XNEW, X[inner]) @ S @ np.linalg.solve(core, R @ Y)
+    k_new = kernel(XNEW, X[inner]) @ S
+    var = 1.3**2 - np.diag(k_new @ np.linalg.solve(SKS, k_new.T))
+    var += noise * np.diag(k_new @ np.linalg.solve(core, k_new.T))
+    evidence = -0.5 / noise * (Y @ Y - Y @ R.T @ np.linalg.solve(core, R @ Y))
+    evidence -= 0.5 * np.linalg.slogdet(core)[1] - 0.5 * np.linalg.slogdet(SKS)[1]
+    evidence -= 0.5 * (40 - steps) * np.log(noise) + 0.5 * 40 * np.log(2 * np.pi)
+
+    gp, model = marginal(X, Y, n_iter=steps, inducing=rows)
+    found = gp.predict(XNEW, {}, diag=True, model=model)
+    assert_allclose(found[0], mean, rtol=1e-8)
+    assert_allclose(found[1], var, rtol=1e-8)
+    assert_allclose(model.compile_logp(**FAST)({}), evidence, rtol=1e-10)
+
+
+def test_density_and_predictions_reach_the_exact_ones():
+    errors = []
+    exact_cov = kernel(X, X) + 0.04 * np.eye(40)
+    exact = dense_marginal(np.linalg.cholesky(exact_cov - 0.04 * np.eye(40) + 1e-12 * np.eye(40)),
+                           0.04, Y)  # fmt: skip
+    weights = np.linalg.solve(exact_cov, kernel(X, XNEW))
+    for steps in (5, 15, 40):
+        gp, model = marginal(X, Y, n_iter=steps)
+        mean, var = gp.predict(XNEW, {}, diag=True, model=model)
+        logp = float(model.compile_logp(**FAST)({}))
+        errors.append([
+            abs(logp - exact),
+            np.abs(mean - weights.T @ Y).max(),
+            np.abs(var - 1.3**2 + np.diag(kernel(XNEW, X) @ weights)).max(),
+        ])  # fmt: skip
+    errors = np.array(errors)
+    assert (np.diff(errors, axis=0) < 0).all()
+    # The jitter on T, 1e-12 of its trace, leaves its square root.
+    assert_allclose(errors[-1], 0.0, atol=1e-5)
+
+
+def test_far_away_the_prior_returns():
+    gp, model = marginal(X, Y, n_iter=10)
+    mean, var = gp.predict(X[:2] + 50.0, {}, diag=True, model=model)
+    assert_allclose(mean, 0.0, atol=1e-12)
+    assert_allclose(var, 1.3**2, rtol=1e-12)
+
+
+def test_residual_is_that_of_conjugate_gradients():
+    gp, model = marginal(X, Y, n_iter=8)
+    S = cg_directions(kernel(X, X), Y, 8)
+    A = kernel(X, X)
+    for steps in (1, 4, 8):
+        part = S[:, :steps]
+        residual = Y - A @ part @ np.linalg.solve(part.T @ A @ part, part.T @ Y)
+        found = gp._map.residuals({}, model)[steps - 1]
+        assert_allclose(found, np.linalg.norm(residual) / np.linalg.norm(Y), rtol=1e-6)
+    report = gp.diagnostics(point={}, model=model)
+    assert report["residual"] == gp._map.residuals({}, model)[-1]
+    assert report["steps_needed"] == np.inf
+    assert 0.0 < report["missing_mean"] < report["missing_max"] < 1.0
+
+
+# -- densities of every form ----------------------------------------------------------------------
+
+
+FORMS = {
+    "array": (X, Y, {}),
+    "subset": (X, Y, {"inducing": 20}),
+    "VFE": (X, Y, {"approx": "VFE"}),
+    "FITC": (X, Y, {"approx": "FITC"}),
+    "grid": (sgp.RegularGrid(AXES), RNG.standard_normal((7, 5)), {"probes": 0}),
+    "gaps": (sgp.RegularGrid(AXES, MASK), RNG.standard_normal((7, 5)), {"probes": 0}),
+    "gaps, FITC": (sgp.RegularGrid(AXES, MASK), RNG.standard_normal((7, 5)), {"approx": "FITC"}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_density_and_gradient(form):
+    inputs, targets, options = FORMS[form]
+    with pm.Model() as model:
+        ell = pm.InverseGamma("ell", 3, 3, shape=2)
+        eta, sigma, slope = pm.HalfNormal("eta"), pm.HalfNormal("sigma"), pm.Normal("slope")
+        gp = sgp.KMCGMarginal(
+            mean_func=pm.gp.mean.Linear(coeffs=pt.stack([slope, 0.0])),
+            cov_func=eta**2 * pm.gp.cov.ExpQuad(2, ls=ell), n_iter=6, **options,
+        )  # fmt: skip
+        gp.marginal_likelihood("y", X=inputs, y=targets, sigma=sigma)
+    check_marginal_logp(gp, model, **FAST)
+
+
+def test_one_sigma_a_row():
+    with pm.Model() as model:
+        gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=pm.HalfNormal("ell")), n_iter=6)
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=np.linspace(0.1, 0.3, 40))
+    check_marginal_logp(gp, model, **FAST)
+
+
+@pytest.mark.parametrize(
+    "cov",
+    [
+        1.7 * pm.gp.cov.ExpQuad(2, ls=[0.8, 1.3]),
+        pm.gp.cov.ExpQuad(2, ls=1.0) + 0.3 * pm.gp.cov.Matern32(2, active_dims=[1], ls=0.5),
+        pm.gp.cov.Linear(2, c=0.5, active_dims=[0]) * pm.gp.cov.Periodic(2, 1.0, ls=1, active_dims=[1]),
+        sgp.cov.Product(pm.gp.cov.Matern52, 2, ls=[0.8, 1.3]),
+    ],
+    ids=["ExpQuad", "sum", "not stationary", "Matern"],
+)  # fmt: skip
+def test_grid_is_the_array_of_its_points(cov):
+    grid = sgp.RegularGrid(AXES, MASK)
+    y = RNG.standard_normal(grid.n)
+    whole = sgp.RegularGrid(AXES)
+    found = []
+    for inputs in (grid, grid.points):
+        with pm.Model() as model:
+            gp = sgp.KMCGMarginal(cov_func=cov, n_iter=9, probes=0)
+            gp.marginal_likelihood("y", X=inputs, y=y, sigma=0.3)
+        at_points = gp.predict(whole.points, {}, diag=True, pred_noise=True, model=model)
+        at_cells = gp.predict(whole, {}, diag=True, pred_noise=True, model=model)
+        joint = gp.predict(whole, {}, model=model)[1]
+        assert_allclose(np.diag(joint) + 0.09, at_points[1], rtol=1e-8)
+        found.append(np.r_[model.compile_logp(**FAST)({}), *at_points, *at_cells])
+    # Rounding of the products, over the square root of the smallest Ritz value.
+    assert_allclose(found[0], found[1], rtol=1e-7, atol=1e-8)
+    assert_allclose(found[0][1:71], found[0][71:], rtol=1e-8, atol=1e-9)
+
+
+def test_long_series_with_gaps_is_toeplitz():
+    grid, order = sgp.RegularGrid.from_points(SERIES)
+    assert grid.shape == (400,)
+    assert grid.n == len(SERIES)
+    assert_allclose(grid.points[:, 0], SERIES[order], atol=1e-12)
+    y = np.sin(SERIES)
+    logps = []
+    for inputs in (grid, SERIES[:, None]):
+        _, model = marginal(inputs, y, d=1, ell=0.5, n_iter=12, probes=0)
+        logps.append(float(model.compile_logp(**FAST)({})))
+    assert_allclose(*logps, rtol=1e-9)
+    assert any(type(f).__name__ == "Toeplitz" for f in _factors(grid))
+
+
+def _factors(grid):
+    from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
+
+    return kernel_operator(pm.gp.cov.ExpQuad(1, ls=0.5), grid, grid).operator.operator.factors
+
+
+# -- the log determinant of the kernel itself --------------------------------------------------------
+
+
+def test_probes_replace_the_determinant_only():
+    """``-2 log p`` is the features' quadratic form plus the probes' estimate plus a constant."""
+    grid, steps = sgp.RegularGrid(AXES, MASK), 6
+    y = RNG.standard_normal(grid.n)
+    gp, model = marginal(grid, y, n_iter=steps, probes=3)
+    signs = 2.0 * np.random.default_rng(0).integers(0, 2, (3, grid.n), dtype=np.int8) - 1.0
+    K = kernel(grid.points, grid.points)
+    logs = []
+    for z in signs:
+        Q = np.linalg.qr(np.column_stack([np.linalg.matrix_power(K, k) @ z for k in range(steps)]))[
+            0
+        ]
+        values, vectors = np.linalg.eigh(Q.T @ K @ Q)
+        first = vectors.T @ (Q.T @ z)
+        logs.append(first**2 @ np.log(values + 0.04))
+    with model:
+        phi = evaluate([gp.features(grid.points)], {}, model)[0]
+    quadratic = y @ np.linalg.solve(phi @ phi.T + 0.04 * np.eye(grid.n), y)
+    expected = -0.5 * (quadratic + np.mean(logs) + grid.n * np.log(2 * np.pi))
+    assert_allclose(model.compile_logp(**FAST)({}), expected, rtol=1e-7)
+    # Other targets, of which the basis knows nothing: the same determinant.
+    with pm.Model() as other:
+        gp.marginal_likelihood("y", X=grid, y=y, sigma=0.2)
+        value = pm.logp(other["y"], pt.constant(y + 1.0))
+    quadratic = (y + 1.0) @ np.linalg.solve(phi @ phi.T + 0.04 * np.eye(grid.n), y + 1.0)
+    expected = -0.5 * (quadratic + np.mean(logs) + grid.n * np.log(2 * np.pi))
+    assert_allclose(value.eval(**FAST), expected, rtol=1e-7)
+
+
+def test_gradient_with_probes():
+    with pm.Model() as model:
+        ell, eta, sigma = (pm.Flat(name) for name in ("ell", "eta", "sigma"))
+        cov = pm.math.exp(eta) * pm.gp.cov.ExpQuad(2, ls=pm.math.exp(ell))
+        gp = sgp.KMCGMarginal(cov_func=cov, n_iter=8, probes=2)
+        gp.marginal_likelihood(
+            "y", X=sgp.RegularGrid(AXES, MASK), y=RNG.standard_normal((7, 5)),
+            sigma=pm.math.exp(sigma),
+        )  # fmt: skip
+    logp, dlogp = model.compile_logp(**FAST), model.compile_dlogp(**FAST)
+    point = {"ell": np.array(-0.2), "eta": np.array(0.1), "sigma": np.array(-1.5)}
+    gradient = dlogp(point)
+    for name, slope in zip(("ell", "eta", "sigma"), gradient, strict=True):
+        ends = [logp(point | {name: point[name] + s * 1e-6}) for s in (1, -1)]
+        assert_allclose(slope, (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+
+
+def test_probes_keep_the_lengthscale_where_features_alone_lose_it():
+    """Few steps, many degrees of freedom: without probes shorter lengthscales win."""
+    n, series = 400, np.arange(400.0)
+    K = np.exp(-0.5 * (series[:, None] - series) ** 2 / 3.0**2)
+    y = np.linalg.cholesky(K + 1e-8 * np.eye(n)) @ RNG.standard_normal(n)
+    y += 0.1 * RNG.standard_normal(n)
+    ells, found = np.array([0.2, 2.0, 3.0, 4.5]), {}
+    for probes in (0, 8):
+        with pm.Model() as model:
+            ell = pm.Flat("ell")
+            gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=ell), n_iter=40, probes=probes)
+            gp.marginal_likelihood("y", X=sgp.RegularGrid([series]), y=y, sigma=0.1)
+        logp = model.compile_logp(**FAST)
+        found[probes] = [float(logp({"ell": value})) for value in ells]
+    assert ells[np.argmax(found[0])] < 3.0
+    assert ells[np.argmax(found[8])] == 3.0
+
+
+def test_probes_that_cannot_be_used():
+    with pytest.raises(ValueError, match='probes need approx="DTC"'):
+        sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), approx="VFE", probes=2)
+    with pytest.raises(ValueError, match="probes must be at least 0"):
+        sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), probes=-1)
+    gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), n_iter=5, probes=2)
+    with pm.Model(), pytest.raises(ValueError, match="probes need one sigma"):
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=np.full(40, 0.1))
+
+
+# -- predictions on grids --------------------------------------------------------------------------
+
+
+def test_draws_on_a_grid_have_the_predicted_moments():
+    gp, model = marginal(sgp.RegularGrid(AXES, MASK), RNG.standard_normal((7, 5)), n_iter=8)
+    new = sgp.RegularGrid([AXES[0], [0.2, 1.0]])
+    mean, cov = gp.predict(new, {}, model=model)
+    with model:
+        gp.conditional("f", new, jitter=0.0)
+    draws = pm.draw(model["f"], 4000, random_seed=1, **FAST)
+    sd = np.sqrt(np.diag(cov))
+    assert_allclose((draws.mean(axis=0) - mean) / sd, 0.0, atol=0.07)  # 4 standard errors
+    assert_allclose(np.cov(draws.T) / np.outer(sd, sd), cov / np.outer(sd, sd), atol=0.1)
+
+
+def test_mixture_over_draws_on_a_grid():
+    with pm.Model() as model:
+        ell, sigma = pm.HalfNormal("ell"), pm.HalfNormal("sigma")
+        gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), n_iter=8)
+        gp.marginal_likelihood(
+            "y", X=sgp.RegularGrid(AXES, MASK), y=RNG.standard_normal((7, 5)), sigma=sigma
+        )
+    idata = xr.Dataset({
+        "ell": (("chain", "draw"), [[0.5, 0.9]]), "sigma": (("chain", "draw"), [[0.3, 0.2]]),
+    })  # fmt: skip
+    new = sgp.RegularGrid(AXES)
+    found = gp.predict_posterior(new, idata, model=model, progressbar=False)
+    points = gp.predict_posterior(new.points, idata, model=model, progressbar=False)
+    assert_allclose(found["mean"], points["mean"], rtol=1e-8, atol=1e-10)
+    assert_allclose(found["sd"], points["sd"], rtol=1e-8)
+
+
+def test_parts_of_a_sum_share_one_basis():
+    grid = sgp.RegularGrid(AXES, MASK)
+    y = RNG.standard_normal(grid.n)
+    with pm.Model() as model:
+        smooth = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=2.0), n_iter=10)
+        rough = sgp.KMCGMarginal(cov_func=0.3 * pm.gp.cov.ExpQuad(2, ls=0.4), n_iter=10)
+        total = smooth + rough
+        total.marginal_likelihood("y", X=grid, y=y, sigma=0.2)
+    means = [gp.predict(grid, {}, diag=True, given={"gp": total}, model=model)[0]
+             for gp in (smooth, rough)]  # fmt: skip
+    assert_allclose(sum(means), total.predict(grid, {}, diag=True, model=model)[0], rtol=1e-8)
+    with pytest.raises(ValueError, match="must be a sum that this GP is a part of"):
+        rough.predict(grid, {}, given={"gp": smooth}, model=model)
+    with pytest.raises(TypeError, match="adds to another with the same approx"):
+        smooth + sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=2.0), approx="VFE")
+
+
+def test_given_data_are_used_and_forgotten():
+    gp, model = marginal(X, Y, n_iter=10)
+    other, model_other = marginal(X[:30], Y[:30], n_iter=10, sigma=0.3)
+    expected = other.predict(XNEW, {}, diag=True, model=model_other)
+    before = gp.predict(XNEW, {}, diag=True, model=model)
+    found = gp.predict(XNEW, {}, diag=True, model=model,
+                       given={"X": X[:30], "y": Y[:30], "sigma": 0.3})  # fmt: skip
+    assert_allclose(found, expected, rtol=1e-10)
+    assert_allclose(gp.predict(XNEW, {}, diag=True, model=model), before, rtol=1e-10)
+
+
+# -- breakdown -------------------------------------------------------------------------------------
+
+
+def test_kernel_of_low_rank_ends_the_basis():
+    """A linear kernel has rank 2: more steps change nothing, and the density stays smooth."""
+    values = []
+    for steps in (2, 6):
+        with pm.Model() as model:
+            scale = pm.HalfNormal("scale")
+            gp = sgp.KMCGMarginal(cov_func=scale * pm.gp.cov.Linear(2, c=0.0), n_iter=steps)
+            gp.marginal_likelihood("y", X=X, y=X @ [1.0, -2.0], sigma=0.2)
+        logp = model.compile_logp(**FAST)
+        dlogp = model.compile_dlogp(**FAST)
+        points = [{"scale_log__": np.array(v)} for v in (0.3, 0.3 + 1e-5, 0.3 - 1e-5)]
+        values.append(float(logp(points[0])))
+        slope = (logp(points[1]) - logp(points[2])) / 2e-5
+        assert_allclose(dlogp(points[0])[0], slope, rtol=1e-6)
+    assert_allclose(values[0], values[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("ell", [0.3, 2.0, 20.0])
+def test_gradient_where_the_basis_reaches_rounding(ell):
+    """Smooth kernels have fewer than P directions above rounding: the gradient must not explode."""
+    series = np.linspace(0.0, 10.0, 120)
+    with pm.Model() as model:
+        log_ell, log_sigma = pm.Flat("log_ell"), pm.Flat("log_sigma")
+        gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.math.exp(log_ell)), n_iter=60)
+        gp.marginal_likelihood(
+            "y", X=sgp.RegularGrid([series]), y=np.sin(series) + 0.1 * RNG.standard_normal(120),
+            sigma=pm.math.exp(log_sigma),
+        )  # fmt: skip
+    logp, dlogp = model.compile_logp(**FAST), model.compile_dlogp(**FAST)
+    point = {"log_ell": np.log(ell), "log_sigma": np.log(0.1)}
+    step = 1e-4
+    ends = [logp(point | {"log_ell": np.log(ell) + s * step}) for s in (1, -1)]
+    assert_allclose(dlogp(point)[0], (ends[0] - ends[1]) / (2 * step), rtol=1e-5)
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "match"),
+    [
+        ({"n_iter": 50}, ValueError, "n_iter=50 exceeds the 40 rows"),
+        ({"n_iter": 0}, ValueError, "n_iter must be at least 1"),
+        ({"n_iter": 2.5}, TypeError, "n_iter must be an int"),
+        ({"n_iter": 10, "inducing": 8}, ValueError, "n_iter=10 exceeds the 8 rows"),
+        ({"n_iter": 5, "inducing": 41}, ValueError, "between 1 and the number of rows, 40"),
+        ({"n_iter": 2, "inducing": [1, 1, 2]}, ValueError, "names a row more than once"),
+        ({"n_iter": 2, "inducing": [1, 40]}, ValueError, "names row 40, but there are 40"),
+        ({"n_iter": 2, "inducing": [0.5, 1.0]}, TypeError, "integer indices"),
+    ],
+)
+def test_bad_options(change, error, match):
+    with pytest.raises(error, match=match):
+        marginal(X, Y, **change)
+
+
+def test_bad_grids():
+    with pytest.raises(ValueError, match=r"axes\[1\] must be strictly increasing.* a decrease at"):
+        sgp.RegularGrid([[0.0, 1.0], [0.0, 2.0, 1.0]])
+    with pytest.raises(ValueError, match="a duplicate value at position 2"):
+        sgp.RegularGrid([[0.0, 1.0, 1.0]])
+    with pytest.raises(ValueError, match="1 NaN or infinite"):
+        sgp.RegularGrid([[0.0, np.nan]])
+    with pytest.raises(ValueError, match="vector of coordinates"):
+        sgp.RegularGrid([np.zeros((2, 2))])
+    with pytest.raises(TypeError, match="must be numeric"):
+        sgp.RegularGrid([["a", "b"]])
+    with pytest.raises(ValueError, match="at least one axis"):
+        sgp.RegularGrid([])
+    with pytest.raises(ValueError, match="must have the grid's shape"):
+        sgp.RegularGrid(AXES, MASK.T)
+    with pytest.raises(TypeError, match="must be a bool array"):
+        sgp.RegularGrid(AXES, MASK.astype(float))
+    with pytest.raises(ValueError, match="marks no cell"):
+        sgp.RegularGrid(AXES, np.zeros((7, 5), dtype=bool))
+    with pytest.raises(ValueError, match="points occur twice"):
+        sgp.RegularGrid.from_points([0.0, 1.0, 1.0, 2.0])
+    with pytest.raises(ValueError, match="do not lie on one"):
+        sgp.RegularGrid.from_points(RNG.random((300, 2)))
+    with pytest.raises(TypeError, match=r"must be an xarray\.DataArray"):
+        sgp.RegularGrid.from_xarray(np.zeros(3))
+
+
+def test_bad_data_on_a_grid():
+    grid = sgp.RegularGrid(AXES, MASK)
+    y = np.where(MASK, 1.0, np.nan)
+    y[np.nonzero(MASK)[0][0], np.nonzero(MASK)[1][0]] = np.nan
+    with pytest.raises(ValueError, match="y has 1 NaN or infinite values at cells that count"):
+        marginal(grid, y, n_iter=3)
+    with pytest.raises(ValueError, match=r"must have the grid's shape \(7, 5\) or one value for"):
+        marginal(grid, np.zeros(3), n_iter=3)
+    with pytest.raises(ValueError, match="on a RegularGrid all cells are used"):
+        marginal(grid, np.zeros((7, 5)), n_iter=3, inducing=10)
+    with pytest.raises(ValueError, match="the kernel uses column 2, but the grid has 2"):
+        marginal(grid, np.zeros((7, 5)), n_iter=3, d=3)
+    gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.Matern52(2, ls=1.0), n_iter=3)
+    with pytest.raises(ValueError, match="not a product of 1-D kernels"):
+        gp.build(grid, np.zeros((7, 5)))
+    gp, model = marginal(grid, np.zeros((7, 5)), n_iter=3)
+    with pytest.raises(ValueError, match="Xnew has 1 axes, the GP was built on 2"):
+        gp.predict(sgp.RegularGrid(AXES[:1]), {}, model=model)
+    with pytest.raises(ValueError, match=r"call build\(X, y\)"):
+        sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), n_iter=3).features(X)
+
+
+def test_grids_from_points_and_xarray():
+    grid = sgp.RegularGrid(AXES, MASK)
+    order = RNG.permutation(grid.n)
+    again, back = sgp.RegularGrid.from_points(grid.points[order])
+    assert_allclose(again.points, grid.points[order][back], atol=1e-12)
+    values = RNG.standard_normal(grid.n)
+    raster = grid.unravel(values)
+    assert_allclose(grid.ravel(raster), values)
+    assert np.isnan(raster[~MASK]).all()
+    data = xr.DataArray(raster[::-1], coords={"u": AXES[0][::-1], "v": AXES[1]}, dims=("u", "v"))
+    found, y = sgp.RegularGrid.from_xarray(data)
+    assert_allclose(found.points, grid.points)
+    assert_allclose(y, values)
+    times = np.array("2000-01-01", dtype="datetime64[D]") + np.arange(4)
+    dated = xr.DataArray([1.0, np.nan, 2.0, 3.0], coords={"time": times}, dims="time")
+    found, y = sgp.RegularGrid.from_xarray(dated)
+    assert_allclose(found.points[:, 0], [0.0, 2.0, 3.0])
+    assert found.spacing(0) == 1.0
+    assert repr(found) == "RegularGrid(4, 3 of 4 cells observed)"
+    single = sgp.RegularGrid([[2.0]])
+    assert (single.spacing(0), single.n) == (None, 1)
+
+
+def test_zero_targets_and_a_single_row():
+    _, model = marginal(X, np.zeros(40), n_iter=5)
+    expected = -0.5 * 40 * np.log(2 * np.pi * 0.04)
+    assert_allclose(model.compile_logp(**FAST)({}), expected, rtol=1e-9)
+    gp, model = marginal(X[:1], Y[:1], n_iter=1)
+    mean, var = gp.predict(X[:1], {}, diag=True, model=model)
+    assert_allclose(mean, Y[:1] * 1.69 / (1.69 + 0.04), rtol=1e-9)
+    assert_allclose(var, 1.69 - 1.69**2 / (1.69 + 0.04), rtol=1e-6)
+    assert np.isfinite(evaluate([gp.features(X[:1])], {}, model)[0]).all()
+
+
+def test_the_tolerance_stops_the_steps_of_a_one_shot_fit():
+    x = np.linspace(0.0, 5.0, 60)[:, None]
+    y = np.sin(x[:, 0])
+    cov = pm.gp.cov.ExpQuad(1, ls=1.0)
+    gp = sgp.KMCGMarginal(cov_func=cov, n_iter=30)
+    steps = gp.choose_steps(x, y)
+    assert gp.rank == steps < 30
+    residuals = gp._map.residuals()
+    assert residuals[-1] <= 0.01 < residuals[:-1].min()
+    with pm.Model() as model:
+        gp.marginal_likelihood("y", X=x, y=y, sigma=0.1)
+    assert gp.diagnostics(point={}, model=model)["steps_needed"] == steps
+    fewer = sgp.KMCGMarginal(cov_func=cov, n_iter=2)
+    with pytest.warns(UserWarning, match="after n_iter=2 steps the residual is"):
+        assert fewer.choose_steps(x, y, tolerance=1e-6) == 2
+    with pytest.raises(ValueError, match="tolerance must be positive"):
+        fewer.choose_steps(x, y, tolerance=0.0)
