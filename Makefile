@@ -7,13 +7,14 @@ DOC := .venv/.stamp-docs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow lint bench docs clean
+.PHONY: help quickstart test test-slow lint map bench docs clean
 
 help:
 	@echo "make quickstart  fit, predict and plot a first model"
 	@echo "make test        the fast tests"
 	@echo "make test-slow   the tests marked slow"
-	@echo "make lint        ruff: rules and format"
+	@echo "make lint        ruff: rules and format; imports between the rooms of the package"
+	@echo "make map         the map of the code in CONTRIBUTING.md"
 	@echo "make bench       the benchmark scripts and short runs of the papers' tables"
 	@echo "make docs        the documentation, in docs/_build/html"
 	@echo "make clean       remove what the other targets wrote, except .venv"
@@ -45,6 +46,10 @@ test-slow: $(DEV)
 lint: $(DEV)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	.venv/bin/lint-imports --no-cache
+
+map: $(DEV)
+	$(PY) tests/code_map.py
 
 bench: $(DEV)
 	@set -e; for script in tests/benchmarks/bench_*.py; do \

@@ -246,7 +246,7 @@ def check_feature_map(gp, X: np.ndarray, *, point=None, model=None, tol: float =
     phi : array, shape (n, r)
     """
     symbolic = gp.features(X)
-    phi, diag = evaluate([symbolic, gp._map.kernel_diag(pt.constant(X))], point, model)
+    phi, diag = evaluate([symbolic, gp.feature_map.kernel_diag(pt.constant(X))], point, model)
     assert phi.shape == (X.shape[0], gp.rank)
     assert np.isfinite(phi).all()
     gram = phi @ phi.T
@@ -317,16 +317,17 @@ def check_marginal_logp(
 
 def dense_logp(gp):
     """Log density of the fit's targets under the dense covariance, as a PyTensor graph."""
-    fit = gp._fit
-    X, y = fit.X.tensor, fit.y.tensor
-    phi, diag = fit.gp.features(X), fit.gp._map.kernel_diag(X).astype("float64")
-    weights = pt.ones(phi.shape[1]) if fit.weights is None else fit.weights
+    data = gp.conditioned.data
+    X, y = data.X.tensor, data.y.tensor
+    phi = data.feature_map.features(X)
+    diag = data.feature_map.kernel_diag(X).astype("float64")
+    weights = pt.ones(phi.shape[1]) if data.weights is None else data.weights
     low = (phi * weights) @ phi.T
     missed = pt.maximum(diag - pt.diag(low), 0.0)
-    noise = pt.ones_like(y) * fit.sigma**2
-    full = low + pt.diag(noise + (missed if fit.approx == "FITC" else 0.0))
-    bound = -0.5 * (missed / noise).sum() if fit.approx == "VFE" else 0.0
-    return pm.logp(pm.MvNormal.dist(fit.gp.mean_func(X), full), y) + bound
+    noise = pt.ones_like(y) * data.sigma**2
+    full = low + pt.diag(noise + (missed if data.approx == "FITC" else 0.0))
+    bound = -0.5 * (missed / noise).sum() if data.approx == "VFE" else 0.0
+    return pm.logp(pm.MvNormal.dist(data.mean, full), y) + bound
 
 
 def dense_marginal(phi, noise, residual, weights=None, kdiag=None, approx="DTC") -> float:

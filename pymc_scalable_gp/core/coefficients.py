@@ -18,6 +18,13 @@ class Coefficients(NamedTuple):
     root: TensorVariable | None
     deflated: bool = False
 
+    def of(self, columns) -> "Coefficients":
+        """Those of some features."""
+        if self.root is None:
+            return Coefficients(self.mean[columns], None)
+        root = self.root[columns] if self.deflated else self.root[..., columns]
+        return Coefficients(self.mean[columns], root, self.deflated)
+
     def factor(self, phi):
         """Root (n*, k) of the covariance of ``phi beta``, or None without one."""
         if self.root is None or self.root.ndim == 1:

@@ -29,7 +29,7 @@ class Data:
     grid: Any = None
 
 
-def check_inputs(X, name: str = "X", d: int | None = None) -> Data:
+def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) -> Data:
     """Inputs (n, d) of any array kind, shared data or expression as float64 :class:`Data`.
 
     Raises
@@ -43,7 +43,7 @@ def check_inputs(X, name: str = "X", d: int | None = None) -> Data:
     if value.ndim != 2:
         hint = "; reshape a single column with X[:, None]" if value.ndim == 1 else ""
         raise ValueError(f"{name} must have shape (n, d), got shape {value.shape}{hint}")
-    if value.shape[1] == 0 or value.shape[0] == 0:
+    if value.shape[1] == 0 or (value.shape[0] == 0 and not empty):
         raise ValueError(f"{name} must have at least one row and one column, got {value.shape}")
     bad = ~np.isfinite(value)
     if bad.any():

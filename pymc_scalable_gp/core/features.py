@@ -1,57 +1,89 @@
 """The contract between a method and the front ends: a finite feature map."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.raise_op import Assert
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.core.data import Data
 from pymc_scalable_gp.utils.blocks import BLOCK
+
+# Inputs that replace the training inputs may reach this share of the range beyond it.
+_REACH = 0.05
+
+
+class FeatureSpec(Protocol):
+    """What a method needs to know before it has seen inputs: kernel, rank, and its own settings."""
+
+    def fit(self, X: np.ndarray, **options) -> "FeatureMap":
+        """Feature map for training inputs (n, d); what was fitted before stays as it is."""
+
+
+class Refit:
+    """A map with ``fit_to`` as a specification: each fit is made on a copy."""
+
+    def __init__(self, feature_map):
+        self.feature_map = feature_map
+
+    def fit(self, X, **options):
+        """A fitted copy."""
+        fitted = copy.copy(self.feature_map)
+        fitted.fit_to(X, **options)
+        return fitted
 
 
 class FeatureMap(ABC):
-    """``k~(x, z) = phi(x)' phi(z)`` with ``phi`` fixed once :meth:`fit_to` has run.
+    """``k~(x, z) = phi(x)' phi(z)``, with everything that depends on the training inputs fixed.
 
-    A method implements :meth:`fit_to`, :meth:`features` and :attr:`rank`; everything else of the
-    package (likelihoods, predictions, additive models) follows from them. Where the parameters only
-    mix functions that do not depend on them, :meth:`constant_basis` and :meth:`mixing` say so, and a
-    likelihood that needs no rows follows too.
+    A method implements :attr:`rank`, :meth:`features`, :meth:`kernel_diag` and :meth:`outside`;
+    everything else of the package (likelihoods, predictions, additive models) follows from them. Where
+    the parameters only mix functions that do not depend on them, :meth:`basis` and :meth:`mixing` say
+    so, and a likelihood that needs no rows follows too.
     """
 
     @property
     @abstractmethod
     def rank(self) -> int:
-        """Number of features r (static). Needs :meth:`fit_to`."""
-
-    @property
-    @abstractmethod
-    def is_fitted(self) -> bool:
-        """Whether :meth:`fit_to` has run."""
-
-    @abstractmethod
-    def fit_to(self, X: np.ndarray) -> None:
-        """Freeze what depends on the training inputs (n, d): grids, centres, pivots."""
+        """Number of features r (static)."""
 
     @abstractmethod
     def features(self, X: TensorVariable) -> TensorVariable:
         """Feature matrix (n, r) at inputs (n, d), differentiable in the hyperparameters."""
 
-    def features_at(self, data) -> TensorVariable:
+    def features_at(self, data: Data) -> TensorVariable:
         """Features at checked inputs, whose structure a method may use."""
         return self.features(data.tensor)
 
-    def constant_basis(self, X: TensorVariable) -> TensorVariable | None:
-        """Functions (n, k) without parameters that span the features at training rows, or None."""
-        return None
+    @property
+    def constants(self) -> Sequence[TensorVariable]:
+        """Shared variables that the map made itself and nothing replaces."""
+        return ()
 
     def basis(self, X: TensorVariable) -> TensorVariable:
-        """Functions (n, k) at any inputs, with ``features = basis @ mixing``."""
+        """Functions (n, k) at inputs, with ``features = basis @ mixing``."""
         return self.features(X)
+
+    def training_basis(self, X: TensorVariable) -> TensorVariable:
+        """As `basis`, at training inputs."""
+        return self.basis(X)
 
     def mixing(self) -> TensorVariable | None:
         """Matrix (k, r) with ``features = basis @ mixing``; None stands for the identity."""
         return None
+
+    def design(self, X: TensorVariable) -> tuple:
+        """What :meth:`times` needs of training inputs X: tensors, perhaps in nested tuples."""
+        return (self.features(X) if self.mixing() is None else self.training_basis(X),)
+
+    def times(self, design: tuple, coef: TensorVariable) -> TensorVariable:
+        """``features @ coef`` (n,) from a design."""
+        mixing = self.mixing()
+        return design[0] @ (coef if mixing is None else mixing @ coef)
 
     def intermediates(self) -> list[TensorVariable]:
         """What the features at new rows have in common: computed once, not for every block of rows."""
@@ -74,33 +106,63 @@ class FeatureMap(ABC):
     def outside(self, X: np.ndarray) -> str | None:
         """What to warn of when predicting at X, or None."""
 
+    @property
+    def box(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Lowest and highest inputs (d,) between which the features hold the prior variance, or None."""
+        return None
+
+    def within(self, X: TensorVariable, rows: TensorVariable) -> TensorVariable:
+        """`rows`, computed from X, behind a check that X, which may be replaced, stays in the range.
+
+        Beyond it features die away, and without a term for the missing variance the model would be
+        certain of the mean there.
+        """
+        if self.box is None:
+            return rows
+        low, high = self.box
+        margin = _REACH * (high - low) + 1e-9 * np.maximum(np.abs(low), np.abs(high))
+        inside = (X >= low - margin).all() & (X <= high + margin).all()
+        message = (
+            "X was replaced by inputs beyond the range that the GP was built on, where its features "
+            "hold no prior variance: use gp.conditional or gp.predict for new inputs, or build the "
+            "model again on X that covers them"
+        )
+        return Assert(message)(rows, inside)
+
 
 class SumMap(FeatureMap):
     """Features of a sum of independent GPs: the parts' features side by side."""
 
     def __init__(self, parts: Sequence[FeatureMap]):
-        self.parts = tuple(
-            part for given in parts for part in getattr(given, "parts", (given,))
-        )  # nested sums are flattened, so that each part can be found by identity
+        self.parts = tuple(parts)
+        self.starts = np.cumsum([0, *(part.rank for part in self.parts)])
 
     @property
     def rank(self) -> int:
         """Sum of the parts' ranks."""
-        return sum(part.rank for part in self.parts)
+        return int(self.starts[-1])
 
     @property
-    def is_fitted(self) -> bool:
-        """Whether all parts are."""
-        return all(part.is_fitted for part in self.parts)
-
-    def fit_to(self, X, *args):
-        """Fit every part."""
-        for part in self.parts:
-            part.fit_to(X, *args)
+    def constants(self):
+        """Those of all parts."""
+        return [tensor for part in self.parts for tensor in part.constants]
 
     def features(self, X):
         """Concatenation along the features."""
         return pt.concatenate([part.features(X) for part in self.parts], axis=1)
+
+    def features_at(self, data):
+        """Concatenation along the features."""
+        return pt.concatenate([part.features_at(data) for part in self.parts], axis=1)
+
+    def design(self, X):
+        """The parts' designs in turn."""
+        return tuple(part.design(X) for part in self.parts)
+
+    def times(self, design, coef):
+        """Sum of the parts' products."""
+        places = zip(self.parts, design, self.starts[:-1], self.starts[1:], strict=True)
+        return sum(part.times(rows, coef[start:stop]) for part, rows, start, stop in places)
 
     def intermediates(self):
         """Those of all parts."""
@@ -117,22 +179,23 @@ class SumMap(FeatureMap):
 
     def missed(self, X, phi):
         """Sum of what the parts miss."""
-        starts = np.cumsum([0, *(part.rank for part in self.parts)])
-        columns = zip(self.parts, starts[:-1], starts[1:], strict=True)
+        columns = zip(self.parts, self.starts[:-1], self.starts[1:], strict=True)
         return sum(part.missed(X, phi[:, start:stop]) for part, start, stop in columns)
 
     def outside(self, X):
         """Join the parts' warnings."""
         found = [text for part in self.parts if (text := part.outside(X))]
-        return "; ".join(found) or None
+        return "; ".join(dict.fromkeys(found)) or None
 
-    def columns(self, parts: Sequence[FeatureMap]) -> np.ndarray | None:
-        """Feature columns that belong to `parts`, or None when one of them is not in the sum."""
-        starts = np.cumsum([0, *(part.rank for part in self.parts)])
-        found = []
-        for wanted in parts:
-            place = next((i for i, part in enumerate(self.parts) if part is wanted), None)
-            if place is None:
-                return None
-            found.append(np.arange(starts[place], starts[place + 1]))
-        return np.concatenate(found)
+    @property
+    def box(self):
+        """What all parts cover."""
+        boxes = [part.box for part in self.parts if part.box is not None]
+        if not boxes:
+            return None
+        low, high = (np.array(side) for side in zip(*boxes, strict=True))
+        return low.max(axis=0), high.min(axis=0)
+
+    def columns(self, places: Sequence[int]) -> np.ndarray:
+        """Feature columns of the parts at `places`."""
+        return np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in places])

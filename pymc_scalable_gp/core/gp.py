@@ -1,8 +1,8 @@
-"""What the Marginal and the Latent front end share: features, sums, predictions, diagnostics."""
+"""What the Marginal and the Latent front end share: features, predictions, diagnostics."""
 
-import copy
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
@@ -14,55 +14,117 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core import predict as prediction
 from pymc_scalable_gp.core.coefficients import Coefficients
-from pymc_scalable_gp.core.conditioned import LatentFit, MarginalFit
-from pymc_scalable_gp.core.data import Data, check_given, check_inputs, check_sigma, check_target
-from pymc_scalable_gp.core.features import FeatureMap, SumMap
+from pymc_scalable_gp.core.data import Data, check_given, check_inputs
+from pymc_scalable_gp.core.dims import check_dims
+from pymc_scalable_gp.core.features import FeatureMap, FeatureSpec
+from pymc_scalable_gp.core.likelihood import Conditioned
 from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
+from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.cov.queries import describe
 
 
 class FeatureGP(Base):
-    """What every GP with a finite feature map can do; base of the public classes."""
+    """What every GP with a finite feature map can do; base of the public classes.
 
-    approx: str | None = None
+    `front_ends` says, in errors, which class has the front end that this one lacks.
+    """
 
-    def __init__(self, feature_map: FeatureMap, *, mean_func=None, cov_func):
+    sum_classes: ClassVar[tuple[type["FeatureGP"], ...]] = ()
+    front_ends: ClassVar[dict[str, str]] = {
+        "prior": "GriefGP, SKIPLatent or SoftKILatent",
+        "marginal_likelihood": "GriefGP, SKIPMarginal or SoftKIMarginal",
+    }
+
+    def __init__(self, spec: FeatureSpec | None, *, mean_func=None, cov_func):
         super().__init__(mean_func=Zero() if mean_func is None else mean_func, cov_func=cov_func)
-        self._map = feature_map
-        self._fit: MarginalFit | LatentFit | None = None
-        self._compiled: dict[bool, Any] = {}
+        self._spec = spec
+        self._map: FeatureMap | None = None
+        self._conditioned: Conditioned | None = None
+        self._predictors: dict[bool, Any] = {}
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        """The features; known once ``build(X)`` has run."""
+        if self._map is None:
+            raise AttributeError("the features are known once the GP is built: call build(X) first")
+        return self._map
+
+    @property
+    def is_built(self) -> bool:
+        """Whether what depends on the training inputs is fixed."""
+        return self._map is not None
+
+    @property
+    def conditioned(self) -> Conditioned | None:
+        """The likelihood or latent function that predictions follow from."""
+        return self._conditioned
 
     @property
     def rank(self) -> int:
         """Number of features r; known once ``build(X)`` has run."""
-        return self._map.rank
+        return self.feature_map.rank
 
     def features(self, X) -> TensorVariable:
         """Symbolic feature matrix (n, r) at inputs X (n, d); ``phi @ phi.T`` approximates the kernel."""
         tensor = X if isinstance(X, TensorVariable) else check_inputs(X).tensor
-        if not self._map.is_fitted:
-            self.build(X)
-        return self._map.features(tensor)
+        self.build_missing(X)
+        return self.feature_map.features(tensor)
 
     def build(self, X) -> int:
-        """Fix what depends on the training inputs X (n, d); returns the rank."""
-        self._map.fit_to(check_inputs(X).value)
+        """Fix what depends on the training inputs X (n, d); returns the rank.
+
+        A likelihood that was made before keeps what it was made of.
+        """
+        return self._build(check_inputs(X).value)
+
+    def _build(self, X: np.ndarray, **options) -> int:
+        self._map = self._spec.fit(X, **options)
         return self.rank
+
+    def build_missing(self, X) -> None:
+        """Build on training inputs X unless that was done before."""
+        if not self.is_built:
+            self.build(X)
+
+    def settings(self) -> dict[str, Any]:
+        """Arguments of the class besides mean and covariance, by name."""
+        return {}
+
+    def __repr__(self):
+        shown = {"cov_func": describe(self.cov_func)}
+        shown |= {name: repr(value) for name, value in self.settings().items()}
+        inside = ", ".join(f"{name}={text}" for name, text in shown.items())
+        built = f"rank {self.rank}" if self.is_built else "not built"
+        path = getattr(self, "likelihood_path", None)
+        return f"<{type(self).__name__}({inside}): {built}{f', {path} likelihood' if path else ''}>"
+
+    def check_addable(self) -> None:
+        """Raise TypeError if this GP cannot be a part of a sum."""
 
     def __add__(self, other):
         """Sum of two independent GPs; their features stand side by side."""
-        if type(self) is not type(other):
+        shared = [kind for kind in self.sum_classes if kind in getattr(other, "sum_classes", ())]
+        if not shared:
             raise TypeError(f"cannot add {type(self).__name__} and {type(other).__name__}")
-        if self.approx != other.approx:
-            raise TypeError(f"cannot add GPs with approx={self.approx!r} and {other.approx!r}")
-        total = copy.copy(self)
-        Base.__init__(
-            total,
-            mean_func=self.mean_func + other.mean_func,
-            cov_func=self.cov_func + other.cov_func,
+        parts = (*self.parts, *other.parts)
+        for part in parts:
+            part.check_addable()
+        return shared[0](parts)
+
+    def prior(self, name, X, *args, **kwargs):
+        """Not of this class: see the message."""
+        raise NotImplementedError(
+            f"{type(self).__name__} integrates the function out, which needs Gaussian noise: call "
+            f"marginal_likelihood. For other likelihoods use {self.front_ends['prior']}"
         )
-        total._map = SumMap([self._map, other._map])
-        total._fit, total._compiled = None, {}
-        return total
+
+    def marginal_likelihood(self, name, X, y, *args, **kwargs):
+        """Not of this class: see the message."""
+        raise NotImplementedError(
+            f"{type(self).__name__} is for any likelihood: call f = gp.prior(name, X) and write the "
+            "likelihood of f. To integrate f out under Gaussian noise use "
+            f"{self.front_ends['marginal_likelihood']}"
+        )
 
     # -- predictions ------------------------------------------------------------------------
 
@@ -102,10 +164,14 @@ class FeatureGP(Base):
         ValueError
             Before ``marginal_likelihood`` or ``prior``, or for bad inputs.
         """
-        fit, columns = self._given_fit(given)
-        data = self._new_inputs(Xnew, fit)
-        mean, factor, variance = self._conditional_terms(data, fit, columns, pred_noise)
-        sd = pt.sqrt(variance + jitter)
+        known, places = self._given(given)
+        data = self._new_inputs(Xnew, known)
+        check_dims(kwargs.get("dims"), data, "Xnew")
+        feature_map, coef = self._features_of(known, places, given)
+        phi = feature_map.features_at(data)
+        mean = mean_vector(self.mean_func, data.tensor) + phi @ coef.mean
+        variance = feature_map.missed(data.tensor, phi) + self._noise(known, pred_noise)
+        sd, factor = pt.sqrt(variance + jitter), coef.factor(phi)
         if factor is None:
             return pm.Normal(name, mean, sd, **kwargs)
         return LowRankNormal(name, mean, factor, sd, **kwargs)
@@ -137,15 +203,16 @@ class FeatureGP(Base):
         Raises
         ------
         ValueError
-            Before ``marginal_likelihood`` or ``prior``, when `point` lacks a value, or for bad inputs.
+            Before ``marginal_likelihood`` or ``prior``, when `point` lacks a value, for a model other
+            than the GP's own (a copy, as ``pm.do`` makes it), or for bad inputs.
         """
-        fit, columns = self._given_fit(given)
-        data = self._new_inputs(Xnew, fit)
+        known, places = self._given(given)
+        data = self._new_inputs(Xnew, known)
         if not diag:
             data = replace(data, grid=None)  # a dense covariance is asked for
-        predictor, value = self._predictor(data, fit, columns, pred_noise, model), data.value
+        predictor = self._predictor(data, known, places, given, pred_noise, model)
         state = predictor.state(point)
-        return predictor.diagonal(state, value) if diag else predictor.full(state, value)
+        return predictor.diagonal(state, data.value) if diag else predictor.full(state, data.value)
 
     def predict_posterior(
         self,
@@ -154,29 +221,34 @@ class FeatureGP(Base):
         *,
         num_samples: int | None = None,
         pred_noise: bool = False,
+        draws: bool = False,
         given=None,
         progressbar: bool = True,
         random_seed=None,
         model=None,
     ):
-        """Mean and sd at new inputs, mixed over posterior draws.
+        """Mean and sd at new inputs, averaged over posterior draws.
 
         Parameters
         ----------
         Xnew : array, shape (n*, d)
             Any number of rows: they are taken in blocks.
         idata : DataTree or Dataset
-            Result of ``pm.sample`` (its ``posterior`` group).
+            Result of ``pm.sample`` (its ``posterior`` group), one chain of it, or what ``az.extract``
+            makes of it.
         num_samples : int, optional
             Number of draws, taken at random without replacement; all of them when left out.
         pred_noise : bool
             Add the observation noise.
+        draws : bool
+            Also return a sample of the function, jointly over all rows, for each posterior draw:
+            8 n* bytes a draw.
         given : dict, optional
             As in :meth:`conditional`.
         progressbar : bool
             Show progress over the draws.
         random_seed : int, optional
-            Seed of the choice of draws.
+            Seed of the choice of draws and of the samples.
         model : pm.Model, optional
             Needed outside the model context.
 
@@ -184,17 +256,18 @@ class FeatureGP(Base):
         -------
         xarray.Dataset
             ``mean`` and ``sd`` over ``obs``: mean and standard deviation of the equal-weight mixture
-            of the draws' normal predictions.
+            of the draws' normal predictions. With `draws`, also ``f`` over ``chain``, ``draw`` and
+            ``obs`` (one chain, when `num_samples` picks draws).
 
         Raises
         ------
         ValueError
             As :meth:`predict`, or when a variable of the model is not in the posterior.
         """
-        fit, columns = self._given_fit(given)
-        data = self._new_inputs(Xnew, fit)
-        predictor = self._predictor(data, fit, columns, pred_noise, model)
-        return predictor.mixture(data.value, idata, num_samples, progressbar, random_seed)
+        known, places = self._given(given)
+        data = self._new_inputs(Xnew, known)
+        predictor = self._predictor(data, known, places, given, pred_noise, model)
+        return predictor.mixture(data.value, idata, num_samples, draws, progressbar, random_seed)
 
     def diagnostics(self, X=None, point=None, model=None) -> dict[str, float]:
         """How much prior variance the features miss, at training (or given) inputs and one point.
@@ -213,92 +286,95 @@ class FeatureGP(Base):
         dict
             ``rank``; ``missing_mean`` and ``missing_max``, the mean and largest share
             ``1 - ||phi(x)||^2 / k(x, x)`` over the rows. Above a few per cent, sigma (DTC) or the
-            diagonal correction (FITC) takes over what the features miss: raise the rank.
+            diagonal correction (FITC) takes over what the features miss: raise the rank. Some kinds
+            of likelihood add figures of their own.
         """
-        if X is None and self._fit is None:
+        known = self._conditioned
+        if X is None and known is None:
             raise ValueError("give X, or call marginal_likelihood or prior first")
-        data = self._fit.X if X is None else check_inputs(X, "X")
-        return prediction.missing_variance(self._map, data, point, model)
+        data = known.X if X is None else check_inputs(X, "X")
+        feature_map = self.feature_map if known is None else known.prediction_map()
+        found = prediction.missing_variance(feature_map, data, point, model)
+        return found if known is None else found | known.diagnostics(point, model)
 
     # -- plumbing ---------------------------------------------------------------------------
 
-    def _new_inputs(self, Xnew, fit) -> Data:
+    def _new_inputs(self, Xnew, known) -> Data:
         """Checked inputs of a prediction, with a warning where the features do not reach."""
-        data = check_inputs(Xnew, "Xnew", fit.X.value.shape[1])
-        prediction.warn_outside(self._map, data.value)
+        data = check_inputs(Xnew, "Xnew", known.X.value.shape[1], empty=True)
+        if len(data.value):
+            prediction.warn_outside(known.prediction_map(), data.value)
         return data
 
-    def _given_fit(self, given):
-        """The fit to condition on and this GP's columns among its features (None: all)."""
+    def _given(self, given) -> tuple[Conditioned, Sequence[int] | None]:
+        """What to condition on, and this GP's places among the parts of the sum that owns it."""
         given = check_given(given)
         owner = given.get("gp", self)
-        fit = owner._fit
-        if "X" in given:
-            X = check_inputs(given["X"])
-            if not owner._map.is_fitted:
-                owner._map.fit_to(X.value)
-            y = check_target(given["y"], X.value.shape[0])
-            approx = owner.approx or "FITC"
-            base = fit if isinstance(fit, MarginalFit) else MarginalFit(owner, X, y, None, approx)
-            sigma = check_sigma(given["sigma"], X.value.shape[0])
-            fit = replace(base, X=X, y=y, sigma=sigma, frozen=None)
-        if fit is None:
+        known = owner.conditioned_on(given)
+        if known is None:
             raise ValueError(
                 f"{type(self).__name__} has no data yet: call marginal_likelihood(...) or prior(...) "
                 'first, or pass given={"X": X, "y": y, "sigma": sigma, "gp": total}'
             )
         if owner is self:
-            return fit, None
-        columns = SumMap([owner._map]).columns(SumMap([self._map]).parts)
-        if columns is None:
+            return known, None
+        places = owner.places_of(self) if isinstance(owner, FeatureGP) else None
+        if places is None:
             raise ValueError('given["gp"] must be a sum that this GP is a part of: gp1 + gp2')
-        return fit, columns
+        return known, places
 
-    def _posterior(self, fit, columns) -> Coefficients:
-        coef = fit.coefficients()
-        if columns is None:
-            return coef
-        root = coef.root
-        return Coefficients(coef.mean[columns], None if root is None else root[..., columns])
+    def conditioned_on(self, given: dict) -> Conditioned | None:
+        """What predictions follow from under ``given=``: own data, where it brings none."""
+        if "X" in given:
+            raise ValueError(
+                f"{type(self).__name__} has no marginal likelihood: its given takes only 'gp'"
+            )
+        return self._conditioned
 
-    def _noise(self, fit, pred_noise):
+    @property
+    def parts(self) -> tuple["FeatureGP", ...]:
+        """The GPs that this one is the sum of: itself."""
+        return (self,)
+
+    def places_of(self, gp: "FeatureGP") -> list[int] | None:
+        """Places of the parts of `gp` among this GP's, or None if one is not among them."""
+        found = [
+            next((i for i, own in enumerate(self.parts) if own is part), None) for part in gp.parts
+        ]
+        return None if None in found else found
+
+    def _features_of(self, known, places, given) -> tuple[FeatureMap, Coefficients]:
+        if places is None:
+            return known.prediction_map(), known.coefficients()
+        return known.of_parts(given["gp"].parts, places)
+
+    def _noise(self, known, pred_noise):
         """Noise variance of a new observation (a scalar)."""
         if not pred_noise:
             return pt.constant(0.0)
-        if fit.sigma is None:
+        if known.sigma is None:
             raise ValueError("pred_noise=True needs a marginal likelihood: the likelihood is yours")
-        if fit.sigma.ndim:
+        if known.sigma.ndim:
             raise ValueError(
                 "pred_noise=True needs a scalar sigma: with one value a training row the noise of "
                 "new rows is unknown. Add it to the result instead"
             )
-        return fit.sigma**2
+        return known.sigma**2
 
-    def _conditional_terms(self, data, fit, columns, pred_noise):
-        """Mean (n*,), factor (n*, k) or None, and independent variance (n*,)."""
-        coef = self._posterior(fit, columns)
-        X, feature_map = data.tensor, self._map_for(fit)
-        phi = feature_map.features_at(data)
-        mean = self.mean_func(X) + phi @ coef.mean
-        missed = feature_map.missed(X, phi)
-        return mean, coef.factor(phi), missed + self._noise(fit, pred_noise)
-
-    def _predictor(self, data, fit, columns, pred_noise, model):
-        """Compiled predictor, kept for the next call on the same model, fit and kind of data."""
+    def _predictor(self, data, known, places, given, pred_noise, model):
+        """Compiled predictor, kept for the next call on the same model, data and kind of inputs."""
         model = pm.modelcontext(model)
-        summarized = isinstance(fit, MarginalFit) and fit.is_summarized
-        key = (model, fit, data.grid, summarized)
-        held, predictor = self._compiled.get(pred_noise, (None, None))
-        if held is not None and all(a is b for a, b in zip(held, key, strict=True)):
-            return predictor
-        coef = self._posterior(fit, columns)
-        predictor = self._make_predictor(data, fit, coef, self._noise(fit, pred_noise), model)
-        self._compiled[pred_noise] = (key, predictor)
+        key = (model, known, data.grid)
+        state = (known.state, places)
+        held, seen, predictor = self._predictors.get(pred_noise, ((), None, None))
+        if len(held) == len(key) and all(a is b for a, b in zip(held, key, strict=True)):
+            if seen == state:
+                return predictor
+        feature_map, coef = self._features_of(known, places, given)
+        noise = self._noise(known, pred_noise)
+        predictor = self._make_predictor(data, known, feature_map, coef, noise, model)
+        self._predictors[pred_noise] = (key, state, predictor)
         return predictor
 
-    def _make_predictor(self, data, fit, coef, noise, model):
-        return prediction.Predictor(self._map_for(fit), self.mean_func, coef, noise, model)
-
-    def _map_for(self, fit) -> FeatureMap:
-        """Own features, as functions of the coefficients of `fit`."""
-        return self._map
+    def _make_predictor(self, data, known, feature_map, coef, noise, model):
+        return prediction.Predictor(feature_map, self.mean_func, coef, noise, model)

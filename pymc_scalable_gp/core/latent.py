@@ -2,13 +2,16 @@
 
 import pymc as pm
 import pytensor
-import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.conditioned import LatentFit
-from pymc_scalable_gp.core.data import check_inputs
+from pymc_scalable_gp.core.additive import Additive
+from pymc_scalable_gp.core.data import Data, check_inputs
+from pymc_scalable_gp.core.dims import check_dims
+from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.core.gp import FeatureGP
-from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.core.likelihood import LatentFunction
+from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.utils.graphs import depends_only_on, is_random
 
 
 class FeatureLatent(FeatureGP):
@@ -22,7 +25,8 @@ class FeatureLatent(FeatureGP):
         name : str
             Name of the deterministic variable; the coefficients are ``{name}_coeffs``.
         X : array, shape (n, d), or pm.Data
-            Inputs.
+            Inputs. Where `pm.set_data` replaces them by others beyond the range of those that the GP was
+            built on, evaluation raises: the features hold no prior variance there.
         **kwargs
             Passed to `pm.Deterministic`, such as ``dims``.
 
@@ -35,22 +39,47 @@ class FeatureLatent(FeatureGP):
         TypeError, ValueError
             For bad inputs, before anything is compiled.
         """
-        return self._prior(name, X, None, **kwargs)
-
-    def _prior(self, name, X, weights, **kwargs):
-        data = check_inputs(X)
-        if not self._map.is_fitted:
-            self.build(X)
+        data = self._latent_inputs(X, kwargs)
         coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank)
-        if weights is not None:
-            coef = coef * pt.sqrt(weights)
-        phi, mixed = self._map.features(data.tensor), coef
-        mixing, constant = self._map.mixing(), self._map.constant_basis(data.tensor)
-        if mixing is not None and constant is not None:
-            phi = self._map.basis(data.tensor) if data.mutable else constant
-            mixed = mixing @ coef
-        if not data.mutable and not is_random(phi):
-            phi = pytensor.shared(phi.eval(), name=f"{name}_features")
-        f = pm.Deterministic(name, self.mean_func(data.tensor) + phi @ mixed, **kwargs)
-        self._fit = LatentFit(self, data, coef)
+        return self._latent(name, data, coef, kwargs)
+
+    def _latent_inputs(self, X, kwargs) -> Data:
+        """Checked inputs, with the features built on them unless they were before."""
+        data = check_inputs(X)
+        check_dims(kwargs.get("dims"), data, "X")
+        self.build_missing(X)
+        return data
+
+    def _latent(self, name, data, coef, kwargs):
+        """The function with coefficients `coef` (r,)."""
+        feature_map = self.feature_map
+        design = hold(feature_map, data, name)
+        f = feature_map.times(design, coef)
+        if data.mutable and not is_random(data.tensor):
+            f = feature_map.within(data.tensor, f)
+        f = pm.Deterministic(name, mean_vector(self.mean_func, data.tensor) + f, **kwargs)
+        self._conditioned = LatentFunction(feature_map, data, coef)
         return f
+
+
+def hold(feature_map: FeatureMap, data: Data, name: str) -> tuple:
+    """The design at X, with what depends on nothing but X computed once."""
+    allowed = [data.tensor, *feature_map.constants]
+    fixed = not data.mutable and not is_random(data.tensor)
+
+    def held(part):
+        if isinstance(part, tuple):
+            return tuple(held(each) for each in part)
+        if fixed and depends_only_on([part], allowed):
+            shape = part.type.shape
+            return pytensor.shared(part.eval(), name=f"{name}_features", shape=shape)
+        return part
+
+    return held(feature_map.design(data.tensor))
+
+
+class AdditiveLatent(Additive, FeatureLatent):
+    """Sum of latent GPs, as ``gp1 + gp2`` makes it."""
+
+
+FeatureLatent.sum_classes = AdditiveLatent.sum_classes = (AdditiveLatent,)

@@ -1,21 +1,40 @@
 """Marginal front end, shared by every method: Gaussian noise, the function integrated out."""
 
-from dataclasses import replace
-
-import numpy as np
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.conditioned import MarginalFit
+from pymc_scalable_gp.core.additive import Additive
 from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.dims import check_dims
+from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.core.gp import FeatureGP
-from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
-from pymc_scalable_gp.core.singular import compile_features, project, singular_factor
-from pymc_scalable_gp.core.summaries import FrozenRows, SummarizedRows
-from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.core.likelihood import FullRows, Likelihood, MarginalData
+from pymc_scalable_gp.core.summarized import can_summarize, summarize
+from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
+from pymc_scalable_gp.utils.checks import check_choice
 
 
 class FeatureMarginal(FeatureGP):
-    """Front end for Gaussian noise: the function is integrated out."""
+    """Front end for Gaussian noise: the function is integrated out.
+
+    A method chooses how its likelihood is evaluated in :meth:`make_likelihood`.
+    """
+
+    default_approx = "FITC"
+
+    def __init__(self, spec, *, mean_func=None, cov_func, approx=None):
+        super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
+        if approx is not None:
+            check_choice("approx", approx, APPROXIMATIONS)
+        self.given_approx: str | None = approx
+
+    @property
+    def approx(self) -> str:
+        """Treatment of the prior variance that the features miss, as in `pm.gp.MarginalApprox`."""
+        return self.given_approx or self.default_approx
+
+    def settings(self):
+        """Arguments of the class besides mean and covariance, by name."""
+        return {"approx": self.approx}
 
     def marginal_likelihood(
         self, name, X, y, sigma, *, progressbar: bool = True, **kwargs
@@ -37,7 +56,7 @@ class FeatureMarginal(FeatureGP):
         progressbar : bool
             Show progress while many rows are summarised.
         **kwargs
-            Passed to :class:`LowRankNormal`, such as ``dims``.
+            Passed to the distribution, such as ``dims``.
 
         Returns
         -------
@@ -52,63 +71,77 @@ class FeatureMarginal(FeatureGP):
         -----
         An evaluation costs O(n r^2). Under "DTC", with a scalar sigma, a fixed mean and features that
         the parameters at most mix, the rows are summarised once and it costs O(r^3) whatever n:
-        :attr:`likelihood_path` tells.
+        :attr:`likelihood_path` tells. With `pm.Data` each evaluation then compares the data with those
+        that were summarised, O(n d); arrays need no comparison.
         """
-        fit = self._marginal_fit(name, X, y, sigma)
-        return self._observe(name, fit, progressbar, **kwargs)
+        return self._observe(name, self._data(X, y, sigma), progressbar, kwargs)
 
     @property
     def likelihood_path(self) -> str | None:
-        """How the likelihood is evaluated: "full" O(n r^2), "summarized" O(r^3) or "rotated" O(r)."""
-        if not isinstance(self._fit, MarginalFit):
-            return None
-        return "full" if self._fit.frozen is None else self._fit.frozen.path
+        """How the likelihood is evaluated: "full" O(n r^2), "summarized" O(r^3), "rotated" O(r), ..."""
+        return self._conditioned.path if isinstance(self._conditioned, Likelihood) else None
 
-    def _marginal_fit(self, name, X, y, sigma) -> MarginalFit:
-        data = check_inputs(X)
-        n = data.value.shape[0]
-        target = check_target(y, n)
-        noise_sd = check_sigma(sigma, None if data.mutable else n)
-        if not self._map.is_fitted:
-            self.build(X)
-        if not data.mutable:
-            data.tensor.name = f"{name}_X"
-        return MarginalFit(self, data, target, noise_sd, self.approx or "FITC")
+    def make_likelihood(self, data: MarginalData, progressbar: bool = True) -> Likelihood:
+        """The kind of likelihood that is cheapest for the data; a method may know others."""
+        if can_summarize(data):
+            return summarize(data, progressbar=progressbar)
+        return FullRows(data)
 
-    def _observe(self, name, fit, progressbar=True, **kwargs):
-        X = fit.X.tensor
-        observed = fit.y.tensor if fit.y.mutable else fit.y.value
-        fit = replace(fit, frozen=self._freeze(fit, progressbar))
-        mixing = self._map.mixing()
-        if fit.frozen is None or mixing is None:
-            phi, weights = self._map.features(X), fit.weights
-        else:
-            phi, weights = self._map.basis(X), mixing
-        variable = LowRankNormal(
-            name, self.mean_func(X), phi, fit.sigma, weights=weights,
-            kdiag=self._map.kernel_diag(X), approx=fit.approx,
-            shortcut=fit.frozen, observed=observed, **kwargs,
-        )  # fmt: skip
-        self._fit = fit
+    def _observe(self, name, data, progressbar, kwargs):
+        check_dims(kwargs.get("dims"), data.X, "X")
+        if not data.X.mutable:
+            data.X.tensor.name = f"{name}_X"
+        likelihood = self.make_likelihood(data, progressbar)
+        variable = likelihood.observe(name, **kwargs)
+        self._conditioned = likelihood
         return variable
 
-    def _freeze(self, fit, progressbar) -> FrozenRows | None:
-        """The likelihood that needs no rows, where there is one: DTC, one sigma, nothing of size n free."""
-        X = fit.X.tensor
-        mean = self.mean_func(X)
-        constant = self._map.constant_basis(X) is not None
-        if fit.approx != "DTC" or fit.sigma.ndim or not constant or is_random(mean):
-            return None
-        residual = fit.y.value - np.broadcast_to(mean.eval(), fit.y.value.shape)
-        X = fit.X.value.copy() if fit.X.mutable else fit.X.value
-        basis = compile_features(self._map.constant_basis)
-        singular, kind = self._singular(basis, X, progressbar)
-        u = project(basis, X, residual, singular, progressbar)
-        total, mutable = float(residual @ residual), fit.X.mutable or fit.y.mutable
-        held = X if fit.X.mutable else None
-        return kind(held, fit.y.value.copy(), mutable, singular, u, total)
+    def _data(self, X, y, sigma, weights=None) -> MarginalData:
+        """Checked data with this GP's features, which are built on X unless they were before."""
+        X, y, sigma = self._checked(X, y, sigma)
+        feature_map = self._map_for(X)
+        return MarginalData(feature_map, self.mean_func, X, y, sigma, self.approx, weights)
 
-    def _singular(self, basis, X, progressbar):
-        """Singular factor of the basis at X, and the kind of likelihood that goes with it."""
-        size = self.rank if self._map.mixing() is None else self._map.mixing().type.shape[0]
-        return singular_factor(basis, X, size, progressbar), SummarizedRows
+    def _checked(self, X, y, sigma):
+        X = check_inputs(X)
+        y = check_target(y, X.value.shape[0])
+        return X, y, check_sigma(sigma, None if X.mutable else X.value.shape[0])
+
+    def _map_for(self, X) -> FeatureMap:
+        self.build_missing(X.tensor if X.mutable else X.value)
+        return self.feature_map
+
+    def conditioned_on(self, given):
+        """The likelihood made before, with other data where ``given=`` brings them."""
+        if "X" not in given:
+            return self._conditioned
+        known = self._conditioned
+        if not isinstance(known, Likelihood):
+            return self.make_likelihood(self._data(given["X"], given["y"], given["sigma"]), False)
+        return known.given(*self._checked(given["X"], given["y"], given["sigma"]))
+
+
+def joint_approx(parts) -> str:
+    """What the parts of a sum agree on: what was given to one of them, or their default.
+
+    Raises
+    ------
+    TypeError
+        If they disagree.
+    """
+    given = {part.given_approx for part in parts} - {None}
+    wanted = given or {part.approx for part in parts}
+    if len(wanted) > 1:
+        raise TypeError(f"cannot add GPs with approx {', '.join(map(repr, sorted(wanted)))}")
+    return wanted.pop()
+
+
+class AdditiveMarginal(Additive, FeatureMarginal):
+    """Sum of GPs under Gaussian noise, as ``gp1 + gp2`` makes it."""
+
+    def __init__(self, parts):
+        Additive.__init__(self, parts)
+        self.given_approx = joint_approx(parts)
+
+
+FeatureMarginal.sum_classes = AdditiveMarginal.sum_classes = (AdditiveMarginal,)

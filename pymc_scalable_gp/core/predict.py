@@ -9,8 +9,16 @@ import pytensor.tensor as pt
 import xarray as xr
 from pymc.progress_bar import create_simple_progress
 
+from pymc_scalable_gp.core.draws import posterior_draws
+from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS, evaluate, model_inputs, point_values
+from pymc_scalable_gp.utils.evaluate import (
+    FEW_CALLS,
+    check_reached,
+    evaluate,
+    model_inputs,
+    point_values,
+)
 
 _CACHED_VALUES = 2**26  # keep fixed features of up to this many entries (0.5 GB) between draws
 
@@ -42,12 +50,16 @@ def missing_variance(feature_map, data, point, model) -> dict[str, float]:
 
 
 class State(NamedTuple):
-    """What predictions at one point of the model need: inputs of `_features`, and the coefficients."""
+    """What predictions at one point of the model need: inputs of `_features`, and the coefficients.
+
+    `sample` is a draw of the coefficients, where one is asked for.
+    """
 
     values: tuple
     coef: np.ndarray
     noise: float
     root: np.ndarray | None
+    sample: np.ndarray | None = None
 
 
 class Predictor:
@@ -60,7 +72,7 @@ class Predictor:
     def __init__(self, feature_map, mean_func, coef, noise, model):
         self.model = model
         X = pt.matrix("Xnew", dtype="float64")
-        phi, mean = feature_map.features(X), mean_func(X)
+        phi, mean = feature_map.features(X), mean_vector(mean_func, X)
         missed = feature_map.missed(X, phi)
         common = feature_map.intermediates()
         root, self.deflated = coef.root, coef.deflated
@@ -68,6 +80,7 @@ class Predictor:
         states = [coef.mean, noise] + ([root] if self.has_root else []) + common
         outputs = [phi, mean, missed]
         self.inputs = model_inputs([*states, *outputs], model)
+        check_reached([*states, *outputs], self.inputs)
         options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
         self._state = pytensor.function(self.inputs, states, **options)
         self.fixed_features = not model_inputs(outputs, model)
@@ -82,10 +95,25 @@ class Predictor:
         """State at a point of the model."""
         return self._at(point_values(self.inputs, point, self.model))
 
-    def _at(self, values):
+    def _at(self, values, rng=None):
         coef, noise, *out = self._state(*values)
         root = out.pop(0) if self.has_root else None
-        return State((*values, *out), coef, float(noise), root)
+        state = State((*values, *out), coef, float(noise), root)
+        return state if rng is None else state._replace(sample=self._coefficients(state, rng))
+
+    def _coefficients(self, state, rng):
+        """A draw of the coefficients."""
+        root = state.root
+        if root is None:
+            return state.coef
+        if root.ndim == 1:
+            return state.coef + root * rng.standard_normal(len(root))
+        if not self.deflated:
+            return state.coef + root.T @ rng.standard_normal(len(root))
+        # Covariance I - G G' with G = U s V': the square root shrinks along U.
+        U, s, _ = np.linalg.svd(root, full_matrices=False)
+        z = rng.standard_normal(len(root))
+        return state.coef + z - U @ ((1.0 - np.sqrt(np.maximum(1.0 - s**2, 0.0))) * (U.T @ z))
 
     def _parts(self, state, X):
         """Row blocks, and all that predictions there need of X."""
@@ -110,6 +138,12 @@ class Predictor:
             var = var + square
         return mean + phi @ state.coef, var
 
+    def _sample(self, state, parts, rng):
+        """A draw of the function at some rows, with the draw of the coefficients."""
+        phi, mean, missed = parts
+        own = np.sqrt(missed + state.noise) * rng.standard_normal(len(mean))
+        return mean + phi @ state.sample + own
+
     def full(self, state, X):
         """Mean (n*,) and covariance (n*, n*)."""
         phi, mean, missed = self._features(X, *state.values)
@@ -127,23 +161,32 @@ class Predictor:
             return phi * root
         return phi @ (root if self.deflated else root.T)
 
-    def mixture(self, X, idata, num_samples, progressbar, random_seed):
-        """Dataset of the mean and sd of the draws' mixture."""
-        draws = _draws(idata, self.inputs, num_samples, random_seed)
+    def mixture(self, X, idata, num_samples, sample, progressbar, random_seed):
+        """Dataset of the mean and sd of the draws' mixture, and of a sample a draw if `sample`."""
+        rng = np.random.default_rng(random_seed)
+        draws = posterior_draws(idata, self.inputs, num_samples, rng)
         progress = create_simple_progress(progressbar=progressbar)
+        drawing = rng if sample else None
         with progress:
             task = progress.add_task("Predicting over draws", completed=0, total=len(draws))
-            states = ((self._at(values), progress.advance(task))[0] for values in draws)
-            if self.diagonal_root and self.fixed_features:
-                mean, var = self._mix_diagonal(X, list(states))
+            states = (
+                (self._at(values, drawing), progress.advance(task))[0] for values in draws.values
+            )
+            if self.diagonal_root and self.fixed_features and not sample:
+                mean, var, f = *self._mix_diagonal(X, list(states)), None
             else:
-                mean, var = self._mix(X, states, len(draws))
-        return xr.Dataset({"mean": ("obs", mean), "sd": ("obs", np.sqrt(var))})
+                mean, var, f = self._mix(X, states, len(draws), drawing)
+        found = {"mean": ("obs", mean), "sd": ("obs", np.sqrt(var))}
+        if sample:
+            shape = (draws.chains, len(draws) // draws.chains, len(mean))
+            found["f"] = (("chain", "draw", "obs"), f.reshape(shape))
+        return xr.Dataset(found)
 
-    def _mix(self, X, states, count):
+    def _mix(self, X, states, count, rng=None):
         """One draw after the other: mean of variances plus variance of means (Welford's update)."""
         n = X.shape[0]
         first, second, spread = np.zeros(n), np.zeros(n), np.zeros(n)
+        f = None if rng is None else np.empty((count, n))
         kept = None
         for k, state in enumerate(states, start=1):
             parts = kept or self._parts(state, X)
@@ -155,7 +198,9 @@ class Predictor:
                 first[rows] += shift / k
                 second[rows] += shift * (mean - first[rows])
                 spread[rows] += var
-        return first, (spread + second) / count
+                if f is not None:
+                    f[k - 1, rows] = self._sample(state, part, rng)
+        return first, (spread + second) / count, f
 
     def _mix_diagonal(self, X, states):
         """All draws at once: with a diagonal root every block is three matrix products."""
@@ -171,25 +216,3 @@ class Predictor:
             out_mean[rows] = mean + means.mean(axis=1)
             out_var[rows] = missed + noise.mean() + phi**2 @ root2.mean(axis=0) + means.var(axis=1)
         return out_mean, out_var
-
-
-def _draws(idata, inputs, num_samples, random_seed):
-    """Values of `inputs` at all or some posterior draws."""
-    posterior = idata["posterior"] if "posterior" in getattr(idata, "children", {}) else idata
-    missing = [v.name for v in inputs if v.name not in posterior]
-    if missing:
-        raise ValueError(f"the posterior has no {', '.join(missing)}; it holds {list(posterior)}")
-    total = posterior.sizes["chain"] * posterior.sizes["draw"]
-    keep = np.arange(total)
-    if num_samples is not None:
-        if not 1 <= num_samples <= total:
-            raise ValueError(f"num_samples must lie in 1..{total}, the number of draws")
-        keep = np.sort(np.random.default_rng(random_seed).permutation(total)[:num_samples])
-    columns = [
-        np.asarray(posterior[v.name]).reshape(total, *posterior[v.name].shape[2:])[keep]
-        for v in inputs
-    ]
-    return [
-        [column[k].astype(v.dtype) for column, v in zip(columns, inputs, strict=True)]
-        for k in range(len(keep))
-    ]

@@ -11,6 +11,7 @@ from pytensor.graph.traversal import ancestors
 from scipy import linalg
 
 from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS
 
@@ -83,7 +84,7 @@ def subset_map(
     prior_cov = gp.cov_func(Xs)
     jitter = JITTER * pt.diag(prior_cov).mean()
     cov = prior_cov + pt.eye(len(rows)) * (noise**2 + jitter)
-    residual = ys - gp.mean_func(Xs)
+    residual = ys - mean_vector(gp.mean_func, Xs)
     wanted = set(ancestors([cov, residual]))
     free = [rv for rv in model.free_RVs if rv in wanted]
     if not free:

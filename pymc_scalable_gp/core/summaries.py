@@ -1,110 +1,27 @@
-"""Posterior of the feature coefficients, from the full rows, their summary, or a rotated basis."""
+"""Summaries of rows in a fixed basis: all that a likelihood with one noise variance needs of them."""
 
-import warnings
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import Assert
+from pytensor.scalar.basic import Cast
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.coefficients import Coefficients
 from pymc_scalable_gp.core.singular import Singular
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
+from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
 
 _LOG_2PI = np.log(2.0 * np.pi)
 
 
-@dataclass(frozen=True)
-class FrozenRows(ABC):
-    """Base of the likelihoods that never look at the rows again, for the rows they were made of.
-
-    `X_value` is None for inputs that nothing can replace.
-    """
-
-    X_value: np.ndarray | None
-    y_value: np.ndarray
-    mutable: bool
-
-    def inputs_in(self, graph: TensorVariable) -> TensorVariable | None:
-        """The inputs that `graph` was built on, if they may change and hold the rows summarised.
-
-        A copy of a model (``pm.do``, a frozen model) has inputs of its own, so they are looked up.
-        """
-        if self.X_value is None:
-            return None
-        for variable in ancestors([graph]):
-            if variable.owner is None and getattr(variable.type, "ndim", 0) == 2:
-                present = _present(variable)
-                if present is not None and np.array_equal(present, self.X_value):
-                    return variable
-        return None
-
-    def knows(self, X: TensorVariable | None) -> bool:
-        """Whether X, from :meth:`inputs_in`, holds the rows that were summarised."""
-        return self.X_value is None or X is not None
-
-    def applies_to(self, value: TensorVariable) -> bool:
-        """Whether `value` holds, now, the targets that were summarised."""
-        present = _present(value)
-        return present is not None and np.array_equal(present, self.y_value)
-
-    def guard(self, logp: TensorVariable, X: TensorVariable, value: TensorVariable):
-        """Refuse to go on in a compiled function whose data were replaced (checked on 64 rows)."""
-        if not self.mutable:
-            return logp
-        n = len(self.y_value)
-        same = pt.eq(value.shape[0], n)
-        probe = np.unique(np.linspace(0, n - 1, min(n, 64)).astype(int))
-        probe_t = pt.minimum(probe, value.shape[0] - 1)
-        same &= pt.eq(value[probe_t], self.y_value[probe]).all()
-        if self.X_value is not None:
-            probe_t = pt.minimum(probe, X.shape[0] - 1)
-            same &= pt.eq(X.shape[0], n) & pt.eq(X[probe_t], self.X_value[probe]).all()
-        message = (
-            "the data behind a summarised likelihood were replaced after it was compiled: "
-            "compile it again, and make gp.conditional anew (a rotated basis: build the GP again)"
-        )
-        return Assert(message)(logp, same)
-
-    def density(self, value, mu, phi, weights, noise, logdet=None) -> TensorVariable | None:
-        """Log density of `value`, or None, with a warning, if it is not what was summarised."""
-        X = self.inputs_in(phi)
-        if self.applies_to(value) and self.knows(X):
-            return self.guard(self.logp(weights, noise), X, value)
-        warnings.warn(
-            "the data differ from those that this GP's likelihood was summarised for: every "
-            "evaluation now costs O(n r^2). Build the model again with the new data",
-            UserWarning,
-            stacklevel=3,
-        )
-        return None
-
-    @abstractmethod
-    def logp(self, weights, noise) -> TensorVariable:
-        """Log density of the training targets."""
-
-    @abstractmethod
-    def coefficients(self, weights, noise) -> Coefficients:
-        """Posterior of the coefficients."""
-
-
-def _present(variable):
-    """Current value of a constant or shared variable (perhaps behind a cast), else None."""
-    while variable.owner is not None and len(variable.owner.inputs) == 1:
-        variable = variable.owner.inputs[0]
-    if isinstance(variable, SharedVariable):
-        return variable.get_value(borrow=True)
-    return getattr(variable, "data", None)
-
-
-@dataclass(frozen=True)
-class SummarizedRows(FrozenRows):
-    r"""O(r^3) likelihood, whatever n, of a fixed basis with scalar noise: ``B = U S V'``.
+@dataclass(frozen=True, eq=False)
+class RowSummary:
+    r"""O(r^3) density, whatever n, of a fixed basis with scalar noise: ``B = U S V'``.
 
     ``log p = log N(u | 0, S V' W V S + noise I) - ((n - k) log(2 pi noise) + (e'e - u'u) / noise) / 2``
     with ``u = U'e`` (k,). The features are B with prior variances ``W = diag(weights)``, or ``B L``
@@ -114,6 +31,7 @@ class SummarizedRows(FrozenRows):
     singular: Singular
     projected: np.ndarray  # u, (k,)
     total: float  # e'e
+    size: int  # n
 
     path = "summarized"
 
@@ -122,29 +40,29 @@ class SummarizedRows(FrozenRows):
         """Squared length of the residual outside the features' span."""
         return max(self.total - float(self.projected @ self.projected), 0.0)
 
-    def _terms(self, weights, noise):
+    def _terms(self, function, weights, noise):
         factor_t = self.singular.vectors * self.singular.values
-        factor_t = pytensor.shared(factor_t, borrow=True)
+        factor_t = pytensor.shared(factor_t, borrow=True, shape=factor_t.shape)
         u = pt.constant(self.projected)
         if weights.ndim == 2:
-            return lowrank_logp((weights.T @ factor_t).T, noise, u)
-        return lowrank_logp(factor_t.T, noise, u, weights=weights)
+            return function((weights.T @ factor_t).T, noise, u)
+        return function(factor_t.T, noise, u, weights=weights)
 
-    def logp(self, weights, noise):
-        """Log density of the training targets; O(r^3)."""
-        outside = len(self.y_value) - len(self.projected)
+    def logp(self, weights, noise) -> TensorVariable:
+        """Log density of the targets; O(r^3)."""
+        outside = self.size - len(self.projected)
         rest = outside * (_LOG_2PI + pt.log(noise)) + self.rest / noise
-        return self._terms(weights, noise)[0] - 0.5 * rest
+        return self._terms(lowrank_logp, weights, noise).logp - 0.5 * rest
 
-    def coefficients(self, weights, noise):
+    def coefficients(self, weights, noise) -> Coefficients:
         """Posterior of the coefficients; O(r^3)."""
-        _logp, _alpha, mean, root, _variance = self._terms(weights, noise)
-        return Coefficients(mean, root)
+        found = self._terms(lowrank_posterior, weights, noise)
+        return Coefficients(found.coef, found.root)
 
 
-@dataclass(frozen=True)
-class RotatedRows(SummarizedRows):
-    r"""O(r) likelihood, whatever n, in the basis ``Phi V``, orthogonal on the training rows.
+@dataclass(frozen=True, eq=False)
+class RotatedSummary(RowSummary):
+    r"""O(r) density, whatever n, in the basis ``Phi V``, orthogonal on the training rows.
 
     ``log p = -1/2 [ sum_j (log t_j + u_j^2 / t_j) + (n - k) log noise + (e'e - u'u) / noise
     + n log 2 pi ]`` with ``t_j = w_j s_j^2 + noise``.
@@ -153,8 +71,8 @@ class RotatedRows(SummarizedRows):
     path = "rotated"
 
     def logp(self, weights, noise):
-        """Log density of the training targets; O(r)."""
-        n, k = len(self.y_value), len(self.projected)
+        """Log density of the targets; O(r)."""
+        n, k = self.size, len(self.projected)
         spread = weights * self.singular.values**2 + noise
         inside = (pt.log(spread) + self.projected**2 / spread).sum()
         return -0.5 * (inside + (n - k) * pt.log(noise) + self.rest / noise + n * _LOG_2PI)
@@ -166,3 +84,53 @@ class RotatedRows(SummarizedRows):
         return Coefficients(
             weights * s * self.projected / spread, pt.sqrt(weights * noise / spread)
         )
+
+
+class Snapshot(NamedTuple):
+    """The data that were summarised; X is None for inputs that nothing can replace."""
+
+    X: np.ndarray | None
+    y: np.ndarray
+    mutable: bool
+
+    def matches(self, X: TensorVariable | None, y: TensorVariable) -> bool:
+        """Whether X and y hold, now, what was summarised."""
+        return _holds(y, self.y) and (self.X is None or _holds(X, self.X))
+
+    def guard(self, result: TensorVariable, X: TensorVariable | None, y: TensorVariable):
+        """`result`, refused in a compiled function whose data were replaced since.
+
+        All entries are compared, O(n d): data given as arrays need no comparison.
+        """
+        if not self.mutable:
+            return result
+        same = _same(y, self.y) if self.X is None else _same(y, self.y) & _same(X, self.X)
+        message = (
+            "the data behind a summarised likelihood were replaced after it was compiled: "
+            "compile it again, and make gp.conditional anew (a rotated basis: build the GP again)"
+        )
+        return Assert(message)(result, same)
+
+
+def present_value(variable):
+    """Current value of a constant or shared variable (perhaps behind a cast), else None."""
+    while variable.owner is not None and isinstance(
+        getattr(variable.owner.op, "scalar_op", None), Cast
+    ):
+        variable = variable.owner.inputs[0]
+    if isinstance(variable, SharedVariable):
+        return variable.get_value(borrow=True)
+    return getattr(variable, "data", None)
+
+
+def _holds(variable, value) -> bool:
+    present = present_value(variable)
+    return present is not None and np.array_equal(present, value)
+
+
+def _same(tensor, value):
+    """Whether `tensor` equals `value`, without an error where their lengths differ."""
+    rows = pt.eq(tensor.shape[0], len(value))
+    kept = pytensor.shared(value, borrow=True, shape=value.shape)
+    count = pt.minimum(tensor.shape[0], len(value))
+    return rows & pt.eq(tensor[:count], kept[:count]).all()

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pymc.gp.cov import (
+    Add,
     BaseCovariance,
     Combination,
     Constant,
@@ -69,3 +70,23 @@ def split_scale(cov_func) -> tuple[Any, list]:
     if isinstance(cov_func, BaseCovariance):
         return 1.0, [cov_func]
     return cov_func, []
+
+
+def describe(cov_func) -> str:
+    """A covariance in a line, such as ``eta ** 2 * ExpQuad(3)``."""
+    if isinstance(cov_func, Combination):
+        sign = " * " if isinstance(cov_func, Prod) else " + "
+        texts = [describe(factor) for factor in cov_func._factor_list]
+        if isinstance(cov_func, Prod):
+            pairs = zip(texts, cov_func._factor_list, strict=True)
+            texts = [f"({t})" if isinstance(f, Add) else t for t, f in pairs]
+        return sign.join(texts)
+    if isinstance(cov_func, Exponentiated):
+        return f"({describe(cov_func.kernel)}) ** {cov_func.power}"
+    if isinstance(cov_func, Constant):
+        return describe(cov_func.c)
+    if isinstance(cov_func, Covariance):
+        return f"{type(cov_func).__name__}({cov_func.input_dim})"
+    if isinstance(cov_func, BaseCovariance):
+        return type(cov_func).__name__
+    return getattr(cov_func, "name", None) or "scale"

@@ -1,17 +1,30 @@
 """Log density of ``N(mu, Phi diag(w) Phi' + D)`` in O(n r^2), with its hand-written gradient."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._lowrank_terms import GRAM_CONDITION_BOUND, LOG_2PI, logp_grad, logp_terms
 from pymc_scalable_gp.ops._numba import register_numba
 
 APPROXIMATIONS = ("DTC", "FITC", "VFE")
+
+
+class LowRankTerms(NamedTuple):
+    """Outputs of `lowrank_logp`."""
+
+    logp: TensorVariable
+    alpha: TensorVariable  # S^-1 e, (n,)
+    coef: TensorVariable  # posterior mean of the coefficients, (r,)
+    root: TensorVariable  # lower triangular, root' root their covariance, (r, r)
+    variance: TensorVariable  # D, (n,)
 
 
 class LowRankLogp(Op):
@@ -113,7 +126,7 @@ class LowRankLogpGrad(Op):
             storage[0] = value
 
 
-def lowrank_logp(phi, noise, residual, *, weights=None, kdiag=None, approx="DTC"):
+def lowrank_logp(phi, noise, residual, *, weights=None, kdiag=None, approx="DTC") -> LowRankTerms:
     r"""Log density of ``residual`` under ``N(0, Phi W Phi' + D)``, in O(n r^2).
 
     .. math::
@@ -146,7 +159,7 @@ def lowrank_logp(phi, noise, residual, *, weights=None, kdiag=None, approx="DTC"
 
     Returns
     -------
-    tuple of tensors
+    LowRankTerms
         ``logp`` (scalar), ``alpha`` (n,) ``= S^-1 e``, ``coef`` (r,) and lower-triangular ``root``
         (r, r): posterior mean and covariance ``root.T @ root`` of the coefficients; ``variance``
         (n,) ``= D``.
@@ -157,6 +170,12 @@ def lowrank_logp(phi, noise, residual, *, weights=None, kdiag=None, approx="DTC"
     -----
     Memory: O(r^2) and one row block besides the inputs; the gradient adds its own (n, r) result.
     """
+    inputs = lowrank_inputs(phi, noise, residual, weights, kdiag, approx)
+    return LowRankTerms(*LowRankLogp(approx)(*inputs))
+
+
+def lowrank_inputs(phi, noise, residual, weights, kdiag, approx):
+    """Inputs of the Op in their order, with defaults filled in."""
     residual = pt.as_tensor_variable(residual)
     phi = pt.as_tensor_variable(phi)
     if weights is None:
@@ -165,7 +184,7 @@ def lowrank_logp(phi, noise, residual, *, weights=None, kdiag=None, approx="DTC"
         if approx != "DTC":
             raise ValueError(f"approx={approx!r} needs kdiag, the prior variances k(x_i, x_i)")
         kdiag = pt.zeros_like(residual, dtype="float64")
-    return LowRankLogp(approx)(phi, weights, noise, residual, kdiag)
+    return phi, weights, noise, residual, kdiag
 
 
 def _prepare(phi, weights, noise, residual, kdiag):

@@ -8,8 +8,10 @@ from pymc.initial_point import make_initial_point_fn
 from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Clip
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 
 from pymc_scalable_gp.utils.graphs import is_random
 
@@ -24,6 +26,8 @@ def _clip_by_extremes(fgraph, node):
     unbounded = isinstance(high, Constant) and np.all(np.isposinf(high.data))
     return [out if unbounded else pt.minimum(out, high)]
 
+
+_RANDOM = RandomVariable | RNGConsumerOp
 
 # For functions that are called a few times on large arrays: Numba would compile them for longer than
 # they run, and the time is in the Ops' own kernels and BLAS either way.
@@ -44,6 +48,26 @@ def model_inputs(outputs, model) -> list:
         elif v.owner is not None:
             stack.extend(v.owner.inputs)
     return sorted(found, key=lambda v: v.name)
+
+
+def check_reached(outputs, inputs) -> None:
+    """Raise ValueError if `outputs` depend on random variables that are not among `inputs`.
+
+    A function of them would draw them anew at every call.
+    """
+    known = set(inputs)
+    random = [
+        v for v in ancestors(list(outputs), blockers=known)
+        if v not in known and v.owner is not None and isinstance(v.owner.op, _RANDOM)
+        and getattr(v.type, "ndim", None) is not None
+    ]  # fmt: skip
+    names = sorted({v.name for v in random if v.name})
+    if random:
+        raise ValueError(
+            f"the GP depends on {', '.join(names) or 'random variables'} of another model than this "
+            "one (pm.do, pm.observe and clones copy a model): use the model that the GP was built in, "
+            "or build the GP again in the copy"
+        )
 
 
 def initial_values(model) -> dict:
@@ -80,6 +104,7 @@ def evaluate(outputs, point=None, model=None):
         return pytensor.function([], list(outputs), mode=FEW_CALLS)()
     model = pm.modelcontext(model)
     inputs = model_inputs(outputs, model)
+    check_reached(outputs, inputs)
     values = point_values(inputs, point, model, fill=True)
     function = pytensor.function(
         inputs, list(outputs), mode=FEW_CALLS, on_unused_input="ignore", allow_input_downcast=True

@@ -6,7 +6,6 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.cov.queries import split_scale, used_columns
-from pymc_scalable_gp.utils.graphs import is_random
 
 # Added to the diagonal of K[I, I], as a share of its mean.
 JITTER = 1e-8
@@ -53,6 +52,7 @@ class CholQRMap(FeatureMap):
             distinct = np.sort(np.unique(X[order], axis=0, return_index=True)[1])
             indices = order[distinct[: self.count]]
         self.indices = check_indices(indices, n)
+        self.low, self.high = X.min(axis=0), X.max(axis=0)
         self.points = pt.constant(X[self.indices])
 
     def features_from(self, X, points):
@@ -63,9 +63,10 @@ class CholQRMap(FeatureMap):
         """Features of the kernel without its scale."""
         return pt.specify_shape(_nystrom(self.shape, X, self.points), (None, self.rank))
 
-    def constant_basis(self, X):
-        """The same, where nothing but the scale is free."""
-        return None if is_random(self.shape(self.points)) else self.basis(X)
+    @property
+    def box(self):
+        """The range of the training inputs: beyond it the points say less and less."""
+        return self.low, self.high
 
     def mixing(self):
         """The root of the scale, as a matrix."""

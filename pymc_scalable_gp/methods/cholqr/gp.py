@@ -5,13 +5,13 @@ import pymc as pm
 from pymc.gp.cov import BaseCovariance
 
 from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.features import Refit
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.cov.objects import FromFunction
 from pymc_scalable_gp.cov.queries import leaves, refuse_white_noise
 from pymc_scalable_gp.methods.cholqr.features import CholQRMap
 from pymc_scalable_gp.methods.cholqr.search import Hybrid, InducingSelection, Target, run
-from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
-from pymc_scalable_gp.utils.checks import check_choice, check_count
+from pymc_scalable_gp.utils.checks import check_count
 
 
 class CholQRMarginal(FeatureMarginal):
@@ -81,7 +81,7 @@ class CholQRMarginal(FeatureMarginal):
        Gaussian Process Regression. https://doi.org/10.48550/arXiv.1310.6007
     """
 
-    _map: CholQRMap
+    default_approx = "VFE"
 
     def __init__(
         self,
@@ -96,21 +96,22 @@ class CholQRMarginal(FeatureMarginal):
         if not isinstance(cov_func, BaseCovariance):
             raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
         refuse_white_noise(cov_func)
-        approx = "VFE" if approx is None else approx
-        check_choice("approx", approx, APPROXIMATIONS)
         count = check_count("n_inducing", n_inducing)
         self.n_candidates = check_count("n_candidates", n_candidates)
         dear = any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func))
         self.n_exact = check_count("n_exact", (4 if dear else 64) if n_exact is None else n_exact)
-        super().__init__(CholQRMap(cov_func, count), mean_func=mean_func, cov_func=cov_func)
-        self.approx = approx
+        spec = Refit(CholQRMap(cov_func, count))
+        super().__init__(spec, mean_func=mean_func, cov_func=cov_func, approx=approx)
+        self.n_inducing = count
+
+    def settings(self):
+        """Arguments of the class besides mean and covariance, by name."""
+        return super().settings() | {"n_inducing": self.n_inducing}
 
     @property
     def indices(self) -> np.ndarray:
         """Rows of the training inputs that are the inducing points."""
-        if not self._map.is_fitted:
-            raise AttributeError("the points are known after select_inducing or build")
-        return self._map.indices
+        return self.feature_map.indices
 
     def build(self, X, indices=None, random_seed=0) -> int:
         """Take rows of X as inducing points without a search.
@@ -133,8 +134,7 @@ class CholQRMarginal(FeatureMarginal):
         TypeError, ValueError
             For bad inputs, rows out of range or given twice, or n_inducing not below n.
         """
-        self._map.fit_to(check_inputs(X).value, indices, random_seed)
-        return self.rank
+        return self._build(check_inputs(X).value, indices=indices, random_seed=random_seed)
 
     def select_inducing(
         self, X, y, sigma, *, start=None, point=None, rounds=20, swaps=60, steps=15,
@@ -196,15 +196,15 @@ class CholQRMarginal(FeatureMarginal):
             raise ValueError("select_inducing needs a scalar sigma, got one value a row")
         for name, value, least in (("rounds", rounds, 1), ("swaps", swaps, 1), ("steps", steps, 0)):
             check_count(name, value, least)
-        self._map.fit_to(inputs, start, random_seed)
+        self._build(inputs, indices=start, random_seed=random_seed)
         target = Target(self, inputs, target_y, noise_sd, model)
         rng = np.random.default_rng(random_seed)
         hybrid = Hybrid(target, self.approx == "VFE", self.n_candidates, rng, self.n_exact)
-        hybrid.begin(target.starting_at(point), self._map.indices, start is not None)
+        hybrid.begin(target.starting_at(point), self.indices, start is not None)
         history, proposed, accepted = run(
             hybrid, rounds, swaps, steps, tolerance, max_seconds, progressbar, start is None
         )
-        self._map.fit_to(inputs, hybrid.pivots)
+        self._build(inputs, indices=hybrid.pivots)
         found = target.untransformed(hybrid.theta)
         return InducingSelection(hybrid.pivots, found, history, proposed, accepted)
 
@@ -214,7 +214,7 @@ class CholQRMarginal(FeatureMarginal):
         The points are those of :meth:`select_inducing` or :meth:`build`; without either, they are
         searched for here, with a scalar sigma, from the model's initial point.
         """
-        if not self._map.is_fitted and isinstance(self._map, CholQRMap):
+        if not self.is_built:
             data = check_inputs(X)
             target_y = check_target(y, data.value.shape[0])
             noise_sd = check_sigma(sigma, data.value.shape[0])

@@ -14,6 +14,7 @@ from pymc.pytensorf import join_nonshared_inputs
 from pytensor.graph.traversal import ancestors
 from scipy import optimize
 
+from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.methods.cholqr.pivots import Candidates, PivotFactor, grow, swap
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS
@@ -55,10 +56,10 @@ class Target:
         outputs = {
             "columns": gp.cov_func(pt.constant(X), points),
             "diag": gp.cov_func(pt.constant(X), diag=True),
-            "residual": y - gp.mean_func(pt.constant(X)),
+            "residual": y - mean_vector(gp.mean_func, pt.constant(X)),
             "noise": sigma**2,
         }
-        features = gp._map.features_from(pt.constant(X), points)
+        features = gp.feature_map.features_from(pt.constant(X), points)
         # What the swaps minimise too: FITC chooses its points by DTC.
         density = lowrank_logp(
             features, outputs["noise"], outputs["residual"],

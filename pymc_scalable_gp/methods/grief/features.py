@@ -56,7 +56,7 @@ class GriefMap(FeatureMap):
 
     def fit_to(self, X, point=None):
         """Place the grid over X (n, d), share the rank, and select at the hyperparameters `point`."""
-        sizes = check_grid(self.grid, X.shape[1])
+        sizes, self.columns = check_grid(self.grid, X.shape[1]), X.shape[1]
         n = X.shape[0]
         probe = X[np.unique(np.linspace(0, n - 1, min(n, PROBE_ROWS)).astype(int))]
         grids = []
@@ -106,9 +106,14 @@ class GriefMap(FeatureMap):
         shared = any(isinstance(v, SharedVariable) for v in (*seen, *ancestors(scales)))
         return not shared and not is_random(*seen, *scales)
 
-    def constant_basis(self, X):
-        """The eigenfunctions, where kernel and grid are fixed."""
-        return self.plain_features(X) if self.is_constant else None
+    @property
+    def box(self):
+        """Ends of the grid; infinite for columns that the kernel does not use."""
+        low, high = np.full(self.columns, -np.inf), np.full(self.columns, np.inf)
+        for grid in self.grids:
+            for nodes, dim in zip(grid.nodes, grid.term.dims, strict=True):
+                low[dim], high[dim] = nodes.min(), nodes.max()
+        return low, high
 
     def rotate(self, X, progressbar=True):
         """Turn the features into a basis that is orthogonal on the rows of X."""

@@ -4,16 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance
 from scipy.optimize import brentq
 
 from pymc_scalable_gp.core.data import check_inputs, check_weights
-from pymc_scalable_gp.core.latent import FeatureLatent
-from pymc_scalable_gp.core.marginal import FeatureMarginal
-from pymc_scalable_gp.core.summaries import RotatedRows
+from pymc_scalable_gp.core.features import Refit
+from pymc_scalable_gp.core.latent import AdditiveLatent, FeatureLatent
+from pymc_scalable_gp.core.likelihood import FullRows
+from pymc_scalable_gp.core.marginal import AdditiveMarginal, FeatureMarginal
+from pymc_scalable_gp.core.summarized import can_summarize, summarize
 from pymc_scalable_gp.methods.grief.features import GriefMap
-from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
-from pymc_scalable_gp.utils.checks import check_choice, check_count
+from pymc_scalable_gp.utils.checks import check_count
 
 
 class GriefGP(FeatureMarginal, FeatureLatent):
@@ -99,25 +101,34 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     """
 
     def __init__(self, *, mean_func=None, cov_func, approx=None, grid=10, rank=500, rotate=False):
-        if approx is not None:
-            check_choice("approx", approx, APPROXIMATIONS)
         if not isinstance(rotate, bool | np.bool_):
             raise TypeError(f"rotate must be True or False, got {rotate!r}")
-        if rotate and approx not in (None, "DTC"):
-            raise ValueError(f'rotate=True works with approx="DTC" only, got {approx!r}')
         if not isinstance(cov_func, BaseCovariance):
             raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
-        feature_map = GriefMap(cov_func, grid, check_count("rank", rank))
-        super().__init__(feature_map, mean_func=mean_func, cov_func=cov_func)
-        self.approx, self.rotate = approx, bool(rotate)
+        spec = Refit(GriefMap(cov_func, grid, check_count("rank", rank)))
+        super().__init__(spec, mean_func=mean_func, cov_func=cov_func, approx=approx)
+        if rotate and approx not in (None, "DTC"):
+            raise ValueError(f'rotate=True works with approx="DTC" only, got {approx!r}')
+        self.grid, self.max_rank, self.rotate = grid, rank, bool(rotate)
+        self._rotated_rows: np.ndarray | None = None
 
-    def __add__(self, other):
-        """Sum of two independent GPs; not with a rotated basis, which belongs to one kernel."""
-        if self.rotate or getattr(other, "rotate", False):
+    @property
+    def default_approx(self):
+        """Rotated features go with "DTC" alone."""
+        return "DTC" if self.rotate else "FITC"
+
+    def settings(self):
+        """Arguments of the class besides mean and covariance, by name."""
+        grid = self.grid if isinstance(self.grid, int) else list(map(np.size, self.grid))
+        own = {"grid": grid, "rank": self.max_rank, "rotate": self.rotate}
+        return super().settings() | own
+
+    def check_addable(self):
+        """Not with a rotated basis, which belongs to one kernel."""
+        if self.rotate:
             raise TypeError(
                 "GPs with rotate=True cannot be added: add the kernels, k1 + k2, instead"
             )
-        return super().__add__(other)
 
     def build(self, X, point=None, progressbar: bool = True) -> int:
         """Fix grid, selection of eigenfunctions and rotation for training inputs X.
@@ -139,15 +150,15 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             length of ``weights``.
         """
         data = check_inputs(X)
-        self._map.fit_to(data.value, point)
+        self._build(data.value, point=point)
         if self.rotate:
-            if not self._map.is_constant:
+            if not self.feature_map.is_constant:
                 raise ValueError(
                     "rotate=True needs a kernel without free parameters: fix them, for instance at "
                     "sgp.subset_map(...), or use rotate=False"
                 )
-            self._map.rotate(data.value, progressbar)
-            self._built_on = data.value.copy() if data.mutable else data.value
+            self.feature_map.rotate(data.value, progressbar)
+            self._rotated_rows = data.value.copy() if data.mutable else data.value
         return self.rank
 
     def marginal_likelihood(
@@ -168,31 +179,45 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         summarised once and an evaluation costs O(r^3), or O(r) with ``rotate=True``, whatever n;
         :attr:`likelihood_path` tells.
         """
-        fit = self._marginal_fit(name, X, y, sigma)
-        typed = self.rotate or weights is not None
-        if weights is not None and self.approx not in (None, "DTC"):
-            raise ValueError(
-                f'weights work with approx="DTC" only, got {self.approx!r}: the weighted features '
-                "no longer approximate k(x, x), which the correction needs"
-            )
-        approx = self.approx or ("DTC" if typed else "FITC")
-        fit = replace(fit, weights=check_weights(weights, self.rank), approx=approx)
-        return self._observe(name, fit, progressbar, **kwargs)
+        data = self._data(X, y, sigma)
+        if weights is not None:
+            if self.given_approx not in (None, "DTC"):
+                raise ValueError(
+                    f'weights work with approx="DTC" only, got {self.given_approx!r}: the weighted '
+                    "features no longer approximate k(x, x), which the correction needs"
+                )
+            data = replace(data, weights=check_weights(weights, self.rank), approx="DTC")
+        return self._observe(name, data, progressbar, kwargs)
 
-    def prior(self, name, X, *, weights=None, **kwargs):
-        """Latent function values, as :meth:`FeatureLatent.prior`, with optional `weights` (rank,)."""
-        if not self._map.is_fitted:
-            self.build(X)
-        return self._prior(name, X, check_weights(weights, self.rank), **kwargs)
-
-    def _singular(self, basis, X, progressbar):
-        if not self.rotate:
-            return super()._singular(basis, X, progressbar)
-        if not np.array_equal(self._built_on, X):
+    def make_likelihood(self, data, progressbar=True):
+        """Rotated where the basis was turned to be orthogonal on these rows."""
+        rotation = data.feature_map.singular
+        if rotation is None:
+            return super().make_likelihood(data, progressbar)
+        if not can_summarize(data):
+            return FullRows(data)
+        if not np.array_equal(self._rotated_rows, data.X.value):
             raise ValueError(
                 "the rotated basis was built on other rows than X: call build(X) again with this X"
             )
-        return self._map.singular, RotatedRows
+        return summarize(data, rotation, progressbar)
+
+    def prior(self, name, X, *, weights=None, **kwargs):
+        """Latent function values, as :meth:`FeatureLatent.prior`, with optional `weights` (rank,)."""
+        data = self._latent_inputs(X, kwargs)
+        weights = check_weights(weights, self.rank)
+        coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank)
+        return self._latent(
+            name, data, coef if weights is None else coef * pt.sqrt(weights), kwargs
+        )
+
+
+class AdditiveGriefGP(AdditiveMarginal, AdditiveLatent):
+    """Sum of GPs of this class: a marginal likelihood, or a prior."""
+
+
+GriefGP.sum_classes = (AdditiveGriefGP, AdditiveMarginal, AdditiveLatent)
+AdditiveGriefGP.sum_classes = GriefGP.sum_classes
 
 
 def weights_prior(name: str, rank: int, *, mode: float = 1.0, variance: float = 100.0, **kwargs):

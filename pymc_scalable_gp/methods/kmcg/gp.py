@@ -1,27 +1,25 @@
 """KMCG: kernel machine conjugate gradients, features from the Krylov space of the targets."""
 
-import copy
 import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytensor
 from pymc.gp.cov import BaseCovariance
-from pymc.gp.gp import Base
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data import Data, check_given, check_inputs, check_sigma, check_target
-from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
-from pymc_scalable_gp.core.marginal import FeatureMarginal
+from pymc_scalable_gp.core.additive import sums
+from pymc_scalable_gp.core.data import Data, check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.marginal import FeatureMarginal, joint_approx
+from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.cov.queries import refuse_white_noise, used_columns
-from pymc_scalable_gp.methods.kmcg.features import KMCGMap, PartMap
+from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
+from pymc_scalable_gp.methods.kmcg.features import KMCGMap
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
-from pymc_scalable_gp.methods.kmcg.likelihood import KMCGFit, KrylovRows
+from pymc_scalable_gp.methods.kmcg.likelihood import KrylovSettings, krylov_likelihood
 from pymc_scalable_gp.methods.kmcg.predict import GridPredictor
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
-from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
-from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
-from pymc_scalable_gp.utils.checks import check_choice, check_count
+from pymc_scalable_gp.utils.checks import check_count
 
 # Probes of the log determinant on a grid.
 DEFAULT_PROBES = 8
@@ -100,37 +98,29 @@ class KMCGMarginal(FeatureMarginal):
     .. [1] Bartels, S. and Hennig, P. (2020). Conjugate Gradients for Kernel Machines. JMLR 21(55).
     """
 
+    default_approx = "DTC"
+
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, n_iter=100, probes=None, inducing=None
     ):
-        approx = "DTC" if approx is None else approx
-        check_choice("approx", approx, APPROXIMATIONS)
         if not isinstance(cov_func, BaseCovariance):
             raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
         refuse_white_noise(cov_func)
-        feature_map = KMCGMap(cov_func, check_count("n_iter", n_iter), inducing)
-        super().__init__(feature_map, mean_func=mean_func, cov_func=cov_func)
-        self.approx = approx
+        super().__init__(None, mean_func=mean_func, cov_func=cov_func, approx=approx)
+        self.n_iter, self.inducing = check_count("n_iter", n_iter), inducing
         self.probes = None if probes is None else check_count("probes", probes, 0)
-        if self.probes and (approx != "DTC" or inducing is not None):
+        if self.probes and (self.approx != "DTC" or inducing is not None):
             raise ValueError('probes need approx="DTC" and all rows: leave inducing= out')
-        self._parts, self._seed = (self,), 0
+        self._seed = 0
 
-    def __add__(self, other):
-        """Sum of two independent GPs: one basis for the sum of the kernels."""
-        if not isinstance(other, KMCGMarginal) or self.approx != other.approx:
-            raise TypeError("a KMCGMarginal adds to another with the same approx only")
-        total = copy.copy(self)
-        Base.__init__(
-            total,
-            mean_func=self.mean_func + other.mean_func,
-            cov_func=self.cov_func + other.cov_func,
-        )
-        steps = max(self.rank, other.rank)
-        total._map = KMCGMap(total.cov_func, steps, self._map.subset)
-        total._fit, total._compiled = None, {}
-        total._parts = self._parts + other._parts
-        return total
+    @property
+    def rank(self) -> int:
+        """Number of features: of steps P."""
+        return self.n_iter
+
+    def settings(self):
+        """Arguments of the class besides mean and covariance, by name."""
+        return super().settings() | {"n_iter": self.n_iter, "probes": self.probes}
 
     def marginal_likelihood(self, name, X, y, sigma, *, random_seed=0, **kwargs):
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
@@ -161,8 +151,13 @@ class KMCGMarginal(FeatureMarginal):
         int
             Number of features P.
         """
-        data, target = self._data(X, y)
-        self._map.fit_to(data, target.tensor - self.mean_func(data.tensor))
+        X, y = self._checked_pair(X, y)
+        return self._keep(X, y)
+
+    def _keep(self, X, y) -> int:
+        residual = y.tensor - mean_vector(self.mean_func, X.tensor)
+        basis = KrylovBasis.of(self.cov_func, self.n_iter, self.inducing, X, residual)
+        self._map = KMCGMap(self.cov_func, basis)
         return self.rank
 
     def choose_steps(self, X, y, *, point=None, tolerance: float = 0.01, model=None) -> int:
@@ -199,12 +194,13 @@ class KMCGMarginal(FeatureMarginal):
         """
         if not tolerance > 0:
             raise ValueError(f"tolerance must be positive, got {tolerance}")
-        self.build(X, y)
-        residuals = self._map.residuals(point, model)
+        X, y = self._checked_pair(X, y)
+        self._keep(X, y)
+        residuals = self.feature_map.krylov.residuals(point, model)
         below = np.flatnonzero(residuals <= tolerance)
         if len(below):
-            self._map.steps = int(below[0]) + 1
-            self.build(X, y)
+            self.n_iter = int(below[0]) + 1
+            self._keep(X, y)
         else:
             warnings.warn(
                 f"after n_iter={self.rank} steps the residual is {residuals[-1]:.3g} of y's norm, above "
@@ -214,28 +210,11 @@ class KMCGMarginal(FeatureMarginal):
             )
         return self.rank
 
-    def diagnostics(self, X=None, point=None, model=None) -> dict[str, float]:
-        """As in the base class, and how far conjugate gradients have come.
-
-        Returns
-        -------
-        dict
-            Also ``residual``, the norm of ``y - K a`` relative to that of y after P steps, and
-            ``steps_needed``, the steps after which it is below 0.01 (infinite: not within P).
-        """
-        found = super().diagnostics(X, point, model)
-        residuals = self._map.residuals(point, model)
-        below = np.flatnonzero(residuals <= 0.01)
-        return found | {
-            "residual": float(residuals[-1]),
-            "steps_needed": float(below[0] + 1) if len(below) else np.inf,
-        }
-
     # -- plumbing ---------------------------------------------------------------------------
 
-    def _inputs(self, X, name="X", d=None) -> Data:
+    def _inputs(self, X, name="X", d=None, empty=False) -> Data:
         if not isinstance(X, RegularGrid):
-            data = check_inputs(X, name, d)
+            data = check_inputs(X, name, d, empty)
             used_columns(self.cov_func, data.value.shape[1])
             return data
         if d is not None and len(X.axes) != d:
@@ -243,13 +222,13 @@ class KMCGMarginal(FeatureMarginal):
         points = X.points
         return Data(pytensor.shared(points, borrow=True, shape=points.shape), points, False, X)
 
-    def _data(self, X, y):
+    def _checked_pair(self, X, y) -> tuple[Data, Data]:
         data = self._inputs(X)
         if y is None:
             raise ValueError(
                 "the features depend on the targets: call build(X, y), or a likelihood"
             )
-        if data.grid is not None and self._map.subset is not None:
+        if data.grid is not None and self.inducing is not None:
             raise ValueError("inducing is for scattered rows: on a RegularGrid all cells are used")
         if data.grid is not None:
             kernel_operator(self.cov_func, data.grid, data.grid)  # raises if it has no structure
@@ -257,71 +236,56 @@ class KMCGMarginal(FeatureMarginal):
                 y = data.grid.ravel(y)
         return data, check_target(y, data.value.shape[0])
 
-    def _marginal_fit(self, name, X, y, sigma) -> KMCGFit:
-        data, target = self._data(X, y)
-        noise_sd = check_sigma(sigma, None if data.mutable else data.value.shape[0])
-        if not data.mutable:
-            data.tensor.name = f"{name}_X"
-        self._map.fit_to(data, target.tensor - self.mean_func(data.tensor))
-        return KMCGFit(self, data, target, noise_sd, self.approx, basis=self._map)
+    def _checked(self, X, y, sigma):
+        data, target = self._checked_pair(X, y)
+        return data, target, check_sigma(sigma, None if data.mutable else data.value.shape[0])
 
-    def _observe(self, name, fit, progressbar=True, **kwargs):
-        X = fit.X.tensor
-        observed = fit.y.tensor if fit.y.mutable else fit.y.value
-        weights = shortcut = None
-        if fit.basis.rows is None:
-            phi, weights = fit.basis.Q, fit.basis.coordinates
-        else:
-            phi = fit.basis.features(X)
-        if fit.in_coordinates:
-            shortcut = KrylovRows(fit.y.value.copy(), fit.y.mutable or fit.X.mutable)
-        variable = LowRankNormal(
-            name, self.mean_func(X), phi, fit.sigma, weights=weights,
-            kdiag=fit.basis.kernel_diag(X), logdet=self._logdet(fit), approx=fit.approx,
-            shortcut=shortcut, observed=observed, **kwargs,
-        )  # fmt: skip
-        self._fit = fit
-        return variable
+    def _map_for(self, X):
+        """None: the features are those of the likelihood's basis."""
 
-    def _logdet(self, fit):
-        """Estimate of ``log|K + sigma^2 I|``, or None."""
-        count = self.probes
-        if count is None:
-            count = DEFAULT_PROBES if fit.X.grid is not None and fit.in_coordinates else 0
-        if count == 0:
-            return None
-        if not fit.in_coordinates or fit.X.mutable:
-            raise ValueError("probes need one sigma for all rows, and inputs that are not pm.Data")
-        rng = np.random.default_rng(self._seed)
-        signs = rng.integers(0, 2, (count, fit.X.value.shape[0]), dtype=np.int8)
-        probes = pytensor.shared(2.0 * signs - 1.0, shape=signs.shape)
-        return stochastic_logdet(fit.basis.operator, fit.sigma**2, probes, self.rank)
+    def make_likelihood(self, data, progressbar=True):
+        """With a basis made of the data."""
+        settings = KrylovSettings(self.n_iter, self.inducing, self._probes_for(data), self._seed)
+        likelihood = krylov_likelihood(data, self.cov_func, settings)
+        self._map = likelihood.data.feature_map
+        return likelihood
 
-    def _given_fit(self, given):
-        given = check_given(given)
-        owner = given.get("gp", self)
-        if owner is not self and self not in owner._parts:
-            raise ValueError('given["gp"] must be a sum that this GP is a part of: gp1 + gp2')
-        if "X" in given:
-            other = copy.copy(owner)
-            other._map = copy.copy(owner._map)
-            fit = other._marginal_fit("given", given["X"], given["y"], given["sigma"])
-            return replace(fit, gp=owner), None
-        if owner._fit is None:
-            raise ValueError(
-                f"{type(self).__name__} has no data yet: call marginal_likelihood(...) first, or pass "
-                'given={"X": X, "y": y, "sigma": sigma, "gp": total}'
-            )
-        return owner._fit, None
+    def _probes_for(self, data) -> int:
+        """Number of probes: as given, or by default where they can be used."""
+        usable = data.approx == "DTC" and not data.sigma.ndim and self.inducing is None
+        if self.probes is None:
+            return DEFAULT_PROBES if usable and data.X.grid is not None else 0
+        if self.probes and not usable:
+            raise ValueError("probes need one sigma for all rows")
+        return self.probes
 
-    def _map_for(self, fit):
-        return fit.basis if fit.gp is self else PartMap(self.cov_func, fit.basis)
+    def _new_inputs(self, Xnew, known):
+        data = self._inputs(Xnew, "Xnew", known.X.value.shape[1], empty=True)
+        return data if known.X.grid is not None else replace(data, grid=None)
 
-    def _new_inputs(self, Xnew, fit):
-        data = self._inputs(Xnew, "Xnew", fit.X.value.shape[1])
-        return data if fit.X.grid is not None else replace(data, grid=None)
-
-    def _make_predictor(self, data, fit, coef, noise, model):
+    def _make_predictor(self, data, known, feature_map, coef, noise, model):
         if data.grid is None:
-            return super()._make_predictor(data, fit, coef, noise, model)
-        return GridPredictor(self, fit, data, coef, noise, model)
+            return super()._make_predictor(data, known, feature_map, coef, noise, model)
+        return GridPredictor(feature_map, self.mean_func, data, coef, noise, model)
+
+
+class AdditiveKMCG(KMCGMarginal):
+    """Sum of GPs of this class: one basis for the sum of the kernels."""
+
+    def __init__(self, parts):
+        mean_func, cov_func = sums(parts)
+        probes = [part.probes for part in parts if part.probes is not None]
+        super().__init__(
+            mean_func=mean_func, cov_func=cov_func, approx=joint_approx(parts),
+            n_iter=max(part.n_iter for part in parts), probes=max(probes, default=None),
+            inducing=parts[0].inducing,
+        )  # fmt: skip
+        self._parts = tuple(parts)
+
+    @property
+    def parts(self):
+        """The GPs that it is the sum of."""
+        return self._parts
+
+
+KMCGMarginal.sum_classes = AdditiveKMCG.sum_classes = (AdditiveKMCG,)

@@ -1,76 +1,148 @@
-"""KMCG's Gaussian likelihood."""
+"""KMCG's Gaussian likelihood: in the coordinates of its basis, or of its features."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
-from pytensor.raise_op import Assert
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.coefficients import Coefficients
-from pymc_scalable_gp.core.conditioned import MarginalFit
-from pymc_scalable_gp.core.summaries import _LOG_2PI, _present
+from pymc_scalable_gp.core.likelihood import Likelihood, MarginalData
+from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
+from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
-from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
+from pymc_scalable_gp.methods.kmcg.krylov_normal import KrylovNormal
+from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
+from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
 
 
 @dataclass(frozen=True)
-class KMCGFit(MarginalFit):
-    """A marginal fit with the Krylov basis that belongs to its data."""
+class KrylovSettings:
+    """Steps P, subset of the rows, number of probes, and their seed."""
 
-    basis: KMCGMap | None = None
+    steps: int
+    subset: int | np.ndarray | None
+    probes: int | None
+    seed: int = 0
 
-    @property
-    def in_coordinates(self) -> bool:
-        """Whether the likelihood is that of P + 1 coordinates: DTC, one sigma, all rows."""
-        return self.approx == "DTC" and not self.sigma.ndim and self.basis.rows is None
+
+class KrylovLikelihood(Likelihood):
+    """What both kinds share: a basis made of these very data."""
+
+    data: MarginalData
+    basis: KrylovBasis
+    settings: KrylovSettings
+
+    def given(self, X, y, sigma):
+        """A basis of those data, with the same settings."""
+        data = replace(self.data, X=X, y=y, sigma=sigma)
+        return krylov_likelihood(data, self.basis.cov_func, self.settings)
+
+    def of_parts(self, parts, places):
+        """The kernel of the parts with the rows, in the coefficients of the sum."""
+        cov_func = sum((parts[place].cov_func for place in places[1:]), parts[places[0]].cov_func)
+        return KMCGMap(cov_func, self.basis), self.coefficients()
+
+    def diagnostics(self, point=None, model=None):
+        """How far conjugate gradients have come.
+
+        ``residual``, the norm of ``y - K a`` relative to that of y after P steps, and
+        ``steps_needed``, the steps after which it is below 0.01 (infinite: not within P).
+        """
+        residuals = self.basis.residuals(point, model)
+        below = np.flatnonzero(residuals <= 0.01)
+        return {
+            "residual": float(residuals[-1]),
+            "steps_needed": float(below[0] + 1) if len(below) else np.inf,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class KrylovCoordinates(KrylovLikelihood):
+    """DTC, one sigma, all rows: the targets are the basis' first vector, P + 1 numbers say it all."""
+
+    data: MarginalData
+    basis: KrylovBasis
+    settings: KrylovSettings
+
+    path: ClassVar[str] = "coordinates"
+
+    def observe(self, name, **kwargs):
+        """A :class:`KrylovNormal`."""
+        data = self.data
+        return KrylovNormal(
+            name, data.mean, self.basis.Q, self.basis.coordinates, data.sigma, self._logdet(),
+            mutable=data.X.mutable or data.y.mutable, observed=data.observed, **kwargs,
+        )  # fmt: skip
+
+    def _logdet(self):
+        """Estimate of ``log|K + sigma^2 I|``, or None."""
+        count = self.settings.probes
+        if count == 0:
+            return None
+        if self.data.X.mutable:
+            raise ValueError(
+                "probes need inputs that are an array, not pm.Data, which may change their number: "
+                "give X as an array, or probes=0 (equation 16 of the paper, for predictions alone)"
+            )
+        rng = np.random.default_rng(self.settings.seed)
+        signs = rng.integers(0, 2, (count, self.data.size), dtype=np.int8)
+        probes = pytensor.shared(2.0 * signs - 1.0, shape=signs.shape)
+        return stochastic_logdet(self.basis.operator, self.data.sigma**2, probes, self.basis.steps)
 
     def coefficients(self):
-        """Posterior of the coefficients of the features."""
-        residual = self.y.tensor - self.gp.mean_func(self.X.tensor)
-        if self.in_coordinates:
-            length = pt.sqrt((residual**2).sum())
-            terms = KrylovRows.terms(self.basis.coordinates, length, self.sigma**2)
-        else:
-            terms = lowrank_logp(
-                self.basis.features(self.X.tensor), self.sigma**2, residual,
-                kdiag=self.basis.kernel_diag(self.X.tensor), approx=self.approx,
-            )  # fmt: skip
-        return Coefficients(terms[2], terms[3])
+        """From the coordinates, where the residual is ``|e|`` times the first axis."""
+        length = pt.sqrt((self.data.residual**2).sum())
+        projected = pt.concatenate([length[None], pt.zeros(self.basis.steps)])
+        found = lowrank_posterior(self.basis.coordinates, self.data.sigma**2, projected)
+        return Coefficients(found.coef, found.root)
 
 
-@dataclass(frozen=True)
-class KrylovRows:
-    """O(P^3) likelihood for features ``Q A`` of a Krylov basis Q that starts at the residual e itself.
+@dataclass(frozen=True, eq=False)
+class KrylovFeatures(KrylovLikelihood):
+    """All rows of the features: a diagonal correction, one sigma a row, or a subset of the rows."""
 
-    Q is orthonormal with first column ``e / |e|``, so that only |e| and the small matrix A matter.
+    data: MarginalData
+    basis: KrylovBasis
+    settings: KrylovSettings
+
+    path: ClassVar[str] = "full"
+
+    def _features(self):
+        if self.basis.rows is None:
+            return self.basis.Q @ self.basis.coordinates
+        return self.data.feature_map.features(self.data.X.tensor)
+
+    def _kdiag(self):
+        return self.data.feature_map.kernel_diag(self.data.X.tensor)
+
+    def observe(self, name, **kwargs):
+        """A :class:`LowRankNormal`."""
+        data = self.data
+        return LowRankNormal(
+            name, data.mean, self._features(), data.sigma, kdiag=self._kdiag(),
+            approx=data.approx, observed=data.observed, **kwargs,
+        )  # fmt: skip
+
+    def coefficients(self):
+        """From the same terms as the density."""
+        data = self.data
+        found = lowrank_posterior(
+            self._features(), data.sigma**2, data.residual, kdiag=self._kdiag(), approx=data.approx
+        )
+        return Coefficients(found.coef, found.root)
+
+
+def krylov_likelihood(data: MarginalData, cov_func, settings: KrylovSettings) -> KrylovLikelihood:
+    """The kind that goes with the data, with a basis made of them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a bad subset, or more steps than rows.
     """
-
-    y_value: np.ndarray
-    mutable: bool
-
-    def density(self, value, mu, Q, A, noise, logdet=None) -> TensorVariable | None:
-        """Log density of `value`, or None if the basis does not start at it."""
-        present = _present(value)
-        if present is None or not np.array_equal(present, self.y_value):
-            return None
-        residual = value - mu
-        length = pt.sqrt((residual**2).sum())
-        outside = value.shape[0] - A.shape[0]
-
-        def density(length):
-            return self.terms(A, length, noise)[0] - 0.5 * outside * (_LOG_2PI + pt.log(noise))
-
-        logp = density(length)
-        if logdet is not None:
-            logp = logp - density(pt.zeros(())) - 0.5 * (logdet + value.shape[0] * _LOG_2PI)
-        if not self.mutable:
-            return logp
-        message = "the targets were replaced by others than the inputs' Krylov basis starts at"
-        return Assert(message)(logp, pt.le((1.0 - 1e-6) * length, Q[:, 0] @ residual))
-
-    @staticmethod
-    def terms(A, length, noise):
-        """`lowrank_logp` in the coordinates of Q, where the residual is ``|e|`` times the first axis."""
-        projected = pt.concatenate([length[None], pt.zeros(A.shape[0] - 1)])
-        return lowrank_logp(A, noise, projected)
+    basis = KrylovBasis.of(cov_func, settings.steps, settings.subset, data.X, data.residual)
+    data = replace(data, feature_map=KMCGMap(cov_func, basis))
+    simple = data.approx == "DTC" and not data.sigma.ndim and basis.rows is None
+    return (KrylovCoordinates if simple else KrylovFeatures)(data, basis, settings)

@@ -5,9 +5,10 @@ import pytensor
 import pytensor.tensor as pt
 from scipy import linalg
 
+from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.core.predict import Predictor
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS, model_inputs
+from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, model_inputs
 
 _COLUMNS = 8  # columns multiplied at a time
 
@@ -19,16 +20,18 @@ class GridPredictor(Predictor):
     ``k - sum_p d_p (K Q L^{-T} v_p)^2`` for the eigenpairs of ``I - S``.
     """
 
-    def __init__(self, gp, fit, data, coef, noise, model):
+    def __init__(self, feature_map, mean_func, data, coef, noise, model):
         self.model, self.block_rows = model, data.value.shape[0]
         self.has_root, self.fixed_features, self.diagonal_root = True, False, False
-        feature_map = gp._map_for(fit)
-        operator = kernel_operator(gp.cov_func, data.grid, fit.X.grid)
-        V = pt.matrix("V", dtype="float64", shape=(fit.X.grid.n, None))
-        states = [coef.mean, noise, coef.root, fit.basis.directions, fit.basis.L]
-        diag, mean = feature_map.kernel_diag(data.tensor), gp.mean_func(data.tensor)
+        self.deflated = False
+        basis = feature_map.krylov
+        operator = kernel_operator(feature_map.cov_func, data.grid, basis.X.grid)
+        V = pt.matrix("V", dtype="float64", shape=(basis.X.grid.n, None))
+        states = [coef.mean, noise, coef.root, basis.directions, basis.L]
+        diag, mean = feature_map.kernel_diag(data.tensor), mean_vector(mean_func, data.tensor)
         product = operator.matmat(V)
         self.inputs = model_inputs([*states, diag, mean, product], model)
+        check_reached([*states, diag, mean, product], self.inputs)
         options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
         self._state = pytensor.function(self.inputs, states, **options)
         self._outer = pytensor.function(self.inputs, [diag, mean], **options)
@@ -39,16 +42,31 @@ class GridPredictor(Predictor):
         yield slice(None), self._outer(*values)
 
     def _moments(self, state, parts):
-        *values, Q, L = state.values
+        *_, L = state.values
         diag, mean = parts
         share, vectors = np.linalg.eigh(np.eye(len(L)) - state.root.T @ state.root)
         vectors = vectors * np.sqrt(np.maximum(share, 0.0))
-        weights = linalg.solve_triangular(
-            L, np.column_stack([state.coef, vectors]), trans="T", lower=True
-        )
-        mean = mean + self._product(Q @ weights[:, :1], *values)[:, 0]
-        var = np.array(diag)
-        for start in range(1, weights.shape[1], _COLUMNS):
-            columns = self._product(Q @ weights[:, start : start + _COLUMNS], *values)
-            var -= np.einsum("ij,ij->i", columns, columns)
-        return mean, np.maximum(var, 0.0) + state.noise
+        mean = mean + self._products(state, state.coef[:, None])[:, 0]
+        var = np.maximum(diag - self._squares(state, vectors), 0.0) + state.noise
+        return mean, var
+
+    def _sample(self, state, parts, rng):
+        """A draw of the function at all cells, with the draw of the coefficients."""
+        diag, mean = parts
+        missed = np.maximum(diag - self._squares(state, np.eye(len(state.coef))), 0.0)
+        own = np.sqrt(missed + state.noise) * rng.standard_normal(len(mean))
+        return mean + self._products(state, state.sample[:, None])[:, 0] + own
+
+    def _products(self, state, columns):
+        """``Phi columns``, for few columns."""
+        *values, Q, L = state.values
+        weights = linalg.solve_triangular(L, columns, trans="T", lower=True)
+        return self._product(Q @ weights, *values)
+
+    def _squares(self, state, columns):
+        """Row sums of ``(Phi columns)^2``, a few columns at a time."""
+        total = 0.0
+        for start in range(0, columns.shape[1], _COLUMNS):
+            part = self._products(state, columns[:, start : start + _COLUMNS])
+            total = total + np.einsum("ij,ij->i", part, part)
+        return total

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
 
 from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.cov.products import product_terms
@@ -123,13 +124,31 @@ class SKIPMap(FeatureMap):
         parts = [roots.features() for roots in self.roots(X)]
         return parts[0] if len(parts) == 1 else pt.concatenate(parts, axis=1)
 
-    def times(self, X_roots, coef):
-        """``features @ coef`` (n,) from roots, without forming the features."""
+    def design(self, X):
+        """The roots at inputs X, each as the tensors that it is made of."""
+        return tuple(
+            tuple(part for part in roots if isinstance(part, Variable)) for roots in self.roots(X)
+        )
+
+    def times(self, design, coef):
+        """``features @ coef`` (n,), without forming the features."""
         out, start = 0.0, 0
-        for roots in X_roots:
+        for place, parts in enumerate(design):
+            if place and self.task_dim is not None:
+                roots = OwnRoots(*parts, self.task_count)
+            else:
+                roots = Roots(*parts) if len(parts) == 2 else Roots(*parts, None)
             out = out + roots.times(coef[start : start + roots.rank])
             start += roots.rank
         return out
+
+    @property
+    def box(self):
+        """Ends of the grids; infinite for columns without one."""
+        low, high = np.full(self.columns, -np.inf), np.full(self.columns, np.inf)
+        for tree in self.trees:
+            low[tree.term.dims], high[tree.term.dims] = tree.low, tree.high
+        return low, high
 
     def intermediates(self):
         """Tables and cores of all trees."""

@@ -2,32 +2,27 @@
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance, Coregion
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Constant
 
-from pymc_scalable_gp.core.conditioned import LatentFit
-from pymc_scalable_gp.core.data import check_given, check_inputs
+from pymc_scalable_gp.core.data import check_inputs
+from pymc_scalable_gp.core.features import Refit
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.cov.queries import leaves, refuse_white_noise
 from pymc_scalable_gp.methods.skip.features import SKIPMap
-from pymc_scalable_gp.methods.skip.products import ProductFit, product_fit
-from pymc_scalable_gp.methods.skip.tasks import TaskFit, TaskMap
-from pymc_scalable_gp.methods.skip.tree import Roots
-from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
-from pymc_scalable_gp.utils.checks import check_choice, check_count
-from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.methods.skip.products import HadamardProducts
+from pymc_scalable_gp.methods.skip.tasks import ByTask
+from pymc_scalable_gp.utils.checks import check_count
 
 
 class _SKIP(FeatureGP):
     """What the marginal and the latent class share."""
 
-    _map: SKIPMap
-
-    def __init__(self, *, mean_func, cov_func, grid_size, rank, task_dim, task_cov, task_var):
+    @staticmethod
+    def _spec_of(cov_func, grid_size, rank, task_dim, task_cov, task_var) -> Refit:
         if not isinstance(cov_func, BaseCovariance):
             raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
         refuse_white_noise(cov_func)
@@ -42,8 +37,11 @@ class _SKIP(FeatureGP):
             raise ValueError(f"rank={rank} exceeds grid_size={grid_size}: raise the grid's size")
         task_cov = _check_task_cov(task_dim, task_cov)
         task_var = _check_task_var(task_cov, task_var)
-        feature_map = SKIPMap(cov_func, grid_size, rank, task_dim, task_cov, task_var)
-        super().__init__(feature_map, mean_func=mean_func, cov_func=cov_func)
+        return Refit(SKIPMap(cov_func, grid_size, rank, task_dim, task_cov, task_var))
+
+    def settings(self):
+        """Arguments of the class besides mean and covariance, by name."""
+        return super().settings() | {"grid_size": self.grid_size, "rank": self.max_rank}
 
     def build(self, X, point=None) -> int:
         """Fix the grids over X and every merge's directions.
@@ -66,8 +64,7 @@ class _SKIP(FeatureGP):
         TypeError, ValueError
             For bad inputs, columns that X lacks, or tasks that are not 0, 1, ....
         """
-        self._map.fit_to(check_inputs(X).value, point)
-        return self.rank
+        return self._build(check_inputs(X).value, point=point)
 
 
 def _check_task_cov(task_dim, task_cov):
@@ -192,23 +189,25 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         self, *, mean_func=None, cov_func, approx=None, grid_size=100, rank=30, task_dim=None,
         task_cov=None, task_var=None, n_iter=None, probes=8, preconditioner=200,
     ):  # fmt: skip
-        approx = "FITC" if approx is None else approx
-        check_choice("approx", approx, APPROXIMATIONS)
-        super().__init__(
-            mean_func=mean_func, cov_func=cov_func, grid_size=grid_size, rank=rank,
-            task_dim=task_dim, task_cov=task_cov, task_var=task_var,
-        )  # fmt: skip
-        self.approx = approx
+        spec = self._spec_of(cov_func, grid_size, rank, task_dim, task_cov, task_var)
+        super().__init__(spec, mean_func=mean_func, cov_func=cov_func, approx=approx)
+        self.grid_size, self.max_rank = grid_size, rank
         self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
         self.probes = check_count("probes", probes)
         self.preconditioner = check_count("preconditioner", preconditioner)
         self._seed = 0
 
-    def __add__(self, other):
-        """Sum of two independent GPs; not for likelihoods by products."""
-        if self.n_iter is not None or getattr(other, "n_iter", None) is not None:
+    def settings(self):
+        """Arguments of the class besides mean and covariance, by name."""
+        found = super().settings()
+        if self.n_iter is not None:
+            found |= {"n_iter": self.n_iter, "probes": self.probes}
+        return found
+
+    def check_addable(self):
+        """Not with `n_iter`: products are those of one kernel."""
+        if self.n_iter is not None:
             raise TypeError("GPs with n_iter do not add: add their kernels, in one cov_func")
-        return super().__add__(other)
 
     def marginal_likelihood(self, name, X, y, sigma, *, random_seed=0, **kwargs):
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
@@ -223,66 +222,33 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         self._seed = random_seed
         return super().marginal_likelihood(name, X, y, sigma, **kwargs)
 
-    @property
-    def likelihood_path(self):
-        """How the likelihood is evaluated: "full" O(n r^4), "tasks" O(n r^2 + s r^3), or "products"."""
-        if isinstance(self._fit, TaskFit):
-            return "tasks"
-        return "products" if isinstance(self._fit, ProductFit) else super().likelihood_path
+    def make_likelihood(self, data, progressbar=True):
+        """By products with `n_iter`, task by task where that is cheaper, else by the features."""
+        if self.n_iter is not None:
+            return self._by_products(data)
+        if self._is_by_task(data):
+            return ByTask(data)
+        return super().make_likelihood(data, progressbar)
 
-    def diagnostics(self, X=None, point=None, model=None):
-        """As in the base class; with `n_iter`, also how far conjugate gradients have come.
-
-        Returns
-        -------
-        dict
-            Also ``residual``, relative to the targets, after `n_iter` steps: a thousandth is plenty.
-        """
-        found = super().diagnostics(X, point, model)
-        if not isinstance(self._fit, ProductFit):
-            return found
-        return found | {"residual": float(self._fit.residuals(point, model)[-1])}
-
-    def _marginal_fit(self, name, X, y, sigma):
-        fit = super()._marginal_fit(name, X, y, sigma)
-        if self.n_iter is None:
-            return TaskFit(**vars(fit)) if self._by_task(fit) else fit
-        n = fit.X.value.shape[0]
-        if fit.X.mutable or fit.y.mutable:
+    def _by_products(self, data) -> HadamardProducts:
+        if data.X.mutable or data.y.mutable:
             raise ValueError("n_iter needs X and y that are arrays, not pm.Data: probes are fixed")
-        if self.n_iter > n:
+        if self.n_iter > data.size:
             raise ValueError(
-                f"n_iter={self.n_iter} exceeds the {n} rows: lower it, or leave it out"
+                f"n_iter={self.n_iter} exceeds the {data.size} rows: lower it, or leave it out"
             )
-        signs = np.random.default_rng(self._seed).integers(0, 2, (self.probes, n))
-        return product_fit(
-            fit, self.n_iter, 2.0 * signs - 1.0, self.preconditioner, self._map.point
-        )
+        signs = np.random.default_rng(self._seed).integers(0, 2, (self.probes, data.size))
+        return HadamardProducts.of(data, self.n_iter, 2.0 * signs - 1.0, self.preconditioner)
 
-    def _by_task(self, fit) -> bool:
+    @staticmethod
+    def _is_by_task(data) -> bool:
         """Whether to sum over tasks: known tasks, and factors smaller than the features would be."""
-        tasks = isinstance(self._map, SKIPMap) and self._map.task_dim is not None
-        if not tasks or self._map.task_count is None or fit.X.mutable:
+        tree = data.feature_map
+        if tree.task_dim is None or tree.task_count is None or data.X.mutable:
             return False
-        count, q = self._map.task_cov.type.shape
-        columns = self.rank // (q + (count if self._map.task_var is not None else 0))
-        return count * q <= fit.X.value.shape[0] * columns
-
-    def _observe(self, name, fit, progressbar=True, **kwargs):
-        if not isinstance(fit, ProductFit | TaskFit):
-            return super()._observe(name, fit, progressbar, **kwargs)
-        self._fit = fit
-        observed = fit.y.tensor if fit.y.mutable else fit.y.value
-        return fit.observe(name, observed, **kwargs)
-
-    def _map_for(self, fit):
-        return TaskMap(fit) if isinstance(fit, TaskFit) else super()._map_for(fit)
-
-    def _given_fit(self, given):
-        if self.n_iter is None or not given:
-            return super()._given_fit(given)
-        given = check_given(given, ("X", "y", "sigma"))
-        return self._marginal_fit("given", given["X"], given["y"], given["sigma"]), None
+        count, q = tree.task_cov.type.shape
+        columns = tree.rank // (q + (count if tree.task_var is not None else 0))
+        return count * q <= data.size * columns
 
 
 class SKIPLatent(_SKIP, FeatureLatent):
@@ -326,10 +292,9 @@ class SKIPLatent(_SKIP, FeatureLatent):
         task_cov=None,
         task_var=None,
     ):
-        super().__init__(
-            mean_func=mean_func, cov_func=cov_func, grid_size=grid_size, rank=rank,
-            task_dim=task_dim, task_cov=task_cov, task_var=task_var,
-        )  # fmt: skip
+        spec = self._spec_of(cov_func, grid_size, rank, task_dim, task_cov, task_var)
+        super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
+        self.grid_size, self.max_rank = grid_size, rank
 
     def prior(self, name, X, *, centered: bool = False, **kwargs):
         """Function values at X, for any likelihood.
@@ -355,28 +320,9 @@ class SKIPLatent(_SKIP, FeatureLatent):
         TypeError, ValueError
             For bad inputs, before anything is compiled.
         """
-        data, feature_map = check_inputs(X), self._map
-        if not feature_map.is_fitted:
-            self.build(X)
-        if centered and (len(feature_map.terms) > 1):
+        data, terms = self._latent_inputs(X, kwargs), self.feature_map.terms
+        if centered and len(terms) > 1:
             raise ValueError("centered=True needs one product kernel, not a sum of them")
-        coef = self._coefficients(name, centered)
-        roots = [self._held(each, data, name) for each in feature_map.roots(data.tensor)]
-        f = self.mean_func(data.tensor) + feature_map.times(roots, coef)
-        f = pm.Deterministic(name, f, **kwargs)
-        self._fit = LatentFit(self, data, coef)
-        return f
-
-    def _coefficients(self, name, centered):
-        scale = pt.sqrt(self._map.terms[0].scale) if centered else 1.0
-        return pm.Normal(f"{name}_coeffs", 0.0, scale, shape=self.rank) / scale
-
-    @staticmethod
-    def _held(roots, data, name) -> Roots:
-        """Roots without parameters as values: they are computed once."""
-        return type(roots)(*[
-            pytensor.shared(part.eval(), name=f"{name}_root", shape=part.type.shape)
-            if isinstance(part, Variable) and not data.mutable and not is_random(part)
-            else part
-            for part in roots
-        ])  # fmt: skip
+        scale = pt.sqrt(terms[0].scale) if centered else 1.0
+        coef = pm.Normal(f"{name}_coeffs", 0.0, scale, shape=self.rank) / scale
+        return self._latent(name, data, coef, kwargs)

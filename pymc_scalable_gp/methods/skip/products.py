@@ -4,59 +4,69 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.gradient import undefined_grad
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_scalable_gp.core.coefficients import Coefficients
-from pymc_scalable_gp.core.conditioned import MarginalFit
+from pymc_scalable_gp.core.likelihood import Likelihood, MarginalData
 from pymc_scalable_gp.linops.krylov import cg_residuals
 from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner
-from pymc_scalable_gp.methods.kmcg.features import JITTER
 from pymc_scalable_gp.methods.skip.product_normal import ProductNormal, WhitenedProducts, start
 from pymc_scalable_gp.ops.hadamard import apply_rows, project_rows, row_kronecker_project
 from pymc_scalable_gp.utils.evaluate import evaluate
 
+# Added to the diagonal of the projected matrix, as a share of its trace.
+JITTER = 1e-12
 
-@dataclass(frozen=True)
-class ProductFit(MarginalFit):
-    """A marginal fit whose covariance is used through products, with all that is frozen for them."""
 
-    preconditioner: LowRankPreconditioner | None = None
-    probes: np.ndarray | None = None
-    steps: int = 0
+@dataclass(frozen=True, eq=False)
+class HadamardProducts(Likelihood):
+    """The covariance used through products alone, with all that is frozen for them."""
 
-    @property
-    def roots(self) -> list:
-        """A_1, B_1, A_2, ... at the training rows; a term with one factor gets a column of ones."""
-        X, found = self.X.tensor, []
-        for each in self.gp._map.roots(X):
-            ones = pt.ones((self.X.value.shape[0], 1))
-            found += [each.A, ones if each.B is None else each.B]
-        rows = (self.X.value.shape[0], None)
-        return [pt.specify_shape(root, rows) for root in found]
+    data: MarginalData
+    preconditioner: LowRankPreconditioner
+    probes: np.ndarray
+    steps: int
 
-    def diagonal(self, roots):
-        """Variances D (n,) beside the products, and what the bound of "VFE" takes off."""
-        pairs = zip(roots[::2], roots[1::2], strict=True)
-        low = sum((A**2).sum(axis=1) * (B**2).sum(axis=1) for A, B in pairs)
-        return self.corrected(pt.maximum(self.gp._map.kernel_diag(self.X.tensor) - low, 0.0))
+    path = "products"
 
-    def observe(self, name, observed, **kwargs):
-        """The observed random variable."""
-        roots = self.roots
-        variance, penalty = self.diagonal(roots)
+    @classmethod
+    def of(cls, data: MarginalData, steps: int, probes, rank: int) -> "HadamardProducts":
+        """With a preconditioner frozen where the features' directions were."""
+        roots = _roots(data)
+        *roots, variance = evaluate([*roots, _diagonal(data, roots)[0]], data.feature_map.point)
+        scale = 1.0 / np.sqrt(variance)[:, None]
+        scaled = [(scale * A, B) for A, B in zip(roots[::2], roots[1::2], strict=True)]
+
+        def times(V):
+            return sum(apply_rows(A, B, project_rows(A, B, V)) for A, B in scaled)
+
+        frozen = LowRankPreconditioner.from_products(times, len(variance), rank)
+        return cls(data, frozen, probes, steps)
+
+    def given(self, X, y, sigma):
+        """With a preconditioner and probes for those rows."""
+        signs = np.random.default_rng(0).integers(0, 2, (len(self.probes), X.value.shape[0]))
+        data, rank = replace(self.data, X=X, y=y, sigma=sigma), len(self.preconditioner.values)
+        return self.of(data, min(self.steps, data.size), 2.0 * signs - 1.0, rank)
+
+    def observe(self, name, **kwargs):
+        """A :class:`ProductNormal`."""
+        roots = _roots(self.data)
+        variance, penalty = _diagonal(self.data, roots)
         return ProductNormal(
-            name, self.gp.mean_func(self.X.tensor), roots, variance, penalty=penalty,
+            name, self.data.mean, roots, variance, penalty=penalty,
             preconditioner=self.preconditioner, probes=self.probes, steps=self.steps,
-            observed=observed, **kwargs,
+            observed=self.data.observed, **kwargs,
         )  # fmt: skip
 
     def _start(self):
         """Operator, roots, residual and its Lanczos basis."""
-        roots = self.roots
-        scale = self.diagonal(roots)[0] ** -0.5
+        roots = _roots(self.data)
+        scale = _diagonal(self.data, roots)[0] ** -0.5
         frozen = self.preconditioner
         operator = WhitenedProducts.of(roots, scale, frozen.vectors, frozen.shrinkage)
-        residual = self.y.tensor - self.gp.mean_func(self.X.tensor)
+        residual = self.data.residual
         return operator, roots, residual, start(operator, residual, self.steps)
 
     def coefficients(self) -> Coefficients:
@@ -76,30 +86,33 @@ class ProductFit(MarginalFit):
         L = cholesky(H + jitter * pt.eye(H.shape[0]), lower=True, on_error="nan")
         G = solve_triangular(L, F.T, lower=True).T
         inner = solve_triangular(L, V.T @ (scale * residual), lower=True)
-        return Coefficients(G @ inner, G, deflated=True)
+        # Where the two parts of V overlap, their derivatives lose all digits: none, rather than wrong.
+        return Coefficients(undefined_grad(G @ inner), undefined_grad(G), deflated=True)
 
-    def residuals(self, point=None, model=None) -> np.ndarray:
-        """Relative residuals of preconditioned conjugate gradients after each step."""
+    def diagnostics(self, point=None, model=None):
+        """``residual`` of conjugate gradients after all steps, relative to the targets."""
         _, _, _, (_, _, alpha, beta) = self._start()
-        return cg_residuals(*evaluate([alpha, beta], point, model))
+        return {"residual": float(cg_residuals(*evaluate([alpha, beta], point, model))[-1])}
+
+
+def _roots(data) -> list:
+    """A_1, B_1, A_2, ... at the training rows; a term with one factor gets a column of ones."""
+    found = []
+    for each in data.feature_map.roots(data.X.tensor):
+        ones = pt.ones((data.size, 1))
+        found += [each.A, ones if each.B is None else each.B]
+    return [pt.specify_shape(root, (data.size, None)) for root in found]
+
+
+def _diagonal(data, roots):
+    """Variances D (n,) beside the products, and what the bound of "VFE" takes off."""
+    pairs = zip(roots[::2], roots[1::2], strict=True)
+    low = sum((A**2).sum(axis=1) * (B**2).sum(axis=1) for A, B in pairs)
+    kdiag = data.feature_map.kernel_diag(data.X.tensor)
+    return data.corrected(pt.maximum(kdiag - low, 0.0))
 
 
 def _features_t(A, B, V):
     """``(A # B)' V`` (a b, k)."""
     core = row_kronecker_project(A, B, V)
     return core.reshape((core.shape[0] * core.shape[1], core.shape[2]))
-
-
-def product_fit(fit: MarginalFit, steps, probes, rank, point) -> ProductFit:
-    """The fit with its probes, and a preconditioner frozen at a point (the model's initial one)."""
-    found = ProductFit(fit.gp, fit.X, fit.y, fit.sigma, fit.approx, steps=steps, probes=probes)
-    roots = found.roots
-    *roots, variance = evaluate([*roots, found.diagonal(roots)[0]], point)
-    scale = 1.0 / np.sqrt(variance)[:, None]
-    scaled = [(scale * A, B) for A, B in zip(roots[::2], roots[1::2], strict=True)]
-
-    def times(V):
-        return sum(apply_rows(A, B, project_rows(A, B, V)) for A, B in scaled)
-
-    frozen = LowRankPreconditioner.from_products(times, len(variance), rank)
-    return replace(found, preconditioner=frozen)

@@ -7,69 +7,74 @@ import pytensor.tensor as pt
 from pytensor.tensor.linalg import solve_triangular
 
 from pymc_scalable_gp.core.coefficients import Coefficients
-from pymc_scalable_gp.core.conditioned import MarginalFit
 from pymc_scalable_gp.core.features import FeatureMap
+from pymc_scalable_gp.core.likelihood import Likelihood, MarginalData
+from pymc_scalable_gp.methods.skip.features import SKIPMap
 from pymc_scalable_gp.methods.skip.task_normal import TaskNormal, TaskPosterior
 from pymc_scalable_gp.ops.segments import segment_times
 
 
-@dataclass(frozen=True)
-class TaskFit(MarginalFit):
-    """A marginal fit of several tasks whose likelihood is summed over tasks, not over features."""
+@dataclass(frozen=True, eq=False)
+class ByTask(Likelihood):
+    """Several tasks, whose likelihood is summed over tasks, not over features."""
+
+    data: MarginalData
+
+    path = "tasks"
 
     @cached_property
     def _parts(self):
         """Root A, tasks, D, and what the bound of "VFE" takes off."""
-        X, feature_map = self.X.tensor, self.gp._map
+        X, feature_map = self.data.X.tensor, self.data.feature_map
         A, task = feature_map.data_root(X), feature_map.task_index(X)
-        A = pt.specify_shape(A, (self.X.value.shape[0], None))
-        return A, task, *self.corrected(feature_map.missed_by(X, A))
+        A = pt.specify_shape(A, (self.data.size, None))
+        return A, task, *self.data.corrected(feature_map.missed_by(X, A))
 
-    def observe(self, name, observed, **kwargs):
-        """The observed random variable."""
+    def observe(self, name, **kwargs):
+        """A :class:`TaskNormal`."""
         A, task, variance, penalty = self._parts
-        B, v = self.gp._map.task_cov, self.gp._map.task_variances
-        mu = self.gp.mean_func(self.X.tensor)
+        B, v = self.data.feature_map.task_cov, self.data.feature_map.task_variances
         return TaskNormal(
-            name, mu, variance, A, task, B, v, penalty=penalty, observed=observed, **kwargs
-        )
+            name, self.data.mean, variance, A, task, B, v, penalty=penalty,
+            observed=self.data.observed, **kwargs,
+        )  # fmt: skip
 
     @cached_property
     def posterior(self) -> TaskPosterior:
         """Posterior of the shared and of the tasks' own coefficients."""
         A, task, variance, _ = self._parts
-        residual = self.y.tensor - self.gp.mean_func(self.X.tensor)
-        B, v = self.gp._map.task_cov, self.gp._map.task_variances
-        return TaskPosterior.of(residual, variance, A, task, B, v)
+        B, v = self.data.feature_map.task_cov, self.data.feature_map.task_variances
+        return TaskPosterior.of(self.data.residual, variance, A, task, B, v)
 
     def coefficients(self) -> Coefficients:
         """Coefficients of :class:`TaskMap`: independent, with variance one."""
-        found, v = self.posterior, self.gp._map.task_variances
+        found, v = self.posterior, self.data.feature_map.task_variances
         own = (pt.sqrt(v)[:, None] * found.projected).ravel()
-        return Coefficients(pt.concatenate([found.whitened, own]), pt.ones(TaskMap(self).rank))
+        rank = self.prediction_map().rank
+        return Coefficients(pt.concatenate([found.whitened, own]), pt.ones(rank))
+
+    def prediction_map(self):
+        """Features in which the posterior's coefficients are independent."""
+        return TaskMap(self.data.feature_map, self.posterior)
 
 
 class TaskMap(FeatureMap):
-    r"""Features in which the posterior of :class:`TaskFit` has independent coefficients.
+    r"""Features in which the posterior of :class:`ByTask` has independent coefficients.
 
     Those that all tasks share, ``S^{-1} ((I + v_t G_t)^{-1} a_i (x) b_t)`` with ``S S' = M``, then for
     each task, zero at the rows of others, ``sqrt(v_t) L_t^{-1} a_i``.
     """
 
-    def __init__(self, fit: TaskFit):
-        self.base, self.posterior = fit.gp._map, fit.posterior
+    def __init__(self, base: SKIPMap, posterior: TaskPosterior):
+        self.base, self.posterior = base, posterior
         own = self.posterior.own
         self.smaller = own.transpose((0, 2, 1)) @ own  # (I + v G)^-1
 
         self.tasks, self.width = self.base.task_cov.type.shape
         self.columns = own.type.shape[1]
 
-    is_fitted = property(lambda self: True)
     rank = property(lambda self: self.columns * (self.width + self.tasks))
     block_rows = property(lambda self: self.base.block_rows)
-
-    def fit_to(self, X):
-        """Nothing to fit."""
 
     def features(self, X):
         """Features (n, a (q + s))."""

@@ -1,15 +1,18 @@
 """SoftKI's feature map."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytensor.tensor as pt
+from pymc.gp.cov import BaseCovariance
 from pytensor.tensor.linalg import cholesky
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data import Data
 from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.cov.queries import is_stationary, used_columns
 from pymc_scalable_gp.methods.softki.points import check_inducing, kmeans_points
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
-from pymc_scalable_gp.utils.graphs import is_random
 
 # Added to the diagonal of K_zz, as a share of the mean prior variance: points that have come close
 # make it singular to working precision. pm.gp adds the same.
@@ -20,40 +23,52 @@ JITTER = 1e-6
 OUTSIDE_SHARE = 0.05
 
 
-class SoftKIMap(FeatureMap):
-    """Softmax interpolation from points, ``phi(x) = L(K_zz)' w(x)``."""
+@dataclass(frozen=True)
+class SoftKISpec:
+    """Kernel, points or their number, temperature, and whether a diagonal correction follows."""
 
-    def __init__(self, cov_func, inducing, temperature, corrected=False):
-        self.cov_func, self.corrected = cov_func, corrected
-        self.wanted = inducing
-        self.temperature = temperature
-        self.stationary = is_stationary(cov_func)
-        self.points: Data | None = None
-        self.low = self.high = None
+    cov_func: BaseCovariance
+    inducing: int | Data
+    temperature: TensorVariable
+    corrected: bool = False
 
-    @property
-    def is_fitted(self):
-        """Whether the points are known."""
-        return self.points is not None
-
-    @property
-    def rank(self):
-        """Number of points."""
-        if self.points is None:
-            raise AttributeError("the rank is known once the points are: call build(X) first")
-        return self.points.value.shape[0]
-
-    def fit_to(self, X, Xu=None, random_seed=0):
+    def fit(self, X, Xu=None, random_seed=0) -> "SoftKIMap":
         """Take the points given, or the k-means centres of X (n, d); note the range of X."""
         sizes = self.temperature.type.shape
         if self.temperature.ndim and sizes[0] not in (None, X.shape[1]):
             raise ValueError(f"temperature has {sizes[0]} values, but X has {X.shape[1]} columns")
-        points = self.wanted if Xu is None else Xu
+        points = self.inducing if Xu is None else Xu
         if isinstance(points, int):
             points = kmeans_points(X, points, random_seed)
-        self.columns = used_columns(self.cov_func, X.shape[1])
-        self.points = check_inducing(points, X.shape[1], "inducing" if Xu is None else "Xu")
-        self.low, self.high = X.min(axis=0), X.max(axis=0)
+        points = check_inducing(points, X.shape[1], "inducing" if Xu is None else "Xu")
+        return SoftKIMap(self, points, X.min(axis=0), X.max(axis=0))
+
+
+class SoftKIMap(FeatureMap):
+    """Softmax interpolation from points (m, d), ``phi(x) = L(K_zz)' w(x)``."""
+
+    def __init__(self, spec: SoftKISpec, points: Data, low, high):
+        self.cov_func, self.temperature, self.corrected = (
+            spec.cov_func, spec.temperature, spec.corrected,
+        )  # fmt: skip
+        self.stationary = is_stationary(spec.cov_func)
+        self.points, self.low, self.high = points, low, high
+        self.columns = used_columns(spec.cov_func, len(low))
+
+    @property
+    def rank(self):
+        """Number of points."""
+        return self.points.value.shape[0]
+
+    @property
+    def constants(self):
+        """The points, unless they may be replaced."""
+        return () if self.points.mutable else (self.points.tensor,)
+
+    @property
+    def box(self):
+        """The range of the training inputs."""
+        return self.low, self.high
 
     def weights(self, X):
         """``w(x)`` (n, m): each row a convex combination of the points."""
@@ -77,10 +92,8 @@ class SoftKIMap(FeatureMap):
         origin = pt.zeros((1, len(self.low)))
         return self.cov_func(beyond, origin)[:, 0] / self.cov_func(origin)[0, 0]
 
-    def constant_basis(self, X):
-        """The weights, where points and temperature are fixed."""
-        if self.points.mutable or is_random(self.points.tensor, self.temperature):
-            return None
+    def training_basis(self, X):
+        """The weights: within the range of the training inputs nothing fades."""
         return self.weights(X)
 
     def mixing(self):

@@ -8,31 +8,29 @@ from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.cov.queries import refuse_white_noise
-from pymc_scalable_gp.methods.softki.features import SoftKIMap
+from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.methods.softki.points import check_inducing
-from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
-from pymc_scalable_gp.utils.checks import check_choice
 
 
 class _SoftKI(FeatureGP):
     """What the marginal and the latent class share."""
 
-    _map: SoftKIMap
-
-    def __init__(self, *, mean_func, cov_func, inducing, temperature, corrected):
-        if not isinstance(cov_func, BaseCovariance):
-            raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
-        refuse_white_noise(cov_func)
-        inducing = check_inducing(inducing)
-        feature_map = SoftKIMap(cov_func, inducing, check_temperature(temperature), corrected)
-        super().__init__(feature_map, mean_func=mean_func, cov_func=cov_func)
+    @property
+    def spec(self) -> SoftKISpec:
+        """Kernel, points and temperature as they were given."""
+        return self._spec
 
     @property
     def inducing(self) -> TensorVariable:
         """The points (m, d), as a tensor; known once ``build(X)`` has run."""
-        if not self._map.is_fitted:
-            raise AttributeError("the points are known once build(X) has run")
-        return self._map.points.tensor
+        return self.feature_map.points.tensor
+
+    def settings(self):
+        """Arguments of the class besides mean and covariance, by name."""
+        points = self.spec.inducing
+        return super().settings() | {
+            "inducing": points if isinstance(points, int) else points.value.shape
+        }
 
     def build(self, X, Xu=None, random_seed=0) -> int:
         """Fix the interpolation points and the range of the training inputs X.
@@ -55,8 +53,16 @@ class _SoftKI(FeatureGP):
         TypeError, ValueError
             For bad inputs or points, more points than distinct rows, or columns that X lacks.
         """
-        self._map.fit_to(check_inputs(X).value, Xu, random_seed)
-        return self.rank
+        return self._build(check_inputs(X).value, Xu=Xu, random_seed=random_seed)
+
+
+def make_spec(cov_func, inducing, temperature, corrected) -> SoftKISpec:
+    """Checked arguments of either class."""
+    if not isinstance(cov_func, BaseCovariance):
+        raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
+    refuse_white_noise(cov_func)
+    temperature = check_temperature(temperature)
+    return SoftKISpec(cov_func, check_inducing(inducing), temperature, corrected)
 
 
 class SoftKIMarginal(_SoftKI, FeatureMarginal):
@@ -135,14 +141,11 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
        Kernel Interpolation. https://doi.org/10.48550/arXiv.2410.21419
     """
 
+    default_approx = "DTC"
+
     def __init__(self, *, mean_func=None, cov_func, approx=None, inducing=512, temperature=1.0):
-        approx = "DTC" if approx is None else approx
-        check_choice("approx", approx, APPROXIMATIONS)
-        super().__init__(
-            mean_func=mean_func, cov_func=cov_func, inducing=inducing, temperature=temperature,
-            corrected=approx != "DTC",
-        )  # fmt: skip
-        self.approx = approx
+        spec = make_spec(cov_func, inducing, temperature, approx not in (None, "DTC"))
+        super().__init__(spec, mean_func=mean_func, cov_func=cov_func, approx=approx)
 
     def marginal_likelihood(self, name, X, y, sigma, *, Xu=None, **kwargs):
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
@@ -189,10 +192,8 @@ class SoftKILatent(_SoftKI, FeatureLatent):
     """
 
     def __init__(self, *, mean_func=None, cov_func, inducing=512, temperature=1.0):
-        super().__init__(
-            mean_func=mean_func, cov_func=cov_func, inducing=inducing, temperature=temperature,
-            corrected=False,
-        )  # fmt: skip
+        spec = make_spec(cov_func, inducing, temperature, False)
+        super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
 
     def prior(self, name, X, *, Xu=None, **kwargs):
         """Latent function values, as :meth:`FeatureLatent.prior`, with optional points `Xu` (m, d)."""

@@ -8,7 +8,8 @@ from pytensor.gradient import disconnected_grad
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
-from pymc_scalable_gp.methods.softki.features import SoftKIMap
+from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.utils.blocks import blocks
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS
@@ -30,7 +31,8 @@ class Trainer:
         index = pt.lvector("rows")
         phi = _features(gp, self.Z, X)
         noise = (sigma[index] if sigma.ndim else sigma) ** 2
-        terms = [phi, noise, gp.mean_func(X) + pt.zeros_like(y), gp._map.kernel_diag(X)]
+        kdiag = gp.cov_func(X, diag=True).astype("float64")
+        terms = [phi, noise, mean_vector(gp.mean_func, X), kdiag]
         (phi, noise, mean, kdiag), prior = self._share(terms, model, use_priors)
         residual = y - mean
         approx = getattr(gp, "approx", None) or "DTC"
@@ -114,8 +116,8 @@ class Trainer:
 
 def _features(gp, Z, X):
     """Features (b, m) at a batch, of the points Z."""
-    feature_map = SoftKIMap(gp.cov_func, Z, gp._map.temperature)
-    feature_map.fit_to(np.zeros((1, Z.get_value(borrow=True).shape[1])))
+    spec = SoftKISpec(gp.cov_func, Z, gp.spec.temperature)
+    feature_map = spec.fit(np.zeros((1, Z.get_value(borrow=True).shape[1])))
     return (feature_map.mixing().T @ feature_map.weights(X).T).T
 
 

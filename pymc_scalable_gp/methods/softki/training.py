@@ -194,7 +194,7 @@ def _split(n, validation, rng):
 
 def _start_points(gp, X, start, rng):
     """Points (m, d) of the earlier result, of the GP, or k-means centres."""
-    wanted = gp._map.wanted
+    wanted = gp.spec.inducing
     if start is not None:
         Z = start.Z
     elif isinstance(wanted, int):

@@ -1,0 +1,73 @@
+"""Values of a model's variables at posterior draws, in whatever shape they come."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Values of variables at each draw, and how the draws are arranged in chains."""
+
+    values: list[list[np.ndarray]]
+    chains: int
+
+    def __len__(self):
+        return len(self.values)
+
+
+def posterior_draws(idata, inputs, num_samples=None, rng=None) -> Draws:
+    """Values of `inputs` at all or some posterior draws.
+
+    Takes a DataTree with a ``posterior`` group or that group itself, with dimensions chain and draw in
+    any order, one of them left out, or both stacked to ``sample`` as `az.extract` does.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For anything else, a variable that is missing or has another shape, or a wrong `num_samples`.
+    """
+    posterior = idata["posterior"] if "posterior" in getattr(idata, "children", {}) else idata
+    sizes = getattr(posterior, "sizes", None)
+    if sizes is None:
+        raise TypeError(
+            "idata must be what pm.sample returns, its posterior group, or az.extract of it, got "
+            f"{type(idata).__name__}"
+        )
+    missing = [v.name for v in inputs if v.name not in posterior]
+    if missing:
+        raise ValueError(f"the posterior has no {', '.join(missing)}; it holds {list(posterior)}")
+    order = [dim for dim in ("chain", "draw", "sample") if dim in sizes]
+    if not order:
+        raise ValueError(
+            f"the posterior has no dimension chain, draw or sample, only {list(sizes)}"
+        )
+    total = int(np.prod([sizes[dim] for dim in order]))
+    chains = sizes["chain"] if "chain" in order else 1
+    keep = np.arange(total)
+    if num_samples is not None:
+        if not 1 <= num_samples <= total:
+            raise ValueError(f"num_samples must lie in 1..{total}, the number of draws")
+        keep, chains = np.sort(rng.permutation(total)[:num_samples]), 1
+    columns = [_column(posterior[v.name], v, order, total)[keep] for v in inputs]
+    return Draws(
+        [list(values) for values in zip(*columns, strict=True)] or [[]] * len(keep), chains
+    )
+
+
+def _column(variable, v, order, total):
+    """Values (total, ...) of one variable."""
+    absent = [dim for dim in order if dim not in variable.dims]
+    if absent:
+        raise ValueError(f"{v.name} lacks the dimension {', '.join(absent)} of the other variables")
+    array = np.asarray(variable.transpose(*order, ...))
+    array = array.reshape(total, *array.shape[len(order) :])
+    wanted = v.type.shape
+    fits = array.ndim - 1 == len(wanted) and all(
+        size in (None, found) for size, found in zip(wanted, array.shape[1:], strict=True)
+    )
+    if not fits:
+        raise ValueError(
+            f"{v.name} has shape {array.shape[1:]} at a draw of the posterior, the model's has {wanted}"
+        )
+    return array.astype(v.dtype)

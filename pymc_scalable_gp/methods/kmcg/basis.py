@@ -1,0 +1,131 @@
+"""The Krylov basis of a kernel matrix and the targets."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.tensor.linalg import cholesky, solve_triangular
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.core.data import Data
+from pymc_scalable_gp.linops.base import LinearOperator
+from pymc_scalable_gp.linops.krylov import cg_residuals, tridiagonal
+from pymc_scalable_gp.linops.structured import Dense
+from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
+from pymc_scalable_gp.ops.lanczos import lanczos
+from pymc_scalable_gp.utils.evaluate import evaluate
+
+# Added to the diagonal of T, as a share of its trace: rounding makes small Ritz values negative.
+JITTER = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class KrylovBasis:
+    r"""``K_M Q_P = Q_{P+1} (T; beta_P e_P')`` from P Lanczos steps that start at the residual.
+
+    With ``L L' = T``, the features are ``phi(x) = L^{-1} Q_P' k(X_M, x)``; at the rows M themselves
+    ``Phi = Q_{P+1} A`` with ``A = (T; beta_P e_P') L^{-T}``.
+    """
+
+    cov_func: Any
+    steps: int
+    X: Data
+    rows: np.ndarray | None  # of X, or None for all of them
+    inner: TensorVariable  # X at those rows
+    operator: LinearOperator
+    Q: TensorVariable  # (M, P + 1)
+    alpha: TensorVariable
+    beta: TensorVariable
+
+    @classmethod
+    def of(cls, cov_func, steps: int, subset, X: Data, residual: TensorVariable) -> "KrylovBasis":
+        """From inputs X, a subset of their rows (a number, indices or None), and residuals (n,).
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a bad subset, or more steps than rows.
+        """
+        rows = None if subset is None else choose_rows(subset, X.value.shape[0])
+        size = X.value.shape[0] if rows is None else len(rows)
+        if steps > size:
+            raise ValueError(f"n_iter={steps} exceeds the {size} rows it works on: lower it")
+        index = slice(None) if rows is None else rows
+        if X.mutable and np.ndim(subset) == 0 and subset is not None:
+            places = pt.arange(size) * (X.tensor.shape[0] - 1) / max(size - 1, 1)
+            index = pt.round(places).astype("int64")
+        inner, start = X.tensor[index], residual[index]
+        if X.grid is not None:
+            operator = kernel_operator(cov_func, X.grid, X.grid)
+        else:
+            operator = Dense(cov_func(inner).astype("float64"))
+        start = pt.specify_shape(start, (None if X.mutable else size,))
+        Q, alpha, beta = lanczos(operator, _nonzero(start), steps)
+        return cls(cov_func, steps, X, rows, inner, operator, Q, alpha, beta)
+
+    @cached_property
+    def L(self) -> TensorVariable:
+        """Cholesky factor of T (P, P); NaN where that fails."""
+        T = tridiagonal(self.alpha, self.beta)
+        jitter = JITTER * pt.maximum(self.alpha.sum(), np.finfo(float).tiny)
+        return cholesky(T + jitter * pt.eye(self.steps), lower=True, on_error="nan")
+
+    @cached_property
+    def coordinates(self) -> TensorVariable:
+        """A (P + 1, P)."""
+        last = pt.set_subtensor(pt.zeros(self.steps)[-1], self.beta[-1])
+        T = tridiagonal(self.alpha, self.beta)
+        return self.scaled(pt.concatenate([T, last[None, :]], axis=0))
+
+    @cached_property
+    def directions(self) -> TensorVariable:
+        """Q_P (M, P)."""
+        return self.Q[:, :-1]
+
+    @cached_property
+    def spread(self) -> TensorVariable:
+        """The directions over all cells of a grid, zero where it is not observed."""
+        grid = self.X.grid
+        if grid is None or grid.observed is None:
+            return self.directions
+        return pt.zeros((grid.size, self.steps))[grid.places].set(self.directions)
+
+    def scaled(self, products) -> TensorVariable:
+        """``products L^{-T}``."""
+        return solve_triangular(self.L, products.T, lower=True).T
+
+    def residuals(self, point=None, model=None) -> np.ndarray:
+        """``|b - K_M x_j| / |b|`` of conjugate gradients on ``K_M x = b`` after j = 1..P steps."""
+        return cg_residuals(*evaluate([self.alpha, self.beta], point, model))
+
+
+def _nonzero(start):
+    """The start vector; ones where it is zero: the variance does not depend on the targets' size."""
+    return pt.switch(pt.eq(start, 0.0).all(), pt.ones_like(start), start)
+
+
+def choose_rows(subset, n) -> np.ndarray:
+    """Rows of the subset: the given ones, or so many evenly spaced ones.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For more rows than there are, rows out of range, or a row given twice.
+    """
+    if isinstance(subset, int | np.integer) and not isinstance(subset, bool):
+        if not 1 <= subset <= n:
+            raise ValueError(f"inducing={subset} must lie between 1 and the number of rows, {n}")
+        return np.linspace(0, n - 1, subset).round().astype(int)
+    rows = np.asarray(subset)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
+        raise TypeError(
+            "inducing must be the size of a subset, or the integer indices of its rows, got "
+            f"{type(subset).__name__} of shape {rows.shape}"
+        )
+    if rows.min() < 0 or rows.max() >= n:
+        raise ValueError(f"inducing names row {rows.max()}, but there are {n} rows")
+    if len(np.unique(rows)) < len(rows):
+        raise ValueError("inducing names a row more than once")
+    return rows

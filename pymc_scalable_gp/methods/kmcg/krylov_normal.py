@@ -1,0 +1,106 @@
+"""Observed variable whose features are coordinates in a Krylov basis that starts at the residual."""
+
+from functools import partial
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
+from pymc.logprob.abstract import _logprob
+from pymc.pytensorf import normalize_rng_param
+from pytensor.raise_op import Assert
+from pytensor.tensor.random.utils import normalize_size_param
+
+from pymc_scalable_gp.core.lowrank_normal import draw_low_rank
+from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
+
+_LOG_2PI = np.log(2.0 * np.pi)
+# The first basis vector is the residual's direction to this accuracy, where it belongs to it.
+_ALIGNED = 1e-6
+
+
+class KrylovNormalRV(SymbolicRandomVariable):
+    """Random graph of :class:`KrylovNormal`."""
+
+    _print_name = ("KrylovNormal", "\\operatorname{KrylovNormal}")
+
+    @classmethod
+    def rv_op(cls, mu, Q, A, noise, *logdet, mutable=False, rng=None, size=None):
+        """Build the graph; `noise` is a variance."""
+        params = [pt.as_tensor(p) for p in (mu, Q, A, noise, *logdet)]
+        mu, Q, A, noise, *_ = params
+        rng, size = normalize_rng_param(rng), normalize_size_param(size)
+        next_rng, draws = draw_low_rank(mu, Q @ A, noise, rng, size)
+        shapes = ["(n)", "(n,k)", "(k,p)", "()"] + ["()"] * len(logdet)
+        op = cls(
+            inputs=[rng, size, *params],
+            outputs=[next_rng, draws],
+            extended_signature=f"[rng],[size],{','.join(shapes)}->[rng],(n)",
+        )
+        op.mutable = mutable
+        op.rv_op = partial(cls.rv_op, mutable=mutable)  # used when resized
+        return op(rng, size, *params)
+
+
+class KrylovNormal(Continuous):
+    r"""``N(mu, Q A A' Q' + noise I)`` with Q orthonormal, its first column ``(y - mu) / |y - mu|``.
+
+    .. math:: \log p = \log N(|e| e_1 \mid 0, A A^\top + \sigma^2 I)
+        - \tfrac12 (n - P - 1) \log(2 \pi \sigma^2)
+
+    for the targets that the basis was made of; a given log determinant takes the place of the
+    features'.
+
+    Parameters
+    ----------
+    mu : tensor, shape (n,)
+        Mean.
+    Q : tensor, shape (n, P + 1)
+        Basis.
+    A : tensor, shape (P + 1, P)
+        Coordinates of the features.
+    sigma : tensor, scalar
+        Noise standard deviation.
+    logdet : tensor, scalar, or None
+        Log determinant of the exact covariance, such as `ops.stochastic_logdet` estimates it.
+    mutable : bool
+        Whether the data may be replaced by others, which the basis then does not start at. That is
+        checked at each evaluation and refused; a residual that is not finite gives NaN.
+    """
+
+    rv_type = KrylovNormalRV
+    rv_op = KrylovNormalRV.rv_op
+
+    @classmethod
+    def dist(cls, mu, Q, A, sigma, logdet=None, *, mutable=False, **kwargs):
+        """Distribution outside a model; parameters as in the class."""
+        params = [mu, Q, A, pt.square(pt.as_tensor(sigma)), *([] if logdet is None else [logdet])]
+        return super().dist(params, mutable=mutable, **kwargs)
+
+    @staticmethod
+    def support_point(rv, rng, size, mu, *_parameters):
+        """Mean."""
+        return pt.full_like(rv, mu)
+
+
+@_logprob.register(KrylovNormalRV)
+def krylov_normal_logprob(op, values, rng, size, mu, Q, A, noise, *logdet, **kwargs):
+    """Log density of one vector."""
+    (value,) = values
+    if value.ndim != 1:
+        raise NotImplementedError("KrylovNormal's logp takes one vector at a time")
+    residual = value - mu
+    length = pt.sqrt((residual**2).sum())
+    outside = value.shape[0] - A.shape[0]
+
+    def density(length):
+        projected = pt.concatenate([length[None], pt.zeros(A.shape[0] - 1)])
+        return lowrank_logp(A, noise, projected).logp - 0.5 * outside * (_LOG_2PI + pt.log(noise))
+
+    logp = density(length)
+    if logdet:  # log p(e) - log p(0) is the quadratic form
+        logp = logp - density(pt.zeros(())) - 0.5 * (logdet[0] + value.shape[0] * _LOG_2PI)
+    if not op.mutable:
+        return logp
+    message = "the targets were replaced by others than the inputs' Krylov basis starts at"
+    aligned = pt.le((1.0 - _ALIGNED) * length, Q[:, 0] @ residual)
+    return Assert(message)(logp, aligned | pt.isnan(length) | pt.isinf(length))

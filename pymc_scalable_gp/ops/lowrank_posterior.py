@@ -1,0 +1,110 @@
+"""Posterior of low-rank coefficients: the terms of `lowrank_logp`, every one of them differentiable."""
+
+import pytensor.tensor as pt
+from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.tensor.linalg import solve_triangular
+
+from pymc_scalable_gp.ops._jax import register_jax
+from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops.lowrank_logp import (
+    LowRankLogp,
+    LowRankTerms,
+    jax_lowrank_logp,
+    lowrank_inputs,
+    numba_lowrank_logp,
+)
+
+
+class LowRankPosterior(LowRankLogp):
+    """As `LowRankLogp`, for densities that depend on the posterior, as ``gp.conditional``'s does."""
+
+    differentiable_outputs = (0, 1, 2, 3, 4)
+
+    def pullback(self, inputs, outputs, cotangents):
+        r"""Cotangents, with ``S = Phi W Phi' + D``, ``P = root' root``, ``a = alpha``, ``c = coef``.
+
+        * of coef, with ``g = P c'``: ``Phi += a g' - D^-1 Phi g c'``, ``e += D^-1 Phi g``,
+          ``D -= (Phi g) a / D``, ``w += g c / w^2``;
+        * of alpha, with ``q = P Phi' D^-1 a'`` and ``h = D^-1 (a' - Phi q)``: ``e += h``,
+          ``Phi -= h c' + a q'``, ``D -= h a``, ``w -= q c / w^2``;
+        * of root, with ``M = -sym(low(R' root'))`` (`low` halves the diagonal) and
+          ``G = root' M root``: ``Phi += 2 D^-1 Phi G``, ``D -= rowsum(Phi G * Phi) / D^2``,
+          ``w_j += [(R' * root)_{.j} + 2 (root^-1 M root)_jj - 2 G_jj / w_j] / (2 w_j)``;
+
+        and D's own, on to noise, and under "FITC" to kdiag, Phi and w.
+        """
+        phi, weights, noise, _residual, _kdiag = inputs
+        _logp, alpha, coef, root, variance = outputs
+        bars = [None if isinstance(c.type, DisconnectedType) else c for c in cotangents]
+        if all(bar is None for bar in bars):
+            return [disconnected_type() for _ in inputs]
+        total = [pt.zeros_like(x) for x in (phi, weights, variance, variance)]  # Phi, w, D, e
+        if bars[2] is not None:
+            total = _add(total, _of_coef(bars[2], phi, weights, alpha, coef, root, variance))
+        if bars[1] is not None:
+            total = _add(total, _of_alpha(bars[1], phi, weights, alpha, coef, root, variance))
+        if bars[3] is not None:
+            total = _add(total, _of_root(bars[3], phi, weights, root, variance))
+        phi_bar, weights_bar, variance_bar, residual_bar = total
+        if bars[4] is not None:
+            variance_bar = variance_bar + bars[4]
+        kdiag_bar = pt.zeros_like(variance)
+        if self.approx == "FITC":
+            kdiag_bar = variance_bar * pt.gt(variance, noise)
+            phi_bar = phi_bar - 2.0 * kdiag_bar[:, None] * phi * weights
+            weights_bar = weights_bar - kdiag_bar @ phi**2
+        noise_bar = variance_bar if noise.ndim else variance_bar.sum()
+        found = [phi_bar, weights_bar, noise_bar, residual_bar, kdiag_bar]
+        if bars[0] is not None:
+            first = [bars[0], *(disconnected_type() for _ in bars[1:])]
+            found = _add(found, super().pullback(inputs, outputs, first))
+        return found
+
+
+def _add(left, right):
+    return [a + b for a, b in zip(left, right, strict=True)]
+
+
+def _of_coef(bar, phi, weights, alpha, coef, root, variance):
+    g = root.T @ (root @ bar)
+    rows = phi @ g / variance
+    phi_bar = alpha[:, None] * g - rows[:, None] * coef
+    return phi_bar, g * coef / weights**2, -rows * alpha, rows
+
+
+def _of_alpha(bar, phi, weights, alpha, coef, root, variance):
+    q = root.T @ (root @ (phi.T @ (bar / variance)))
+    h = (bar - phi @ q) / variance
+    phi_bar = -(h[:, None] * coef + alpha[:, None] * q)
+    return phi_bar, -q * coef / weights**2, -h * alpha, h
+
+
+def _of_root(bar, phi, weights, root, variance):
+    inner = pt.tril(bar @ root.T)
+    inner = inner - 0.5 * pt.diag(pt.diag(inner))
+    M = -0.5 * (inner + inner.T)
+    turned = M @ root
+    G = root.T @ turned
+    rows = phi @ G / variance[:, None]
+    own = pt.diag(solve_triangular(root, turned, lower=True)) - pt.diag(G) / weights
+    weights_bar = ((bar * root).sum(axis=0) + 2.0 * own) / (2.0 * weights)
+    variance_bar = -(rows * phi).sum(axis=1) / variance
+    return 2.0 * rows, weights_bar, variance_bar, pt.zeros_like(variance)
+
+
+def lowrank_posterior(
+    phi, noise, residual, *, weights=None, kdiag=None, approx="DTC"
+) -> LowRankTerms:
+    """Terms of `lowrank_logp` with a gradient for each: parameters and values are the same.
+
+    Returns
+    -------
+    LowRankTerms
+        As `lowrank_logp`; its gradient costs O(n r^2 + r^3) and a second (n, r) array.
+    """
+    inputs = lowrank_inputs(phi, noise, residual, weights, kdiag, approx)
+    return LowRankTerms(*LowRankPosterior(approx)(*inputs))
+
+
+register_numba(LowRankPosterior)(numba_lowrank_logp)
+register_jax(LowRankPosterior)(jax_lowrank_logp)
