@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import undefined_grad
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_scalable_gp.core.coefficients import Coefficients
@@ -13,8 +12,13 @@ from pymc_scalable_gp.linops.krylov import cg_residuals
 from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner
 from pymc_scalable_gp.methods.skip.product_normal import ProductNormal, WhitenedProducts, start
 from pymc_scalable_gp.ops.hadamard import apply_rows, project_rows, row_kronecker_project
+from pymc_scalable_gp.ops.no_gradient import no_gradient
 from pymc_scalable_gp.utils.evaluate import evaluate
 
+_NO_GRADIENT = (
+    "predictions of SKIPMarginal(n_iter=...) have no gradient: add gp.conditional after pm.sample or "
+    "pm.find_MAP, or leave n_iter out"
+)
 # Added to the diagonal of the projected matrix, as a share of its trace.
 JITTER = 1e-12
 
@@ -87,7 +91,8 @@ class HadamardProducts(Likelihood):
         G = solve_triangular(L, F.T, lower=True).T
         inner = solve_triangular(L, V.T @ (scale * residual), lower=True)
         # Where the two parts of V overlap, their derivatives lose all digits: none, rather than wrong.
-        return Coefficients(undefined_grad(G @ inner), undefined_grad(G), deflated=True)
+        mean, root = (no_gradient(x, _NO_GRADIENT) for x in (G @ inner, G))
+        return Coefficients(mean, root, deflated=True)
 
     def diagnostics(self, point=None, model=None):
         """``residual`` of conjugate gradients after all steps, relative to the targets."""

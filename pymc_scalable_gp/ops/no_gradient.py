@@ -1,0 +1,37 @@
+"""A tensor whose gradient is refused in words."""
+
+from pytensor.compile.builders import SymbolicOp
+from pytensor.tensor.basic import tensor_copy
+from pytensor.tensor.variable import TensorVariable
+
+
+class NoGradient(SymbolicOp):
+    """The input itself; differentiating it raises."""
+
+    __props__ = ("message",)
+    inline = True
+
+    def build_inner_graph(self, x):
+        """A copy."""
+        return [tensor_copy(x)]
+
+    def pullback(self, inputs, outputs, cotangents):
+        """None: raises ValueError."""
+        raise ValueError(self.message)
+
+
+def no_gradient(x: TensorVariable, message: str) -> TensorVariable:
+    """`x`, of which `pytensor.grad` raises ValueError with `message`.
+
+    Parameters
+    ----------
+    x : tensor
+    message : str
+        What cannot be differentiated, and the way out.
+
+    Returns
+    -------
+    tensor
+        Of the same type.
+    """
+    return NoGradient(message=message)(x)
