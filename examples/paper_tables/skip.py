@@ -54,7 +54,7 @@ def ours(X, v, K, rank):
         start = time.perf_counter()
         gp.build(X, point={"ell": 1.0})
         build = time.perf_counter() - start
-    roots = gp._map.roots(pt.constant(X))[0]
+    roots = gp.feature_map.roots(pt.constant(X))[0]
     (graphs,) = [model.replace_rvs_by_values(list(roots))]
     value = model.rvs_to_values[ell]
     function = pytensor.function([value], graphs)
@@ -174,7 +174,9 @@ def frozen(args):
                     ell = pm.HalfNormal("ell", 1)
                     gp = sgp.SKIPMarginal(cov_func=pm.gp.cov.ExpQuad(d, ls=ell), rank=rank)
                     gp.build(X, point={"ell": built})
-                A, B = evaluate(list(gp._map.roots(pt.constant(X))[0]), {"ell": value}, model)
+                A, B = evaluate(
+                    list(gp.feature_map.roots(pt.constant(X))[0]), {"ell": value}, model
+                )
                 low = (A @ A.T) * (B @ B.T)
                 errors.append(relative(low @ v + (1.0 - np.diag(low)) * v, K @ v))
             errors.append(lanczos_error(X, v, K, rank, value, rng))

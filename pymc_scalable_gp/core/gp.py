@@ -310,17 +310,17 @@ class FeatureGP(Base):
         """What to condition on, and this GP's places among the parts of the sum that owns it."""
         given = check_given(given)
         owner = given.get("gp", self)
+        places = None
+        if owner is not self:
+            places = owner.places_of(self) if isinstance(owner, FeatureGP) else None
+            if places is None:
+                raise ValueError('given["gp"] must be a sum that this GP is a part of: gp1 + gp2')
         known = owner.conditioned_on(given)
         if known is None:
             raise ValueError(
                 f"{type(self).__name__} has no data yet: call marginal_likelihood(...) or prior(...) "
                 'first, or pass given={"X": X, "y": y, "sigma": sigma, "gp": total}'
             )
-        if owner is self:
-            return known, None
-        places = owner.places_of(self) if isinstance(owner, FeatureGP) else None
-        if places is None:
-            raise ValueError('given["gp"] must be a sum that this GP is a part of: gp1 + gp2')
         return known, places
 
     def conditioned_on(self, given: dict) -> Conditioned | None:

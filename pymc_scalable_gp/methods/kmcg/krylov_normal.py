@@ -11,6 +11,7 @@ from pytensor.raise_op import Assert
 from pytensor.tensor.random.utils import normalize_size_param
 
 from pymc_scalable_gp.core.lowrank_normal import draw_low_rank
+from pymc_scalable_gp.core.summaries import present_value
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 
 _LOG_2PI = np.log(2.0 * np.pi)
@@ -24,7 +25,7 @@ class KrylovNormalRV(SymbolicRandomVariable):
     _print_name = ("KrylovNormal", "\\operatorname{KrylovNormal}")
 
     @classmethod
-    def rv_op(cls, mu, Q, A, noise, *logdet, mutable=False, rng=None, size=None):
+    def rv_op(cls, mu, Q, A, noise, *logdet, targets=None, mutable=False, rng=None, size=None):
         """Build the graph; `noise` is a variance."""
         params = [pt.as_tensor(p) for p in (mu, Q, A, noise, *logdet)]
         mu, Q, A, noise, *_ = params
@@ -36,19 +37,19 @@ class KrylovNormalRV(SymbolicRandomVariable):
             outputs=[next_rng, draws],
             extended_signature=f"[rng],[size],{','.join(shapes)}->[rng],(n)",
         )
-        op.mutable = mutable
-        op.rv_op = partial(cls.rv_op, mutable=mutable)  # used when resized
+        op.targets, op.mutable = targets, mutable
+        op.rv_op = partial(cls.rv_op, targets=targets, mutable=mutable)  # used when resized
         return op(rng, size, *params)
 
 
 class KrylovNormal(Continuous):
-    r"""``N(mu, Q A A' Q' + noise I)`` with Q orthonormal, its first column ``(y - mu) / |y - mu|``.
+    r"""``N(mu, Q A A' Q' + noise I)`` with Q orthonormal, in the coordinates ``q = Q'(y - mu)``.
 
-    .. math:: \log p = \log N(|e| e_1 \mid 0, A A^\top + \sigma^2 I)
-        - \tfrac12 (n - P - 1) \log(2 \pi \sigma^2)
+    .. math:: \log p = \log N(q \mid 0, A A^\top + \sigma^2 I)
+        - \tfrac12 \left( (n - P - 1) \log(2 \pi \sigma^2) + \|e - Q q\|^2 / \sigma^2 \right)
 
-    for the targets that the basis was made of; a given log determinant takes the place of the
-    features'.
+    For the targets that the basis was made of, ``q = |e| e_1`` and nothing is left. A given log
+    determinant takes the place of the features'.
 
     Parameters
     ----------
@@ -62,6 +63,8 @@ class KrylovNormal(Continuous):
         Noise standard deviation.
     logdet : tensor, scalar, or None
         Log determinant of the exact covariance, such as `ops.stochastic_logdet` estimates it.
+    targets : array, shape (n,), optional
+        The targets less whose mean the first column of Q is made of.
     mutable : bool
         Whether the data may be replaced by others, which the basis then does not start at. That is
         checked at each evaluation and refused; a residual that is not finite gives NaN.
@@ -71,10 +74,10 @@ class KrylovNormal(Continuous):
     rv_op = KrylovNormalRV.rv_op
 
     @classmethod
-    def dist(cls, mu, Q, A, sigma, logdet=None, *, mutable=False, **kwargs):
+    def dist(cls, mu, Q, A, sigma, logdet=None, *, targets=None, mutable=False, **kwargs):
         """Distribution outside a model; parameters as in the class."""
         params = [mu, Q, A, pt.square(pt.as_tensor(sigma)), *([] if logdet is None else [logdet])]
-        return super().dist(params, mutable=mutable, **kwargs)
+        return super().dist(params, targets=targets, mutable=mutable, **kwargs)
 
     @staticmethod
     def support_point(rv, rng, size, mu, *_parameters):
@@ -90,17 +93,24 @@ def krylov_normal_logprob(op, values, rng, size, mu, Q, A, noise, *logdet, **kwa
         raise NotImplementedError("KrylovNormal's logp takes one vector at a time")
     residual = value - mu
     length = pt.sqrt((residual**2).sum())
+    aligned = op.targets is not None and np.array_equal(present_value(value), op.targets)
+    if aligned:
+        projected, rest = pt.concatenate([length[None], pt.zeros(A.shape[0] - 1)]), 0.0
+    else:
+        projected = Q.T @ residual
+        rest = ((residual - Q @ projected) ** 2).sum()
     outside = value.shape[0] - A.shape[0]
+    constant = outside * (_LOG_2PI + pt.log(noise))
 
-    def density(length):
-        projected = pt.concatenate([length[None], pt.zeros(A.shape[0] - 1)])
-        return lowrank_logp(A, noise, projected).logp - 0.5 * outside * (_LOG_2PI + pt.log(noise))
+    def density(projected, rest):
+        return lowrank_logp(A, noise, projected).logp - 0.5 * (constant + rest / noise)
 
-    logp = density(length)
+    logp = density(projected, rest)
     if logdet:  # log p(e) - log p(0) is the quadratic form
-        logp = logp - density(pt.zeros(())) - 0.5 * (logdet[0] + value.shape[0] * _LOG_2PI)
-    if not op.mutable:
+        nothing = density(pt.zeros_like(projected), 0.0)
+        logp = logp - nothing - 0.5 * (logdet[0] + value.shape[0] * _LOG_2PI)
+    if not (aligned and op.mutable):
         return logp
     message = "the targets were replaced by others than the inputs' Krylov basis starts at"
-    aligned = pt.le((1.0 - _ALIGNED) * length, Q[:, 0] @ residual)
-    return Assert(message)(logp, aligned | pt.isnan(length) | pt.isinf(length))
+    same = pt.le((1.0 - _ALIGNED) * length, Q[:, 0] @ residual)
+    return Assert(message)(logp, same | pt.isnan(length) | pt.isinf(length))

@@ -73,7 +73,8 @@ class KrylovCoordinates(KrylovLikelihood):
         data = self.data
         return KrylovNormal(
             name, data.mean, self.basis.Q, self.basis.coordinates, data.sigma, self._logdet(),
-            mutable=data.X.mutable or data.y.mutable, observed=data.observed, **kwargs,
+            targets=np.array(data.y.value), mutable=data.X.mutable or data.y.mutable,
+            observed=data.observed, **kwargs,
         )  # fmt: skip
 
     def _logdet(self):

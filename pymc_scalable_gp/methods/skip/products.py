@@ -37,8 +37,10 @@ class HadamardProducts(Likelihood):
     @classmethod
     def of(cls, data: MarginalData, steps: int, probes, rank: int) -> "HadamardProducts":
         """With a preconditioner frozen where the features' directions were."""
-        roots = _roots(data)
-        *roots, variance = evaluate([*roots, _diagonal(data, roots)[0]], data.feature_map.point)
+        roots = training_roots(data)
+        *roots, variance = evaluate(
+            [*roots, diagonal_beside(data, roots)[0]], data.feature_map.point
+        )
         scale = 1.0 / np.sqrt(variance)[:, None]
         scaled = [(scale * A, B) for A, B in zip(roots[::2], roots[1::2], strict=True)]
 
@@ -56,8 +58,8 @@ class HadamardProducts(Likelihood):
 
     def observe(self, name, **kwargs):
         """A :class:`ProductNormal`."""
-        roots = _roots(self.data)
-        variance, penalty = _diagonal(self.data, roots)
+        roots = training_roots(self.data)
+        variance, penalty = diagonal_beside(self.data, roots)
         return ProductNormal(
             name, self.data.mean, roots, variance, penalty=penalty,
             preconditioner=self.preconditioner, probes=self.probes, steps=self.steps,
@@ -66,8 +68,8 @@ class HadamardProducts(Likelihood):
 
     def _start(self):
         """Operator, roots, residual and its Lanczos basis."""
-        roots = _roots(self.data)
-        scale = _diagonal(self.data, roots)[0] ** -0.5
+        roots = training_roots(self.data)
+        scale = diagonal_beside(self.data, roots)[0] ** -0.5
         frozen = self.preconditioner
         operator = WhitenedProducts.of(roots, scale, frozen.vectors, frozen.shrinkage)
         residual = self.data.residual
@@ -94,13 +96,17 @@ class HadamardProducts(Likelihood):
         mean, root = (no_gradient(x, _NO_GRADIENT) for x in (G @ inner, G))
         return Coefficients(mean, root, deflated=True)
 
+    def residuals(self, point=None, model=None) -> np.ndarray:
+        """Relative residuals of preconditioned conjugate gradients after each step."""
+        _, _, _, (_, _, alpha, beta) = self._start()
+        return cg_residuals(*evaluate([alpha, beta], point, model))
+
     def diagnostics(self, point=None, model=None):
         """``residual`` of conjugate gradients after all steps, relative to the targets."""
-        _, _, _, (_, _, alpha, beta) = self._start()
-        return {"residual": float(cg_residuals(*evaluate([alpha, beta], point, model))[-1])}
+        return {"residual": float(self.residuals(point, model)[-1])}
 
 
-def _roots(data) -> list:
+def training_roots(data) -> list:
     """A_1, B_1, A_2, ... at the training rows; a term with one factor gets a column of ones."""
     found = []
     for each in data.feature_map.roots(data.X.tensor):
@@ -109,7 +115,7 @@ def _roots(data) -> list:
     return [pt.specify_shape(root, (data.size, None)) for root in found]
 
 
-def _diagonal(data, roots):
+def diagonal_beside(data, roots):
     """Variances D (n,) beside the products, and what the bound of "VFE" takes off."""
     pairs = zip(roots[::2], roots[1::2], strict=True)
     low = sum((A**2).sum(axis=1) * (B**2).sum(axis=1) for A, B in pairs)

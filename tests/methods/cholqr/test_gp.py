@@ -195,7 +195,7 @@ def test_kernels_on_objects_need_no_rows_either():
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             check_marginal_logp(gp, model, **FAST)
-        assert gp._fit.is_summarized
+        assert gp.likelihood_path == "summarized"
 
 
 def test_strings():

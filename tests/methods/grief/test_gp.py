@@ -30,7 +30,7 @@ def gauss(a, b, ell):
 
 def cartesian(gp):
     """All grid points of a one-term GP."""
-    return np.stack(np.meshgrid(*gp._map.grids[0].nodes, indexing="ij"), -1).reshape(-1, 2)
+    return np.stack(np.meshgrid(*gp.feature_map.grids[0].nodes, indexing="ij"), -1).reshape(-1, 2)
 
 
 # -- features -----------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ def test_truncated_features_keep_the_leading_eigenpairs(rank):
     gp.build(X)
     phi = gp.features(X).eval()
     U = cartesian(gp)
-    root = np.sqrt(np.kron(*gp._map.grids[0].masses))
+    root = np.sqrt(np.kron(*gp.feature_map.grids[0].masses))
     values, vectors = np.linalg.eigh(root[:, None] * gauss(U, U, ell) * root)
     values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
     expected = (gauss(X, U, ell) * root) @ vectors / np.sqrt(values)
@@ -105,13 +105,13 @@ def test_selection_is_deterministic_and_stays_when_parameters_move():
         gps = [sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(3, ls=ell), rank=30) for _ in range(2)]
         for gp in gps:
             gp.build(X, point={"ell": np.array([0.3, 1.0, 3.0])})
-    first, second = (gp._map.grids[0].selection for gp in gps)
+    first, second = (gp.feature_map.grids[0].selection for gp in gps)
     assert_array_equal(first, second)
     used = first.max(axis=0)
     assert used[0] > used[1] > used[2]  # the shortest lengthscale needs most eigenfunctions
     phi = [evaluate([gp.features(X)], {"ell": np.array([2.0, 1.0, 0.5])}, model)[0] for gp in gps]
     assert_array_equal(phi[0], phi[1])
-    assert_array_equal(gps[0]._map.grids[0].selection, first)
+    assert_array_equal(gps[0].feature_map.grids[0].selection, first)
 
 
 def test_constant_features_of_a_fixed_kernel_drop_null_directions():
@@ -278,7 +278,7 @@ def test_rotated_features_are_the_plain_ones_times_v():
     X, y = toy(40, 2)
     gp, _ = type_one(X, y, True)
     plain, _ = type_one(X, y, False)
-    V = gp._map.singular.vectors
+    V = gp.feature_map.singular.vectors
     assert_allclose(V.T @ V, np.eye(gp.rank), atol=1e-12)
     Xnew, _ = toy(7, 2, seed=9)
     assert_allclose(gp.features(Xnew).eval(), plain.features(Xnew).eval() @ V, atol=1e-12)

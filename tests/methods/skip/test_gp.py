@@ -11,6 +11,7 @@ from pytensor.graph.traversal import graph_inputs
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.skip import tree as skip_tree
 from pymc_scalable_gp.methods.skip.product_normal import ProductNormal
+from pymc_scalable_gp.methods.skip.products import diagonal_beside, training_roots
 from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp
 from pymc_scalable_gp.utils.evaluate import evaluate
 
@@ -86,7 +87,7 @@ def test_merges_of_small_exact_rank_are_not_compressed():
     )
     gp = sgp.SKIPMarginal(cov_func=cov, rank=10)
     assert gp.build(X5[:, :3]) == 10  # 1 x 1 x 10
-    assert gp._map.trees[0].cores == [None]
+    assert gp.feature_map.trees[0].cores == [None]
     X = X5[:, :3]
     assert_allclose(gram(gp, X), exact(cov, X), atol=2e-4)
 
@@ -111,7 +112,7 @@ def test_inputs_that_vary_most_are_shared_out():
     cov = pm.gp.cov.ExpQuad(4, ls=np.array([0.5, 0.5, 20.0, 20.0]))
     gp = sgp.SKIPMarginal(cov_func=cov, rank=14, grid_size=60)
     gp.build(X5[:, :4])
-    assert set(gp._map.trees[0].order[:2]) == {0, 1}
+    assert set(gp.feature_map.trees[0].order[:2]) == {0, 1}
     K = exact(cov, X5[:, :4])
     assert np.linalg.norm(gram(gp, X5[:, :4]) - K) < 0.03 * np.linalg.norm(K)
 
@@ -379,10 +380,11 @@ def test_prior_draws_have_the_covariance():
     X = X5[:6, :3]
     gp, model = by_products(X, np.zeros(6), cov=two_terms)
     point = {"ell": np.full(3, 1.2), "eta": 1.1, "sigma": 0.3}
-    roots, fit = gp._fit.roots, gp._fit
+    fit = gp.conditioned
+    roots = training_roots(fit.data)
     options = {"preconditioner": fit.preconditioner, "probes": fit.probes, "steps": 6}
     with model:
-        variance = fit.diagonal(roots)[0]
+        variance = diagonal_beside(fit.data, roots)[0]
         ProductNormal("draws", 0.0, roots, variance, shape=(20_000, 6), **options)
     draws = pm.draw(pm.do(model, point)["draws"], random_seed=0, **FAST)
     expected = gram(gp, X, point, model) + 0.09 * np.eye(6)

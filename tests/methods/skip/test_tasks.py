@@ -8,13 +8,14 @@ from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.skip.gp import SKIPMarginal
+from pymc_scalable_gp.methods.skip.products import training_roots
 from pymc_scalable_gp.methods.skip.task_normal import TaskNormal
 from pymc_scalable_gp.testing import check_marginal_logp
 from pymc_scalable_gp.utils.evaluate import evaluate
 
 FAST = {"mode": "FAST_COMPILE"}
 COV = pm.gp.cov.ExpQuad(3, ls=1.0, active_dims=[0, 1])
-NOT_BY_TASK = (SKIPMarginal, "_by_task", lambda self, fit: False)
+NOT_BY_TASK = (SKIPMarginal, "_is_by_task", staticmethod(lambda data: False))
 
 
 def tasks(n=60, s=4, seed=0):
@@ -85,7 +86,7 @@ def test_random_task_factor_with_independent_parts():
     assert gp.rank == 45
     check_marginal_logp(gp, model, **FAST)
     point = {"B": np.arange(4.0)[:, None], "v": np.arange(1.0, 5.0)}
-    diag = evaluate([gp._map.kernel_diag(pt.constant(X))], point, model)[0]
+    diag = evaluate([gp.feature_map.kernel_diag(pt.constant(X))], point, model)[0]
     t = X[:, 2].astype(int)
     assert_allclose(diag, t**2.0 + t + 1.0)
 
@@ -228,7 +229,7 @@ def test_sums_and_products_take_own_variances_too():
     with pm.Model():
         gp = sgp.SKIPMarginal(cov_func=COV, n_iter=25, **options)
         gp.marginal_likelihood("y", X=X, y=y, sigma=0.3)
-    A, B, C, D = evaluate(gp._fit.roots)
+    A, B, C, D = evaluate(training_roots(gp.conditioned.data))
     assert_allclose((A @ A.T) * (B @ B.T) + (C @ C.T) * (D @ D.T), gram(gp, X), atol=1e-12)
 
 
