@@ -3,31 +3,18 @@
 import numba
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 from scipy import fft
 
+from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jnp, register_jax
 from pymc_scalable_gp.ops._numba import register_numba
 
 
-class ToeplitzMatmul(Op):
+class ToeplitzMatmul(GufuncOp):
     """``T(c) V`` for the first column c (m,) and V (m, k) (see `toeplitz_matvec`)."""
 
-    __props__ = ()
-
-    def make_node(self, column, V):
-        column, V = (pt.as_tensor_variable(a) for a in (column, V))
-        column, V = (a if a.dtype == "float64" else a.astype("float64") for a in (column, V))
-        if column.ndim != 1 or V.ndim != 2:
-            raise TypeError("ToeplitzMatmul needs a column (m,) and a matrix (m, k)")
-        rows = column.type.shape[0] if V.type.shape[0] is None else V.type.shape[0]
-        return Apply(self, [column, V], [pt.tensor(dtype="float64", shape=(rows, V.type.shape[1]))])
-
-    def infer_shape(self, node, input_shapes):
-        return [input_shapes[1]]
+    gufunc_signature = "(m),(m,k)->(m,k)"
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = _matmul(*inputs)
@@ -35,23 +22,13 @@ class ToeplitzMatmul(Op):
     def pullback(self, inputs, outputs, cotangents):
         """``dV = T(c) G`` and ``dc_l = sum over |i - j| = l of (G V')_ij``."""
         (column, V), (g,) = inputs, cotangents
-        if isinstance(g.type, DisconnectedType):
-            return [disconnected_type(), disconnected_type()]
         return [ToeplitzLags()(V, g), self(column, g)]
 
 
-class ToeplitzLags(Op):
+class ToeplitzLags(GufuncOp):
     """``c_l = sum over |i - j| = l of (G V')_ij`` (m,): the adjoint of `ToeplitzMatmul` in c."""
 
-    __props__ = ()
-
-    def make_node(self, V, G):
-        V, G = (pt.as_tensor_variable(a) for a in (V, G))
-        rows = V.type.shape[0] if G.type.shape[0] is None else G.type.shape[0]
-        return Apply(self, [V, G], [pt.tensor(dtype="float64", shape=(rows,))])
-
-    def infer_shape(self, node, input_shapes):
-        return [(input_shapes[0][0],)]
+    gufunc_signature = "(m,k),(m,k)->(m)"
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = _lags(*inputs)
@@ -59,8 +36,6 @@ class ToeplitzLags(Op):
     def pullback(self, inputs, outputs, cotangents):
         """Both arguments alike: ``dV = T(c_bar) G``, ``dG = T(c_bar) V``."""
         (V, G), (c_bar,) = inputs, cotangents
-        if isinstance(c_bar.type, DisconnectedType):
-            return [disconnected_type(), disconnected_type()]
         return [ToeplitzMatmul()(c_bar, G), ToeplitzMatmul()(c_bar, V)]
 
 
