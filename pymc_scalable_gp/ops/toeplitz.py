@@ -1,12 +1,19 @@
 """Symmetric Toeplitz matrix times a matrix, by FFT."""
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
+from numba.extending import register_jitable
 from pytensor.link.numba.dispatch import basic as nb
 from scipy import fft
+from scipy.linalg import matmul_toeplitz
 
 from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._fft import (
+    backward_fft,
+    circulant_length,
+    forward_fft,
+    roots_of_unity,
+)
 from pymc_scalable_gp.ops._jax import jnp, register_jax
 from pymc_scalable_gp.ops._numba import register_numba
 
@@ -69,17 +76,9 @@ def _length(m):
 
 
 def _matmul(column, V):
-    m, k = V.shape
-    if m == 0 or k == 0:
-        return np.zeros((m, k))
-    size = _length(m)
-    circulant = np.zeros(size)
-    circulant[:m] = column
-    circulant[size - m + 1 :] = column[:0:-1]
-    # Rows of V' are contiguous: transforms along the last axis need no strided access.
-    spectrum = fft.rfft(np.ascontiguousarray(V.T), size)
-    spectrum *= fft.rfft(circulant)
-    return np.ascontiguousarray(fft.irfft(spectrum, size, overwrite_x=True)[:, :m].T)
+    if V.size == 0:
+        return np.zeros(V.shape)
+    return np.ascontiguousarray(matmul_toeplitz(column, V, check_finite=False))
 
 
 def _lags(V, G):
@@ -87,6 +86,7 @@ def _lags(V, G):
     if m == 0 or k == 0:
         return np.zeros(m)
     size = _length(m)
+    # Rows of V' are contiguous: transforms along the last axis need no strided access.
     spectrum = fft.rfft(np.ascontiguousarray(G.T), size)
     spectrum *= np.conj(fft.rfft(np.ascontiguousarray(V.T), size))
     both = fft.irfft(spectrum.sum(axis=0), size)
@@ -95,14 +95,72 @@ def _lags(V, G):
     return lags
 
 
+@register_jitable
+def _load(rows, j, x, y):
+    """Rows j and j + 1, if there is one, filled up by zeros, as real and imaginary parts."""
+    m = rows.shape[1]
+    x[:], y[:] = 0.0, 0.0
+    x[:m] = rows[j]
+    if j + 1 < rows.shape[0]:
+        y[:m] = rows[j + 1]
+
+
+@register_jitable
+def _matmul_by_pairs(column, V):
+    """As `_matmul`: the matrix is real, so that two columns go as one complex vector."""
+    m, k = V.shape
+    out = np.zeros((k, m))
+    if m == 0 or k == 0:
+        return out.T.copy()
+    size = circulant_length(m)
+    roots, spectrum, y = roots_of_unity(size), np.zeros(size), np.zeros(size)
+    spectrum[:m] = column
+    spectrum[size - m + 1 :] = column[:0:-1]
+    spectrum /= size
+    forward_fft(spectrum, y, roots)  # real, for a symmetric circulant
+    x, rows = np.empty(size), np.ascontiguousarray(V.T)
+    for j in range(0, k, 2):
+        _load(rows, j, x, y)
+        forward_fft(x, y, roots)
+        x *= spectrum
+        y *= spectrum
+        backward_fft(x, y, roots)
+        out[j] = x[:m]
+        if j + 1 < k:
+            out[j + 1] = y[:m]
+    return np.ascontiguousarray(out.T)
+
+
+@register_jitable
+def _lags_by_pairs(V, G):
+    """As `_lags`: the real part of the complex vectors' correlation is the sum of the columns'."""
+    m, k = V.shape
+    lags = np.zeros(m)
+    if m == 0 or k == 0:
+        return lags
+    size = circulant_length(m)
+    roots, total_x, total_y = roots_of_unity(size), np.zeros(size), np.zeros(size)
+    a, b, c, d = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    rows_v, rows_g = np.ascontiguousarray(V.T), np.ascontiguousarray(G.T)
+    for j in range(0, k, 2):
+        _load(rows_g, j, a, b)
+        _load(rows_v, j, c, d)
+        forward_fft(a, b, roots)
+        forward_fft(c, d, roots)
+        total_x += a * c + b * d
+        total_y += b * c - a * d
+    backward_fft(total_x, total_y, roots)
+    lags[0] = total_x[0] / size
+    for i in range(1, m):
+        lags[i] = (total_x[i] + total_x[size - i]) / size
+    return lags
+
+
 @register_numba(ToeplitzMatmul)
 def numba_toeplitz_matmul(op):
-    # Numba has no FFT; SciPy's is called, whose time is far above that of the call.
     @nb.numba_njit
     def toeplitz_matmul(column, V):
-        with numba.objmode(out="float64[:,::1]"):
-            out = _matmul(column, V)
-        return out
+        return _matmul_by_pairs(column, V)
 
     return toeplitz_matmul
 
@@ -111,9 +169,7 @@ def numba_toeplitz_matmul(op):
 def numba_toeplitz_lags(op):
     @nb.numba_njit
     def toeplitz_lags(V, G):
-        with numba.objmode(out="float64[::1]"):
-            out = _lags(V, G)
-        return out
+        return _lags_by_pairs(V, G)
 
     return toeplitz_lags
 
