@@ -4,10 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_scalable_gp.ops.preconditioned_product import root_inverse
+from pymc_scalable_gp.utils.subspace import leading_eigenpairs
 
-# Subspace iterations, and extra columns, in the search for leading directions.
-_ITERATIONS, _EXTRA = 2, 10
+
+def root_inverse(V, vectors, shrinkage):
+    """``P^{-1/2} V`` of `LowRankPreconditioner`, for arrays or tensors V (n, k) or (n,)."""
+    return V - vectors @ ((vectors.T @ V).T * shrinkage).T
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,8 @@ class LowRankPreconditioner:
     @classmethod
     def from_products(cls, times, n: int, rank: int, seed: int = 0) -> "LowRankPreconditioner":
         """Leading eigenpairs of A from ``times(V) = A V``, by subspace iteration."""
-        width = min(n, rank + _EXTRA)
-        Q = np.linalg.qr(np.random.default_rng(seed).standard_normal((n, width)))[0]
-        for _ in range(_ITERATIONS):
-            Q = np.linalg.qr(times(Q))[0]
-        values, vectors = np.linalg.eigh(Q.T @ times(Q))
-        keep = slice(-1, -min(rank, width) - 1, -1)
-        return cls(np.ascontiguousarray(Q @ vectors[:, keep]), np.maximum(values[keep], 0.0))
+        values, vectors, _ = leading_eigenpairs(times, n, rank, seed=seed)
+        return cls(vectors, values)
 
     @property
     def shrinkage(self) -> np.ndarray:

@@ -9,9 +9,7 @@ from pymc_scalable_gp.ops.hadamard import (
 )
 from pymc_scalable_gp.ops.khatri_rao import khatri_rao_features
 from pymc_scalable_gp.ops.lanczos import lanczos
-from pymc_scalable_gp.ops.log_quadrature import log_quadrature
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
-from pymc_scalable_gp.ops.preconditioned_product import preconditioned_product
 from pymc_scalable_gp.ops.qr_solve import qr_solve
 from pymc_scalable_gp.ops.segments import segment_gram, segment_times
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
@@ -26,9 +24,7 @@ __all__ = [
     "hadamard_matvec",
     "khatri_rao_features",
     "lanczos",
-    "log_quadrature",
     "lowrank_logp",
-    "preconditioned_product",
     "qr_solve",
     "row_kronecker_apply",
     "row_kronecker_project",

@@ -1,16 +1,18 @@
 """One place that gives every Op its JAX form, differentiated by the Op's own pullback."""
 
-import numpy as np
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 
+from pymc_scalable_gp.ops._pruning import prune
+
 try:
     import jax
     import jax.numpy as jnp
+    from jax.custom_derivatives import SymbolicZero
     from pytensor.link.jax.dispatch import jax_funcify
 except ImportError:  # JAX is an optional extra
-    jax = jnp = jax_funcify = None
+    jax = jnp = jax_funcify = SymbolicZero = None
 
 
 def register_jax(op_class, differentiable: bool = True):
@@ -36,56 +38,52 @@ def register_jax(op_class, differentiable: bool = True):
 
 
 def _with_pullback(op, node, forward):
-    backward = []  # built at the first trace: most models never leave PyTensor's own gradient
+    backward = {}  # built at the first trace: most models never leave PyTensor's own gradient
 
     @jax.custom_vjp
     def function(*inputs):
         return forward(*inputs)
 
     def fwd(*inputs):
-        outputs = forward(*inputs)
-        return outputs, (inputs, outputs if isinstance(outputs, tuple) else (outputs,))
+        values = [x.value for x in inputs]
+        outputs = forward(*values)
+        kept = outputs if isinstance(outputs, tuple) else (outputs,)
+        # A dictionary's keys are static, as the choice of a graph must be.
+        return outputs, (values, kept, {i: () for i, x in enumerate(inputs) if x.perturbed})
 
     def bwd(residuals, cotangents):
-        inputs, outputs = residuals
+        inputs, outputs, wanted = residuals
         if not isinstance(cotangents, tuple | list):
             cotangents = (cotangents,)
-        if not backward:
-            backward.append(_pullback_function(op, node))
-        return backward[0](inputs, outputs, cotangents)
+        places = getattr(op, "differentiable_outputs", range(len(outputs)))
+        seen = tuple(i for i in places if not isinstance(cotangents[i], SymbolicZero))
+        key = tuple(wanted), seen
+        if key not in backward:
+            backward[key] = _pullback_function(op, node, *key)
+        found = backward[key](inputs, outputs, [cotangents[i] for i in seen])
+        return tuple(found.get(i) for i in range(len(inputs)))
 
-    function.defvjp(fwd, bwd)
+    function.defvjp(fwd, bwd, symbolic_zeros=True)
     return function
 
 
-def _pullback_function(op, node):
-    """JAX function (inputs, outputs, cotangents) -> input cotangents, from ``op.pullback``."""
+def _pullback_function(op, node, wanted, seen):
+    """JAX function (inputs, outputs, cotangents `seen`) -> cotangents of the inputs, by place."""
     inputs = [variable.type() for variable in node.inputs]
     outputs = [variable.type() for variable in node.outputs]
-    differentiable = getattr(op, "differentiable_outputs", tuple(range(len(outputs))))
-    cotangents = [
-        variable.type() if i in differentiable else disconnected_type()
-        for i, variable in enumerate(node.outputs)
-    ]
-    connected = [cotangents[i] for i in differentiable]
+    cotangents = [v.type() if i in seen else disconnected_type() for i, v in enumerate(outputs)]
+    if not seen:
+        return lambda *values: {}
     grads = op.pullback(inputs, outputs, cotangents)
-    wanted = [i for i, g in enumerate(grads) if not isinstance(g.type, DisconnectedType | NullType)]
-    graph = FunctionGraph([*inputs, *outputs, *connected], [grads[i] for i in wanted], clone=True)
+    known = [i for i in wanted if not isinstance(grads[i].type, DisconnectedType | NullType)]
+    graph = FunctionGraph(
+        [*inputs, *outputs, *(cotangents[i] for i in seen)], [grads[i] for i in known], clone=True
+    )
+    prune.rewrite(graph)
     run = jax_funcify(graph)
 
     def pullback(input_values, output_values, cotangent_values):
-        seen = [cotangent_values[i] for i in differentiable]
-        found = dict(zip(wanted, run(*input_values, *output_values, *seen), strict=True))
-        return tuple(
-            found[i] if i in found else _zero_cotangent(value)
-            for i, value in enumerate(input_values)
-        )
+        found = run(*input_values, *output_values, *cotangent_values)
+        return dict(zip(known, found, strict=True))
 
     return pullback
-
-
-def _zero_cotangent(value):
-    value = jnp.asarray(value)
-    if jnp.issubdtype(value.dtype, jnp.integer) or value.dtype == bool:
-        return np.zeros(value.shape, dtype=jax.dtypes.float0)
-    return jnp.zeros_like(value)

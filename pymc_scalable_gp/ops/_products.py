@@ -1,110 +1,190 @@
 """Products with a structured operator, compiled for each back-end."""
 
-import math
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import Protocol
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.mode import get_mode
-from pytensor.gradient import disconnected_type
+from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.link.numba.dispatch import basic as nb
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
-from pymc_scalable_gp.ops._lanczos_steps import build_backward, build_forward
+from pymc_scalable_gp.ops._lanczos_steps import build_backward, build_forward, plain
 from pymc_scalable_gp.ops._numba import source_version
-from pymc_scalable_gp.utils.graphs import is_random
 
-if TYPE_CHECKING:
-    from pymc_scalable_gp.linops.base import LinearOperator
+
+class HasProducts(Protocol):
+    """What an Op asks of a structured matrix; immutable, and one object for each matrix."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+
+    @property
+    def parameters(self) -> tuple[TensorVariable, ...]:
+        """The tensors that it is made of: a product depends on nothing else."""
+
+    def matmat(self, V: TensorVariable) -> TensorVariable:
+        """Product with a matrix (columns, k)."""
 
 
 class Products:
-    """Products with a linear operator, and their gradient, as graphs of its parameters alone."""
+    """Products with a matrix (n, n), and their gradients, as graphs of its parameters alone.
 
-    def __init__(self, operator: "LinearOperator", n: int | None, chunk: int):
+    `free` are the places of the parameters that may have a gradient: those that are no constants and
+    hold real numbers. A gradient is built when it is asked for: see `vjp`.
+    """
+
+    def __init__(self, operator: HasProducts, n: int | None, chunk: int):
         outer = list(operator.parameters)
-        self.free = tuple(i for i, p in enumerate(outer) if is_random(p))
+        self.free = tuple(i for i, p in enumerate(outer) if _may_have_gradient(p))
+        self.ndims = tuple(p.ndim for p in outer)
         inner = [p.type() for p in outer]
         replace = dict(zip(outer, inner, strict=True))
         # Static numbers of columns: JAX must know every shape.
         v = pt.tensor("v", dtype="float64", shape=(n, 1))
-        V, G = (pt.tensor(name, dtype="float64", shape=(n, chunk)) for name in "VG")
+        V = pt.tensor("V", dtype="float64", shape=(n, chunk))
         single, product = (
             clone_replace(operator.matmat(a), replace).astype("float64") for a in (v, V)
         )
-        wanted = [inner[i] for i in self.free]
-        grads = pt.grad((product * G).sum(), wanted, disconnected_inputs="ignore") if wanted else []
-        flat = pt.concatenate([g.ravel() for g in grads]) if grads else pt.zeros(0)
         self.chunk = chunk
         self.matmat = FunctionGraph([v, *inner], [single], clone=True)
-        self.vjp = FunctionGraph([V, G, *inner], [flat.astype("float64")], clone=True)
+        self.columns = FunctionGraph([V, *inner], [product], clone=True)
+        self._made = {}
 
     @classmethod
-    def of(cls, operator: "LinearOperator", n: int | None, chunk: int) -> "Products":
+    def of(cls, operator: HasProducts, n: int | None, chunk: int) -> "Products":
         """The operator's own, made once: what uses them shares their compiled functions."""
-        held = operator.__dict__.setdefault("_products", {})
+        held = _SHARED.setdefault(operator, {})
         if (n, chunk) not in held:
             held[n, chunk] = cls(operator, n, chunk)
         return held[n, chunk]
 
     def __getstate__(self):
-        return {name: getattr(self, name) for name in ("free", "chunk", "matmat", "vjp")}
+        kept = ("free", "ndims", "chunk", "matmat", "columns")
+        return {name: getattr(self, name) for name in kept} | {"_made": {}}
+
+    def vjp(self, wanted: tuple[int, ...]) -> FunctionGraph:
+        """``(V, G, *parameters) -> flat gradient of sum(G * (A V))`` in the parameters `wanted`."""
+        (V, *inner), (product,) = self.columns.inputs, self.columns.outputs
+        G = V.type()
+        value, places = (product * G).sum(), [inner[i] for i in wanted]
+        grads = pt.grad(value, places, disconnected_inputs="ignore") if places else []
+        flat = pt.concatenate([g.ravel() for g in grads]) if grads else pt.zeros(0)
+        return FunctionGraph([V, G, *inner], [flat.astype("float64")], clone=True)
+
+    def _once(self, key, make):
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def python_steps(self, wanted):
+        """Lanczos steps and their adjoint for `perform`."""
+        matmat = self._once("python", lambda: _compile(self.matmat))
+        vjp = self._once(("python", wanted), lambda: _compile(self.vjp(wanted)))
+        return build_forward(matmat), build_backward(matmat, vjp, self.chunk)
 
     @cached_property
-    def python(self):
-        """Compiled ``matmat`` and ``vjp`` for `perform`."""
-        return tuple(
-            pytensor.function(
-                g.inputs, g.outputs[0], mode="FAST_COMPILE", on_unused_input="ignore",
-                accept_inplace=True, trust_input=True,
-            )
-            for g in (self.matmat.clone(), self.vjp.clone())
-        )  # fmt: skip
+    def _numba_matmat(self):
+        function, key = _numba_function(self.matmat)
+        return function, key, build_forward(function, nb.numba_njit)
 
-    @cached_property
-    def numba(self):
-        """Numba functions ``matmat`` and ``vjp``, and a cache key (None: not cacheable)."""
-        functions, keys = [], []
-        for graph in (self.matmat.clone(), self.vjp.clone()):
-            get_mode("NUMBA").excluding("inplace").optimizer.rewrite(graph)
-            function, key = nb.numba_funcify_and_cache_key(graph, squeeze_output=True)
-            functions.append(function)
-            keys.append(key)
-        return *functions, None if None in keys else "".join(keys)
+    def numba_forward(self):
+        """Numba function of the Lanczos steps, and a cache key (None: not cacheable)."""
+        _, key, forward = self._numba_matmat
+        return forward, key
 
-    @cached_property
-    def numba_steps(self):
-        """Numba functions of the Lanczos steps and of their adjoint."""
-        matmat, vjp, _ = self.numba
-        return (
-            build_forward(matmat, nb.numba_njit),
-            build_backward(matmat, vjp, self.chunk, nb.numba_njit),
-        )
+    def numba_backward(self, wanted):
+        """Numba function of the steps' adjoint, and a cache key (None: not cacheable)."""
+        matmat, first, _ = self._numba_matmat
 
-    @cached_property
-    def jax(self):
+        def make():
+            vjp, key = _numba_function(self.vjp(wanted))
+            return build_backward(matmat, vjp, self.chunk, nb.numba_njit), key
+
+        function, second = self._once(("numba", wanted), make)
+        return function, None if None in (first, second) else first + second
+
+    def jax_functions(self, wanted):
         """JAX functions ``matmat`` and ``vjp``."""
-        with jax.ensure_compile_time_eval():  # constants must not belong to a trace
-            matmat, vjp = (jax_funcify(g) for g in (self.matmat, self.vjp))
-        return (lambda *a: matmat(*a)[0]), (lambda *a: vjp(*a)[0])
+        matmat = self._once("jax", lambda: _jax_function(self.matmat))
+        return matmat, self._once(("jax", wanted), lambda: _jax_function(self.vjp(wanted)))
 
 
-def split_flat(flat, parameters, free):
-    """Gradients of the free parameters out of one vector; the others are disconnected."""
-    grads, start = [disconnected_type() for _ in parameters], 0
-    for i in free:
-        shape = parameters[i].type.shape
-        stop = start + (parameters[i].size if None in shape else math.prod(shape))
-        if shape:
-            grads[i] = flat[start:stop].reshape(parameters[i].shape, ndim=len(shape))
-        else:
-            grads[i] = flat[start]
-        start = stop
-    return grads
+# Of each operator, by length and columns at a time; entries go with their operators.
+_SHARED: WeakKeyDictionary[HasProducts, dict[tuple, Products]] = WeakKeyDictionary()
+
+
+def _may_have_gradient(parameter) -> bool:
+    return parameter.dtype.startswith("float") and not isinstance(parameter, Constant)
+
+
+def _compile(graph: FunctionGraph):
+    graph = graph.clone()
+    return pytensor.function(
+        graph.inputs, graph.outputs[0], mode="FAST_COMPILE", on_unused_input="ignore",
+        accept_inplace=True, trust_input=True,
+    )  # fmt: skip
+
+
+def _numba_function(graph: FunctionGraph):
+    graph = graph.clone()
+    get_mode("NUMBA").excluding("inplace").optimizer.rewrite(graph)
+    return nb.numba_funcify_and_cache_key(graph, squeeze_output=True)
+
+
+def _jax_function(graph: FunctionGraph):
+    with jax.ensure_compile_time_eval():  # constants must not belong to a trace
+        function = jax_funcify(graph)
+    return lambda *inputs: function(*inputs)[0]
+
+
+def build_split(products: Products, wanted, jit=plain, as_array=np.asarray):
+    """``(flat, parameters) -> gradients``, each in the shape of its parameter."""
+
+    @jit
+    def split(flat, parameters):
+        return ()
+
+    for i in reversed(wanted):
+        split = _first_then(i, products.ndims[i] == 0, split, jit, as_array)
+    return split
+
+
+def _first_then(i, scalar, rest, jit, as_array):
+    if scalar:
+
+        @jit
+        def split(flat, parameters):
+            mine = (as_array(flat[0]),)
+            return mine + rest(flat[1:], parameters)
+
+        return split
+
+    @jit
+    def split(flat, parameters):
+        like = parameters[i]
+        mine = (flat[: like.size].reshape(like.shape),)
+        return mine + rest(flat[like.size :], parameters)
+
+    return split
+
+
+def bare(function, jit=plain):
+    """The function with the one entry of the tuple that it returns: back-ends want no tuple then."""
+
+    @jit
+    def first(*inputs):
+        return function(*inputs)[0]
+
+    return first
 
 
 def cache_key(*parts):

@@ -1,12 +1,9 @@
 """Cubic convolution (Keys) interpolation from an even 1-D grid, and its adjoint."""
 
 import numpy as np
-import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 
+from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jnp, register_jax
 from pymc_scalable_gp.ops._numba import register_numba
 
@@ -17,24 +14,14 @@ _KEYS = 0.5 * np.array([[0, -1, 2, -1], [2, 0, -5, 3], [0, 1, 4, -3], [0, 0, -1,
 _SLOPES = np.column_stack([_KEYS[:, 1:] * [1, 2, 3], np.zeros(4)])
 
 
-class CubicInterpolation(Op):
+class CubicInterpolation(GufuncOp):
     """``W(s) U`` or, with ``slope``, ``W'(s) U`` (see `cubic_interpolation`)."""
 
     __props__ = ("slope",)
+    gufunc_signature = "(n),(m,k)->(n,k)"
 
     def __init__(self, slope=False):
         self.slope = bool(slope)
-
-    def make_node(self, s, U):
-        s, U = (pt.as_tensor_variable(a) for a in (s, U))
-        s, U = (a if a.dtype == "float64" else a.astype("float64") for a in (s, U))
-        if s.ndim != 1 or U.ndim != 2:
-            raise TypeError("cubic_interpolation needs positions (n,) and a table (m, k)")
-        shape = (s.type.shape[0], U.type.shape[1])
-        return Apply(self, [s, U], [pt.tensor(dtype="float64", shape=shape)])
-
-    def infer_shape(self, node, input_shapes):
-        return [(input_shapes[0][0], input_shapes[1][1])]
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = interpolate(*inputs, _SLOPES if self.slope else _KEYS)
@@ -42,25 +29,15 @@ class CubicInterpolation(Op):
     def pullback(self, inputs, outputs, cotangents):
         """``dU = W' G`` and ``ds_i = sum_k G_ik (W'(s) U)_ik``; `W` is piecewise smooth in s."""
         (s, U), (g,) = inputs, cotangents
-        if isinstance(g.type, DisconnectedType):
-            return [disconnected_type(), disconnected_type()]
         if self.slope:
             raise NotImplementedError("cubic_interpolation has no second derivative")
         return [(g * CubicInterpolation(True)(s, U)).sum(axis=1), CubicSpread()(s, g, U)]
 
 
-class CubicSpread(Op):
+class CubicSpread(GufuncOp):
     """``W(s)' G`` (m, k): the adjoint of `CubicInterpolation` in the table, whose shape it needs."""
 
-    __props__ = ()
-
-    def make_node(self, s, G, U):
-        s, G, U = (pt.as_tensor_variable(a) for a in (s, G, U))
-        out = pt.tensor(dtype="float64", shape=(U.type.shape[0], G.type.shape[1]))
-        return Apply(self, [s, G, U], [out])
-
-    def infer_shape(self, node, input_shapes):
-        return [(input_shapes[2][0], input_shapes[1][1])]
+    gufunc_signature = "(n),(n,k),(m,k)->(m,k)"
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = _spread(*inputs)

@@ -3,11 +3,9 @@
 import numpy as np
 import pytensor.tensor as pt
 from numba.extending import register_jitable
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 
+from pymc_scalable_gp.ops._base import GufuncOp, connected
 from pymc_scalable_gp.ops._jax import jnp, register_jax
 from pymc_scalable_gp.ops._numba import register_numba
 from pymc_scalable_gp.ops.stacked_product import stacked_product
@@ -17,22 +15,10 @@ from pymc_scalable_gp.ops.stacked_product import stacked_product
 SEPARATION = 1e-9
 
 
-class EighSorted(Op):
+class EighSorted(GufuncOp):
     """Stacked symmetric eigendecompositions, largest first (docstring of `eigh_sorted`)."""
 
-    __props__ = ()
-
-    def make_node(self, matrices):
-        matrices = pt.as_tensor_variable(matrices)
-        if matrices.ndim != 3:
-            raise TypeError("eigh_sorted needs stacked square matrices (d, m, m)")
-        matrices = matrices if matrices.dtype == "float64" else matrices.astype("float64")
-        values = pt.tensor(dtype="float64", shape=matrices.type.shape[:2])
-        return Apply(self, [matrices], [values, matrices.type()])
-
-    def infer_shape(self, node, input_shapes):
-        d, m, _ = input_shapes[0]
-        return [(d, m), (d, m, m)]
+    gufunc_signature = "(d,m,m)->(d,m),(d,m,m)"
 
     def perform(self, node, inputs, output_storage):
         values, vectors = _eigh_sorted(inputs[0])
@@ -43,16 +29,14 @@ class EighSorted(Op):
         values, vectors = outputs
         values_bar, vectors_bar = cotangents
         inner = pt.zeros_like(vectors)
-        if not isinstance(vectors_bar.type, DisconnectedType):
+        if connected(vectors_bar):
             gap = values[:, None, :] - values[:, :, None]
             scale = pt.maximum(pt.abs(values[:, None, :]), pt.abs(values[:, :, None]))
             apart = pt.abs(gap) > SEPARATION * scale
             gain = pt.switch(apart, 1.0 / pt.switch(apart, gap, 1.0), 0.0)
             inner = gain * stacked_product(vectors, vectors_bar, transpose_a=True)
-        if not isinstance(values_bar.type, DisconnectedType):
+        if connected(values_bar):
             inner = inner + values_bar[:, :, None] * pt.eye(values.shape[1])
-        elif isinstance(vectors_bar.type, DisconnectedType):
-            return [disconnected_type()]
         bar = stacked_product(stacked_product(vectors, inner), vectors, transpose_b=True)
         return [0.5 * (bar + bar.transpose(0, 2, 1))]
 

@@ -8,33 +8,20 @@ a time.
 import numpy as np
 import pytensor.tensor as pt
 from numba.extending import overload, register_jitable
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 
+from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._numba import register_numba
-from pymc_scalable_gp.ops._tensors import as_float64
 
 # Entries of the work array (block of rows, b k).
 _ENTRIES = 2**18
 
 
-class RowKroneckerApply(Op):
+class RowKroneckerApply(GufuncOp):
     """``(A # B) C`` (n, k)."""
 
-    __props__ = ()
-
-    def make_node(self, A, B, C):
-        A, B, C = as_float64(A, B, C)
-        if (A.ndim, B.ndim, C.ndim) != (2, 2, 3):
-            raise TypeError("row-wise products need A (n, a), B (n, b) and C (a, b, k)")
-        rows = A.type.shape[0] if A.type.shape[0] is not None else B.type.shape[0]
-        return Apply(self, [A, B, C], [pt.tensor(dtype="float64", shape=(rows, C.type.shape[2]))])
-
-    def infer_shape(self, node, input_shapes):
-        return [(input_shapes[0][0], input_shapes[2][2])]
+    gufunc_signature = "(n,a),(n,b),(a,b,k)->(n,k)"
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = apply_rows(*inputs)
@@ -42,25 +29,13 @@ class RowKroneckerApply(Op):
     def pullback(self, inputs, outputs, cotangents):
         """``dC = (A # B)' G``, and the rows' gradients."""
         (A, B, C), (g,) = inputs, cotangents
-        if isinstance(g.type, DisconnectedType):
-            return [disconnected_type() for _ in inputs]
         return [*RowKroneckerRows()(A, B, C, g), RowKroneckerProject()(A, B, g)]
 
 
-class RowKroneckerProject(Op):
+class RowKroneckerProject(GufuncOp):
     """``(A # B)' G`` as a core (a, b, k)."""
 
-    __props__ = ()
-
-    def make_node(self, A, B, G):
-        A, B, G = as_float64(A, B, G)
-        if (A.ndim, B.ndim, G.ndim) != (2, 2, 2):
-            raise TypeError("row-wise products need A (n, a), B (n, b) and G (n, k)")
-        shape = tuple(x.type.shape[1] for x in (A, B, G))
-        return Apply(self, [A, B, G], [pt.tensor(dtype="float64", shape=shape)])
-
-    def infer_shape(self, node, input_shapes):
-        return [tuple(shape[1] for shape in input_shapes)]
+    gufunc_signature = "(n,a),(n,b),(n,k)->(a,b,k)"
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = project_rows(*inputs)
@@ -68,22 +43,13 @@ class RowKroneckerProject(Op):
     def pullback(self, inputs, outputs, cotangents):
         """``dG = (A # B) C``, and the rows' gradients, with C the cotangent."""
         (A, B, G), (c,) = inputs, cotangents
-        if isinstance(c.type, DisconnectedType):
-            return [disconnected_type() for _ in inputs]
         return [*RowKroneckerRows()(A, B, c, G), RowKroneckerApply()(A, B, c)]
 
 
-class RowKroneckerRows(Op):
+class RowKroneckerRows(GufuncOp):
     """Gradients of ``sum(G * ((A # B) C))`` in A and B. It has none itself."""
 
-    __props__ = ()
-
-    def make_node(self, A, B, C, G):
-        inputs = as_float64(A, B, C, G)
-        return Apply(self, inputs, [inputs[0].type(), inputs[1].type()])
-
-    def infer_shape(self, node, input_shapes):
-        return input_shapes[:2]
+    gufunc_signature = "(n,a),(n,b),(a,b,k),(n,k)->(n,a),(n,b)"
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0], output_storage[1][0] = rows_gradient(*inputs)

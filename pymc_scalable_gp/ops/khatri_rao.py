@@ -3,11 +3,10 @@
 import numpy as np
 import pytensor.tensor as pt
 from numba.extending import register_jitable
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
+from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
+from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._elementwise import add_product, set_product
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._kernels import empty_matrix
@@ -16,28 +15,15 @@ from pymc_scalable_gp.ops._numba import register_numba
 _NUMBA_BLOCK = 128  # rows whose partial products stay in a core's cache
 
 
-class KhatriRaoFeatures(Op):
+class KhatriRaoFeatures(GufuncOp):
     """Selected columns of a row-wise Khatri-Rao product (docstring of `khatri_rao_features`).
 
     Works on transposes: `factors_t` (M, n) and the result (r, n) hold one feature a row, so that
     every product runs over contiguous data points. `tree` is the plan made from `idx`.
     """
 
-    __props__ = ()
-
-    def make_node(self, factors_t, idx, tree):
-        factors_t, idx, tree = (pt.as_tensor_variable(a) for a in (factors_t, idx, tree))
-        if factors_t.ndim != 2 or idx.ndim != 2 or tree.ndim != 2:
-            raise TypeError("KhatriRaoFeatures needs factors (M, n), idx (r, d) and its tree")
-        factors_t = factors_t if factors_t.dtype == "float64" else factors_t.astype("float64")
-        shape = (idx.type.shape[0], factors_t.type.shape[1])
-        return Apply(self, [factors_t, idx, tree], [pt.tensor(dtype="float64", shape=shape)])
-
-    def infer_shape(self, node, input_shapes):
-        return [(input_shapes[1][0], input_shapes[0][1])]
-
-    def connection_pattern(self, node):
-        return [[True], [False], [False]]
+    gufunc_signature = "(M,n),(r,d),(steps,three)->(r,n)"
+    discrete = (1, 2)
 
     def perform(self, node, inputs, output_storage):
         factors_t, idx, tree = inputs
@@ -48,22 +34,14 @@ class KhatriRaoFeatures(Op):
     def pullback(self, inputs, outputs, cotangents):
         """``dF[:, k] = sum over features j that use k of dPhi[:, j] * (the other factors of j)``."""
         (g,) = cotangents
-        if isinstance(g.type, DisconnectedType):
-            return [disconnected_type() for _ in inputs]
         return [KhatriRaoGrad()(*inputs, g), disconnected_type(), disconnected_type()]
 
 
-class KhatriRaoGrad(Op):
+class KhatriRaoGrad(GufuncOp):
     """Reverse sweep of :class:`KhatriRaoFeatures` through its tree of partial products."""
 
-    __props__ = ()
-
-    def make_node(self, factors_t, idx, tree, g):
-        inputs = [pt.as_tensor_variable(a) for a in (factors_t, idx, tree, g)]
-        return Apply(self, inputs, [inputs[0].type()])
-
-    def infer_shape(self, node, input_shapes):
-        return [input_shapes[0]]
+    gufunc_signature = "(M,n),(r,d),(steps,three),(r,n)->(M,n)"
+    discrete = (1, 2)
 
     def perform(self, node, inputs, output_storage):
         factors_t, _idx, tree, g = inputs

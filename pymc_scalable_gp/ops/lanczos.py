@@ -1,81 +1,77 @@
 """Krylov basis of a symmetric operator by Lanczos steps, with its exact adjoint."""
 
-from typing import TYPE_CHECKING
-
+import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
+from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
-from pymc_scalable_gp.ops._jax import register_jax
-from pymc_scalable_gp.ops._lanczos_steps import (
-    CHUNK,
-    build_backward,
-    build_forward,
-    jax_backward,
-    jax_forward,
-)
-from pymc_scalable_gp.ops._products import Products, cache_key, split_flat
+from pymc_scalable_gp.ops._base import connected
+from pymc_scalable_gp.ops._jax import jnp, register_jax
+from pymc_scalable_gp.ops._lanczos_steps import CHUNK, jax_backward, jax_forward, plain
+from pymc_scalable_gp.ops._products import HasProducts, Products, bare, build_split, cache_key
+from pymc_scalable_gp.ops._pruning import ParametrizedOp
 from pymc_scalable_gp.utils.checks import check_count
 
-if TYPE_CHECKING:
-    from pymc_scalable_gp.linops.base import LinearOperator
 
-
-class Lanczos(Op):
+class Lanczos(ParametrizedOp):
     """Basis (steps + 1, n) by rows, alpha and beta (steps,) of `lanczos`; inputs b, parameters."""
+
+    __props__ = ("products", "steps")
+    own_inputs = ("(n)",)
+    own_outputs = ("(q,n)", "(p)", "(p)")
 
     def __init__(self, products: Products, steps: int):
         self.products, self.steps = products, steps
 
-    def make_node(self, b, *parameters):
-        n = b.type.shape[0]
-        shapes = (self.steps + 1, n), (self.steps,), (self.steps,)
-        return Apply(
-            self, [b, *parameters], [pt.tensor(dtype="float64", shape=shape) for shape in shapes]
-        )
-
-    def infer_shape(self, node, input_shapes):
-        return [(self.steps + 1, input_shapes[0][0]), (self.steps,), (self.steps,)]
+    def lengths(self):
+        """Vectors of the basis, and steps."""
+        return {"q": self.steps + 1, "p": self.steps}
 
     def perform(self, node, inputs, output_storage):
         b, *parameters = inputs
-        forward = build_forward(self.products.python[0])
+        forward, _ = self.products.python_steps(())
         for storage, value in zip(output_storage, forward(b, self.steps, *parameters), strict=True):
             storage[0] = value
 
     def connection_pattern(self, node):
         free = [True] + [i in self.products.free for i in range(len(node.inputs) - 1)]
-        return [[connected] * 3 for connected in free]
+        return [[each] * 3 for each in free]
 
     def pullback(self, inputs, outputs, cotangents):
-        """Cotangents of b and of the parameters; see `_krylov.build_backward`."""
-        b, *parameters = inputs
-        absent = [isinstance(g.type, DisconnectedType) for g in cotangents]
+        """Cotangents of b and of the parameters; see `build_backward` of `_lanczos_steps`."""
         empty = pt.zeros((0, 0)), pt.zeros(self.steps), pt.zeros(self.steps)
-        bars = [e if no else g for e, no, g in zip(empty, absent, cotangents, strict=True)]
-        adjoint = LanczosAdjoint(self.products)
-        b_bar, flat = adjoint(*outputs, b, *bars, *parameters)
-        return [b_bar, *split_flat(flat, parameters, self.products.free)]
+        bars = [g if connected(g) else e for g, e in zip(cotangents, empty, strict=True)]
+        first = len(LanczosAdjoint.own_inputs)
+        places = _B, *(first + i for i in self.products.free)
+        adjoint = LanczosAdjoint(self.products, places)
+        b, *parameters = inputs
+        grads = adjoint(*outputs, b, *bars, *parameters, return_list=True)
+        found = dict(zip(places, grads, strict=True))
+        more = [found.get(first + i, disconnected_type()) for i in range(len(parameters))]
+        return [found[_B], *more]
 
 
-class LanczosAdjoint(Op):
-    """Cotangents of b and of the flattened free parameters. It has no gradient itself."""
+class LanczosAdjoint(ParametrizedOp):
+    """Cotangents of b and of the parameters, at the places `wanted`. It has no gradient itself."""
 
-    def __init__(self, products: Products):
-        self.products = products
+    __props__ = ("products", "wanted")
+    own_inputs = ("(q,n)", "(p)", "(p)", "(n)", "(e,f)", "(p)", "(p)")
+    own_outputs = ()
 
-    def make_node(self, *inputs):
-        b = inputs[3]
-        return Apply(self, list(inputs), [b.type(), pt.tensor(dtype="float64", shape=(None,))])
+    def __init__(self, products: Products, wanted: tuple[int, ...]):
+        self.products, self.wanted = products, wanted
 
     def perform(self, node, inputs, output_storage):
-        backward = build_backward(*self.products.python, self.products.chunk)
-        output_storage[0][0], output_storage[1][0] = backward(*inputs)
+        _, backward = self.products.python_steps(self.wanted_parameters)
+        found = _build_adjoint(self, backward)(*inputs)
+        for storage, value in zip(output_storage, found, strict=True):
+            storage[0] = value
 
 
-def lanczos(operator: "LinearOperator", b, steps: int):
+_B = LanczosAdjoint.own_inputs.index("(n)")
+
+
+def lanczos(operator: HasProducts, b, steps: int):
     r"""Orthonormal basis of the Krylov space ``span{b, A b, ..., A^P b}`` of a symmetric operator.
 
     .. math:: A\,Q_P = Q_{P+1} \begin{pmatrix} T \\ \beta_P e_P^\top \end{pmatrix}, \qquad
@@ -84,7 +80,8 @@ def lanczos(operator: "LinearOperator", b, steps: int):
     Parameters
     ----------
     operator : LinearOperator
-        Symmetric, n x n.
+        Symmetric, n x n: one of `linops`, or any object with their ``shape``, ``parameters`` and
+        ``matmat``.
     b : tensor, shape (n,)
         Start vector.
     steps : int
@@ -127,9 +124,32 @@ def lanczos(operator: "LinearOperator", b, steps: int):
     return Q.T, alpha, beta
 
 
+def _build_adjoint(op, backward, jit=plain, as_array=np.asarray):
+    """``(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, *parameters) -> gradients``, a tuple."""
+    split = build_split(op.products, op.wanted_parameters, jit, as_array)
+    with_b = _B in op.wanted
+
+    @jit
+    def first(b_bar):
+        return (b_bar,)
+
+    @jit
+    def none(b_bar):
+        return ()
+
+    own = first if with_b else none
+
+    @jit
+    def adjoint(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, *parameters):
+        b_bar, flat = backward(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, *parameters)
+        return own(b_bar) + split(flat, parameters)
+
+    return adjoint
+
+
 @nb.register_funcify_and_cache_key(Lanczos)
 def numba_lanczos(op, node=None, **kwargs):
-    key, (forward, _), steps = op.products.numba[2], op.products.numba_steps, op.steps
+    (forward, key), steps = op.products.numba_forward(), op.steps
 
     @nb.numba_njit
     def lanczos_steps(b, *parameters):
@@ -140,32 +160,30 @@ def numba_lanczos(op, node=None, **kwargs):
 
 @nb.register_funcify_and_cache_key(LanczosAdjoint)
 def numba_lanczos_adjoint(op, node=None, **kwargs):
-    key = cache_key("adjoint", op.products.numba[2], op.products.chunk)
-    return op.products.numba_steps[1], key
+    backward, key = op.products.numba_backward(op.wanted_parameters)
+    adjoint = _build_adjoint(op, backward, nb.numba_njit)
+    if len(op.wanted) == 1:
+        adjoint = bare(adjoint, nb.numba_njit)
+    return adjoint, cache_key("adjoint", key, op.products.chunk, op.wanted)
 
 
 @register_jax(Lanczos)
 def jax_lanczos(op):
+    matmat, _ = op.products.jax_functions(())
+
     def forward(b, *parameters):
-        return jax_forward(op.products.jax[0], op.steps, b, parameters)
+        return jax_forward(matmat, op.steps, b, parameters)
 
     return forward
 
 
 @register_jax(LanczosAdjoint, differentiable=False)
 def jax_lanczos_adjoint(op):
-    def backward(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, *parameters):
-        return jax_backward(
-            *op.products.jax,
-            op.products.chunk,
-            Q,
-            alpha,
-            beta,
-            b,
-            Q_bar,
-            alpha_bar,
-            beta_bar,
-            parameters,
-        )
+    functions = op.products.jax_functions(op.wanted_parameters)
 
-    return backward
+    def backward(*inputs):
+        own = len(op.own_inputs)
+        return jax_backward(*functions, op.products.chunk, *inputs[:own], inputs[own:])
+
+    adjoint = _build_adjoint(op, backward, as_array=jnp.asarray)
+    return bare(adjoint) if len(op.wanted) == 1 else adjoint

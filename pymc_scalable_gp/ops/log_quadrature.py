@@ -1,13 +1,10 @@
 """Gauss quadrature for ``b' log(A + c I) b`` from the Lanczos coefficients of A and b."""
 
 import numpy as np
-import pytensor.tensor as pt
 from numba.extending import register_jitable
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 
+from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._numba import register_numba
 
@@ -16,21 +13,11 @@ from pymc_scalable_gp.ops._numba import register_numba
 _TAIL, _NODES = 37.0, 400
 
 
-class LogQuadrature(Op):
+class LogQuadrature(GufuncOp):
     """``e_1' log(T + c I) e_1`` and its gradient in alpha, beta and c (see `log_quadrature`)."""
 
-    __props__ = ()
+    gufunc_signature = "(p),(p),()->(),(p),(p),()"
     differentiable_outputs = (0,)
-
-    def make_node(self, alpha, beta, shift):
-        inputs = [pt.as_tensor_variable(a).astype("float64") for a in (alpha, beta, shift)]
-        if [a.ndim for a in inputs] != [1, 1, 0]:
-            raise TypeError("LogQuadrature needs vectors alpha and beta and a scalar shift")
-        alpha, beta, shift = inputs
-        return Apply(self, inputs, [pt.dscalar(), alpha.type(), beta.type(), pt.dscalar()])
-
-    def infer_shape(self, node, input_shapes):
-        return [(), input_shapes[0], input_shapes[1], ()]
 
     def perform(self, node, inputs, output_storage):
         for storage, value in zip(output_storage, quadrature(*inputs), strict=True):
@@ -41,8 +28,6 @@ class LogQuadrature(Op):
 
     def pullback(self, inputs, outputs, cotangents):
         """The gradient comes with the value."""
-        if isinstance(cotangents[0].type, DisconnectedType):
-            return [disconnected_type() for _ in inputs]
         return [cotangents[0] * gradient for gradient in outputs[1:]]
 
 

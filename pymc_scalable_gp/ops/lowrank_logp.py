@@ -4,12 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.ops._base import GufuncOp, connected
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._lowrank_terms import GRAM_CONDITION_BOUND, LOG_2PI, logp_grad, logp_terms
 from pymc_scalable_gp.ops._numba import register_numba
@@ -27,7 +25,7 @@ class LowRankTerms(NamedTuple):
     variance: TensorVariable  # D, (n,)
 
 
-class LowRankLogp(Op):
+class LowRankLogp(GufuncOp):
     r"""Terms of the low-rank Gaussian log density (docstring of :func:`lowrank_logp`).
 
     Outputs: logp; ``alpha = S^-1 e`` (n,); ``coef = W Phi' alpha`` (r,), the posterior mean of the
@@ -43,25 +41,10 @@ class LowRankLogp(Op):
             raise ValueError(f"approx must be one of {APPROXIMATIONS}, got {approx!r}")
         self.approx = approx
 
-    def make_node(self, phi, weights, noise, residual, kdiag):
-        inputs = [pt.as_tensor_variable(a) for a in (phi, weights, noise, residual, kdiag)]
-        inputs = [a if a.dtype == "float64" else a.astype("float64") for a in inputs]
-        phi, weights, noise, residual, kdiag = inputs
-        if (phi.ndim, weights.ndim, residual.ndim, kdiag.ndim) != (2, 1, 1, 1):
-            raise TypeError("LowRankLogp needs phi (n, r), weights (r,), residual (n,), kdiag (n,)")
-        if noise.ndim > 1:
-            raise TypeError("noise variance must be a scalar or a vector (n,)")
-        n, r = phi.type.shape
-        n = residual.type.shape[0] if n is None else n
-        r = weights.type.shape[0] if r is None else r
-        outputs = [
-            pt.tensor(dtype="float64", shape=shape) for shape in ((), (n,), (r,), (r, r), (n,))
-        ]
-        return Apply(self, inputs, outputs)
-
-    def infer_shape(self, node, input_shapes):
-        (n, r) = input_shapes[0]
-        return [(), (n,), (r,), (r, r), (n,)]
+    def signature(self, inputs):
+        """One noise variance, or one a row."""
+        noise = "(n)" if inputs[2].ndim else "()"
+        return f"(n,r),(r),{noise},(n),(n)->(),(n),(r),(r,r),(n)"
 
     def perform(self, node, inputs, output_storage):
         with np.errstate(all="ignore"):
@@ -78,10 +61,8 @@ class LowRankLogp(Op):
         phi, weights, noise, _residual, _kdiag = inputs
         _logp, alpha, coef, root, _variance = outputs
         g = cotangents[0]
-        if any(not isinstance(c.type, DisconnectedType) for c in cotangents[1:]):
+        if any(map(connected, cotangents[1:])):
             raise ValueError("only the first output of LowRankLogp, logp, can be differentiated")
-        if isinstance(g.type, DisconnectedType):
-            return [disconnected_type() for _ in inputs]
         phi_bar, noise_bar, kdiag_bar, missed = LowRankLogpGrad(self.approx)(*inputs, *outputs, g)
         shrinkage = 1.0 - (root**2).sum(axis=0) / weights  # 1 - [B^-1]_jj
         weights_bar = 0.5 * g * ((coef / weights) ** 2 - shrinkage / weights)
@@ -96,7 +77,7 @@ class LowRankLogp(Op):
         return [phi_bar, weights_bar, noise_bar, -alpha * g, kdiag_bar]
 
 
-class LowRankLogpGrad(Op):
+class LowRankLogpGrad(GufuncOp):
     """Cotangents of Phi, of the noise of each row, of kdiag, and the weights' trace term."""
 
     __props__ = ("approx",)
@@ -104,16 +85,10 @@ class LowRankLogpGrad(Op):
     def __init__(self, approx):
         self.approx = approx
 
-    def make_node(self, phi, weights, noise, residual, kdiag, *outputs_and_g):
-        inputs = [phi, weights, noise, residual, kdiag, *outputs_and_g]
-        inputs = [pt.as_tensor_variable(a) for a in inputs]
-        inputs = [a if a.dtype == "float64" else a.astype("float64") for a in inputs]
-        phi, weights, alpha = inputs[0], inputs[1], inputs[6]
-        return Apply(self, inputs, [phi.type(), alpha.type(), alpha.type(), weights.type()])
-
-    def infer_shape(self, node, input_shapes):
-        (n, r) = input_shapes[0]
-        return [(n, r), (n,), (n,), (r,)]
+    def signature(self, inputs):
+        """Inputs of `LowRankLogp`, its outputs, and the cotangent of logp."""
+        noise = "(n)" if inputs[2].ndim else "()"
+        return f"(n,r),(r),{noise},(n),(n),(),(n),(r),(r,r),(n),()->(n,r),(n),(n),(r)"
 
     def perform(self, node, inputs, output_storage):
         phi, weights, _noise, _e, kdiag, _logp, alpha, coef, root, variance, g = inputs

@@ -1,9 +1,10 @@
 """Posterior of low-rank coefficients: the terms of `lowrank_logp`, every one of them differentiable."""
 
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.gradient import disconnected_type
 from pytensor.tensor.linalg import solve_triangular
 
+from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._jax import register_jax
 from pymc_scalable_gp.ops._numba import register_numba
 from pymc_scalable_gp.ops.lowrank_logp import (
@@ -35,7 +36,7 @@ class LowRankPosterior(LowRankLogp):
         """
         phi, weights, noise, _residual, _kdiag = inputs
         _logp, alpha, coef, root, variance = outputs
-        bars = [None if isinstance(c.type, DisconnectedType) else c for c in cotangents]
+        bars = [c if connected(c) else None for c in cotangents]
         if all(bar is None for bar in bars):
             return [disconnected_type() for _ in inputs]
         total = [pt.zeros_like(x) for x in (phi, weights, variance, variance)]  # Phi, w, D, e

@@ -2,48 +2,38 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
+from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
+from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._numba import register_numba
-from pymc_scalable_gp.ops._tensors import as_float64
 
 
-class _Segmented(Op):
+class _Segmented(GufuncOp):
     """What the two have in common: rows of segments 0 to `count` - 1, two matrices, no gradient in them."""
 
     __props__ = ("count",)
+    discrete = (2,)
 
     def __init__(self, count):
         self.count = int(count)
 
-    def connection_pattern(self, node):
-        return [[True], [True], [False]]
+    def lengths(self):
+        """The number of segments."""
+        return {"s": self.count}
 
     def pullback(self, inputs, outputs, cotangents):
         """The two Ops are each other's gradients."""
         *matrices, segment = inputs
         (g,) = cotangents
-        if isinstance(g.type, DisconnectedType):
-            return [disconnected_type() for _ in inputs]
         return [*self.slopes(*matrices, segment, g), disconnected_type()]
 
 
 class SegmentGram(_Segmented):
     """Value of `segment_gram`."""
 
-    def make_node(self, A, W, segment):
-        (A, W), segment = as_float64(A, W), pt.as_tensor_variable(segment).astype("int64")
-        if (A.ndim, W.ndim, segment.ndim) != (2, 2, 1):
-            raise TypeError("segment_gram needs A (n, a), W (n, b) and segment (n,)")
-        shape = (self.count, A.type.shape[1], W.type.shape[1])
-        return Apply(self, [A, W, segment], [pt.tensor(dtype="float64", shape=shape)])
-
-    def infer_shape(self, node, input_shapes):
-        return [(self.count, input_shapes[0][1], input_shapes[1][1])]
+    gufunc_signature = "(n,a),(n,b),(n)->(s,a,b)"
 
     def perform(self, node, inputs, output_storage):
         A, W, segment = inputs
@@ -61,15 +51,7 @@ class SegmentGram(_Segmented):
 class SegmentTimes(_Segmented):
     """Value of `segment_times`."""
 
-    def make_node(self, G, W, segment):
-        (G, W), segment = as_float64(G, W), pt.as_tensor_variable(segment).astype("int64")
-        if (G.ndim, W.ndim, segment.ndim) != (3, 2, 1):
-            raise TypeError("segment_times needs G (s, a, b), W (n, b) and segment (n,)")
-        shape = (W.type.shape[0], G.type.shape[1])
-        return Apply(self, [G, W, segment], [pt.tensor(dtype="float64", shape=shape)])
-
-    def infer_shape(self, node, input_shapes):
-        return [(input_shapes[1][0], input_shapes[0][1])]
+    gufunc_signature = "(s,a,b),(n,b),(n)->(n,a)"
 
     def perform(self, node, inputs, output_storage):
         G, W, segment = inputs

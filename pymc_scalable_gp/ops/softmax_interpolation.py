@@ -3,11 +3,9 @@
 import numpy as np
 import pytensor.tensor as pt
 from numba.extending import register_jitable
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 
+from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._distances import (
     add_differences,
     distances,
@@ -21,21 +19,10 @@ from pymc_scalable_gp.ops._numba import register_numba
 _BLOCK = 256  # rows whose distances to all points stay in a core's cache
 
 
-class SoftmaxInterpolation(Op):
+class SoftmaxInterpolation(GufuncOp):
     """Weights of `softmax_interpolation` at temperature 1, transposed: one point a row, (m, n)."""
 
-    __props__ = ()
-
-    def make_node(self, X, Z):
-        X, Z = (pt.as_tensor_variable(a) for a in (X, Z))
-        X, Z = (a if a.dtype == "float64" else a.astype("float64") for a in (X, Z))
-        if X.ndim != 2 or Z.ndim != 2:
-            raise TypeError("softmax_interpolation needs X (n, d) and points (m, d)")
-        shape = (Z.type.shape[0], X.type.shape[0])
-        return Apply(self, [X, Z], [pt.tensor(dtype="float64", shape=shape)])
-
-    def infer_shape(self, node, input_shapes):
-        return [(input_shapes[1][0], input_shapes[0][0])]
+    gufunc_signature = "(n,d),(m,d)->(m,n)"
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = _weights(*(np.ascontiguousarray(a) for a in inputs))
@@ -47,26 +34,17 @@ class SoftmaxInterpolation(Op):
         ``dx_i = sum_j C_ij (x_i - z_j)``, ``dz_j = sum_i C_ij (z_j - x_i)``.
         """
         (g,) = cotangents
-        if isinstance(g.type, DisconnectedType):
-            return [disconnected_type() for _ in inputs]
         return [SoftmaxInterpolationGrad(wrt)(*inputs, *outputs, g) for wrt in (0, 1)]
 
 
-class SoftmaxInterpolationGrad(Op):
+class SoftmaxInterpolationGrad(GufuncOp):
     """Cotangent of X (`wrt` = 0) or of Z (1); two Ops, since mostly only one is wanted."""
 
     __props__ = ("wrt",)
 
     def __init__(self, wrt):
         self.wrt = wrt
-
-    def make_node(self, X, Z, weights_t, g):
-        inputs = [pt.as_tensor_variable(a) for a in (X, Z, weights_t, g)]
-        inputs = [a if a.dtype == "float64" else a.astype("float64") for a in inputs]
-        return Apply(self, inputs, [inputs[self.wrt].type()])
-
-    def infer_shape(self, node, input_shapes):
-        return [input_shapes[self.wrt]]
+        self.gufunc_signature = f"(n,d),(m,d),(m,n),(m,n)->{('(n,d)', '(m,d)')[wrt]}"
 
     def perform(self, node, inputs, output_storage):
         arrays = (np.ascontiguousarray(a) for a in inputs)

@@ -1,38 +1,24 @@
 """Products of stacked matrices, ``out_i = op(A_i) op(B_i)``."""
 
 import numpy as np
-import pytensor.tensor as pt
 from numba.extending import register_jitable
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 
+from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jnp, register_jax
 from pymc_scalable_gp.ops._kernels import multiply_any
 from pymc_scalable_gp.ops._numba import register_numba
 
 
-class StackedProduct(Op):
+class StackedProduct(GufuncOp):
     """Stack of matrix products, either factor transposed or not (see `stacked_product`)."""
 
     __props__ = ("transpose_a", "transpose_b")
 
     def __init__(self, transpose_a=False, transpose_b=False):
         self.transpose_a, self.transpose_b = bool(transpose_a), bool(transpose_b)
-
-    def make_node(self, a, b):
-        a, b = (pt.as_tensor_variable(x) for x in (a, b))
-        a, b = (x if x.dtype == "float64" else x.astype("float64") for x in (a, b))
-        if a.ndim != 3 or b.ndim != 3:
-            raise TypeError("stacked_product needs two stacks of matrices (3 dimensions each)")
-        rows, columns = a.type.shape[1 + self.transpose_a], b.type.shape[2 - self.transpose_b]
-        depth = a.type.shape[0] if a.type.shape[0] is not None else b.type.shape[0]
-        return Apply(self, [a, b], [pt.tensor(dtype="float64", shape=(depth, rows, columns))])
-
-    def infer_shape(self, node, input_shapes):
-        a, b = input_shapes
-        return [(a[0], a[1 + self.transpose_a], b[2 - self.transpose_b])]
+        a, b = "(d,m,p)" if transpose_a else "(d,p,m)", "(d,q,m)" if transpose_b else "(d,m,q)"
+        self.gufunc_signature = f"{a},{b}->(d,p,q)"
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = _stacked(*inputs, self.transpose_a, self.transpose_b)
@@ -40,8 +26,6 @@ class StackedProduct(Op):
     def pullback(self, inputs, outputs, cotangents):
         """``d op(A) = G op(B)'`` and ``d op(B) = op(A)' G``, stack by stack."""
         (a, b), (g,) = inputs, cotangents
-        if isinstance(g.type, DisconnectedType):
-            return [disconnected_type(), disconnected_type()]
         ta, tb = self.transpose_a, self.transpose_b
         a_bar = StackedProduct(tb, True)(b, g) if ta else StackedProduct(False, not tb)(g, b)
         b_bar = StackedProduct(True, ta)(g, a) if tb else StackedProduct(not ta, False)(a, g)

@@ -1,65 +1,60 @@
 """Log determinant of a structured matrix by stochastic Lanczos quadrature, with its exact gradient."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
+from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
-from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._lanczos_steps import (
-    CHUNK,
-    build_backward,
-    build_forward,
-    jax_backward,
-    jax_forward,
-    plain,
-)
-from pymc_scalable_gp.ops._products import Products, cache_key, split_flat
+from pymc_scalable_gp.ops._jax import SymbolicZero, jax, jnp, register_jax
+from pymc_scalable_gp.ops._lanczos_steps import CHUNK, jax_backward, jax_forward, plain
+from pymc_scalable_gp.ops._products import HasProducts, Products, bare, build_split, cache_key
+from pymc_scalable_gp.ops._pruning import ParametrizedOp
 from pymc_scalable_gp.ops.log_quadrature import jax_quadrature, quadrature
 from pymc_scalable_gp.utils.checks import check_count
 
-if TYPE_CHECKING:
-    from pymc_scalable_gp.linops.base import LinearOperator
 
+class StochasticLogdet(ParametrizedOp):
+    """Value, and gradients in the inputs at the places `wanted` (see `stochastic_logdet`)."""
 
-class StochasticLogdet(Op):
-    """Value, and gradient in the shift and in the flat free parameters (see `stochastic_logdet`)."""
-
+    __props__ = ("products", "steps", "wanted")
+    own_inputs = ("()", "(s,n)")
+    own_outputs = ("()",)
     differentiable_outputs = (0,)
 
-    def __init__(self, products: Products, steps: int):
-        self.products, self.steps = products, steps
-
-    def make_node(self, shift, probes, *parameters):
-        flat = pt.tensor(dtype="float64", shape=(None,))
-        return Apply(self, [shift, probes, *parameters], [pt.dscalar(), pt.dscalar(), flat])
+    def __init__(self, products: Products, steps: int, wanted: tuple[int, ...]):
+        self.products, self.steps, self.wanted = products, steps, wanted
 
     def perform(self, node, inputs, output_storage):
-        matmat, vjp = self.products.python
-        estimate = build(
-            build_forward(matmat), build_backward(matmat, vjp, self.products.chunk), self.steps
-        )
+        estimate = _build(self, *self.products.python_steps(self.wanted_parameters))
         for storage, value in zip(output_storage, estimate(*inputs), strict=True):
             storage[0] = np.asarray(value)
 
     def connection_pattern(self, node):
-        free = [i in self.products.free for i in range(len(node.inputs) - 2)]
-        return [[connected, False, False] for connected in (True, False, *free)]
+        free = [i in self.products.free for i in range(len(node.inputs) - _FIRST)]
+        rest = [False] * len(self.wanted)
+        return [[each, *rest] for each in (True, False, *free)]
 
     def pullback(self, inputs, outputs, cotangents):
         """The gradient comes with the value: the bases are not kept."""
-        if isinstance(cotangents[0].type, DisconnectedType):
-            return [disconnected_type() for _ in inputs]
-        _shift, _probes, *parameters = inputs
-        grads = split_flat(cotangents[0] * outputs[2], parameters, self.products.free)
-        return [cotangents[0] * outputs[1], disconnected_type(), *grads]
+        wanted = _all_places(self.products)
+        if self.wanted != wanted:  # some were dropped before
+            outputs = self.keeping(wanted)(*inputs, return_list=True)
+        grads = dict(zip(wanted, outputs[1:], strict=True))
+        return [
+            cotangents[0] * grads[place] if place in grads else disconnected_type()
+            for place in range(len(inputs))
+        ]
 
 
-def stochastic_logdet(operator: "LinearOperator", shift, probes, steps: int):
+_SHIFT, _FIRST = 0, len(StochasticLogdet.own_inputs)
+
+
+def _all_places(products):
+    """Of the shift and of the parameters that may have a gradient."""
+    return _SHIFT, *(_FIRST + i for i in products.free)
+
+
+def stochastic_logdet(operator: HasProducts, shift, probes, steps: int):
     r"""Estimate of ``log|A + c I|`` for a symmetric positive semidefinite operator.
 
     .. math:: \log|A + c I| \approx \frac1S \sum_s \|z_s\|^2\, e_1^\top \log(T_s + c I)\, e_1
@@ -107,12 +102,29 @@ def stochastic_logdet(operator: "LinearOperator", shift, probes, steps: int):
         raise ValueError(f"probes must have shape (S, n), got {probes.ndim} dimensions")
     shift = pt.as_tensor_variable(shift).astype("float64")
     products = Products.of(operator, probes.type.shape[1], min(CHUNK, steps))
-    return StochasticLogdet(products, steps)(shift, probes, *operator.parameters)[0]
+    op = StochasticLogdet(products, steps, _all_places(products))
+    return op(shift, probes, *operator.parameters, return_list=True)[0]
 
 
-def build(forward, backward, steps, jit=plain):
-    """``(shift, probes, *parameters) -> value, gradient in the shift, flat parameter gradient``."""
-    empty = np.zeros((0, 0))
+def _build(op, forward, backward, jit=plain):
+    """``(shift, probes, *parameters) -> value and gradients``, a tuple."""
+    places, steps = op.wanted_parameters, op.steps
+    split, empty = build_split(op.products, places, jit), np.zeros((0, 0))
+
+    @jit
+    def nothing(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, *parameters):
+        return b, np.zeros(0)
+
+    @jit
+    def value_alone(value, slope):
+        return (value,)
+
+    @jit
+    def value_and_slope(value, slope):
+        return value, slope
+
+    own = value_and_slope if _SHIFT in op.wanted else value_alone
+    adjoint = backward if places else nothing
 
     @jit
     def estimate(shift, probes, *parameters):
@@ -123,39 +135,78 @@ def build(forward, backward, steps, jit=plain):
             Q, alpha, beta = forward(z, steps, *parameters)
             value, g_alpha, g_beta, g_c = quadrature(alpha, beta, shift.item())
             weight = np.dot(z, z) / count
-            _, more = backward(
+            _, more = adjoint(
                 Q, alpha, beta, z, empty, weight * g_alpha, weight * g_beta, *parameters
             )
             total += weight * value
             g_shift += weight * g_c
             flat = more if flat.size == 0 else flat + more
-        return np.asarray(total), np.asarray(g_shift), flat
+        return own(np.asarray(total), np.asarray(g_shift)) + split(flat, parameters)
 
     return estimate
 
 
 @nb.register_funcify_and_cache_key(StochasticLogdet)
 def numba_stochastic_logdet(op, node=None, **kwargs):
-    estimate = build(*op.products.numba_steps, op.steps, nb.numba_njit)
-    key = cache_key("logdet", op.products.numba[2], op.products.chunk, op.steps)
-    return estimate, key
+    forward, first = op.products.numba_forward()
+    places = op.wanted_parameters
+    backward, second = op.products.numba_backward(places) if places else (None, "")
+    estimate = _build(op, forward, backward, nb.numba_njit)
+    if not op.wanted:
+        estimate = bare(estimate, nb.numba_njit)
+    return estimate, cache_key("logdet", first, second, op.products.chunk, op.steps, op.wanted)
 
 
-@register_jax(StochasticLogdet)
-def jax_stochastic_logdet(op):
-    def forward(shift, probes, *parameters):
-        matmat, vjp = op.products.jax
+def _jax_estimate(op, places, shift, probes, parameters):
+    """Value, gradient in the shift, and those in the parameters at `places`, by place."""
+    matmat, vjp = op.products.jax_functions(places)
 
-        def one(z):
-            Q, alpha, beta = jax_forward(matmat, op.steps, z, parameters)
-            value, g_alpha, g_beta, g_c = jax_quadrature(alpha, beta, shift)
-            weight = z @ z / probes.shape[0]
+    def add(total, z):
+        Q, alpha, beta = jax_forward(matmat, op.steps, z, parameters)
+        value, g_alpha, g_beta, g_c = jax_quadrature(alpha, beta, shift)
+        weight = z @ z / probes.shape[0]
+        flat = jnp.zeros(0)
+        if places:
             _, flat = jax_backward(
                 matmat, vjp, op.products.chunk, Q, alpha, beta, z, jnp.zeros((0, 0)),
                 weight * g_alpha, weight * g_beta, parameters,
             )  # fmt: skip
-            return weight * value, weight * g_c, flat
+        return [
+            t + a for t, a in zip(total, (weight * value, weight * g_c, flat), strict=True)
+        ], None
 
-        return tuple(part.sum(axis=0) for part in jax.lax.map(one, probes))
+    start = [jnp.zeros(()), jnp.zeros(()), jnp.zeros(sum(parameters[i].size for i in places))]
+    (value, slope, flat), _ = jax.lax.scan(add, start, probes)
+    grads = build_split(op.products, places, as_array=jnp.asarray)(flat, parameters)
+    found = {_FIRST + i: g for i, g in zip(places, grads, strict=True)}
+    return value, {_SHIFT: slope} | found
 
-    return forward
+
+@register_jax(StochasticLogdet, differentiable=False)
+def jax_stochastic_logdet(op):
+    """JAX says in which inputs it differentiates: only those gradients are added to the op's own."""
+
+    def evaluate(extra, inputs):
+        shift, probes, *parameters = inputs
+        places = sorted({*op.wanted_parameters, *(i for i in extra if i in op.products.free)})
+        value, grads = _jax_estimate(op, tuple(places), shift, probes, parameters)
+        outputs = (value, *(grads[place] for place in op.wanted))
+        return (outputs if op.wanted else value), grads
+
+    @jax.custom_vjp
+    def function(*inputs):
+        return evaluate((), inputs)[0]
+
+    def fwd(*inputs):
+        extra = [i - _FIRST for i, x in enumerate(inputs) if x.perturbed]
+        outputs, grads = evaluate(extra, [x.value for x in inputs])
+        return outputs, ([grads.get(i) for i in range(len(inputs))])
+
+    def bwd(grads, cotangents):
+        g = cotangents[0] if op.wanted else cotangents
+        if isinstance(g, SymbolicZero):
+            return (None,) * len(grads)
+        return tuple(None if slope is None else g * slope for slope in grads)
+
+    function.defvjp(fwd, bwd, symbolic_zeros=True)
+    return function

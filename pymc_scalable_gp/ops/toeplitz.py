@@ -1,33 +1,27 @@
 """Symmetric Toeplitz matrix times a matrix, by FFT."""
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
+from numba.extending import register_jitable
 from pytensor.link.numba.dispatch import basic as nb
 from scipy import fft
+from scipy.linalg import matmul_toeplitz
 
+from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._fft import (
+    backward_fft,
+    circulant_length,
+    forward_fft,
+    roots_of_unity,
+)
 from pymc_scalable_gp.ops._jax import jnp, register_jax
 from pymc_scalable_gp.ops._numba import register_numba
 
 
-class ToeplitzMatmul(Op):
+class ToeplitzMatmul(GufuncOp):
     """``T(c) V`` for the first column c (m,) and V (m, k) (see `toeplitz_matvec`)."""
 
-    __props__ = ()
-
-    def make_node(self, column, V):
-        column, V = (pt.as_tensor_variable(a) for a in (column, V))
-        column, V = (a if a.dtype == "float64" else a.astype("float64") for a in (column, V))
-        if column.ndim != 1 or V.ndim != 2:
-            raise TypeError("ToeplitzMatmul needs a column (m,) and a matrix (m, k)")
-        rows = column.type.shape[0] if V.type.shape[0] is None else V.type.shape[0]
-        return Apply(self, [column, V], [pt.tensor(dtype="float64", shape=(rows, V.type.shape[1]))])
-
-    def infer_shape(self, node, input_shapes):
-        return [input_shapes[1]]
+    gufunc_signature = "(m),(m,k)->(m,k)"
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = _matmul(*inputs)
@@ -35,23 +29,13 @@ class ToeplitzMatmul(Op):
     def pullback(self, inputs, outputs, cotangents):
         """``dV = T(c) G`` and ``dc_l = sum over |i - j| = l of (G V')_ij``."""
         (column, V), (g,) = inputs, cotangents
-        if isinstance(g.type, DisconnectedType):
-            return [disconnected_type(), disconnected_type()]
         return [ToeplitzLags()(V, g), self(column, g)]
 
 
-class ToeplitzLags(Op):
+class ToeplitzLags(GufuncOp):
     """``c_l = sum over |i - j| = l of (G V')_ij`` (m,): the adjoint of `ToeplitzMatmul` in c."""
 
-    __props__ = ()
-
-    def make_node(self, V, G):
-        V, G = (pt.as_tensor_variable(a) for a in (V, G))
-        rows = V.type.shape[0] if G.type.shape[0] is None else G.type.shape[0]
-        return Apply(self, [V, G], [pt.tensor(dtype="float64", shape=(rows,))])
-
-    def infer_shape(self, node, input_shapes):
-        return [(input_shapes[0][0],)]
+    gufunc_signature = "(m,k),(m,k)->(m)"
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = _lags(*inputs)
@@ -59,8 +43,6 @@ class ToeplitzLags(Op):
     def pullback(self, inputs, outputs, cotangents):
         """Both arguments alike: ``dV = T(c_bar) G``, ``dG = T(c_bar) V``."""
         (V, G), (c_bar,) = inputs, cotangents
-        if isinstance(c_bar.type, DisconnectedType):
-            return [disconnected_type(), disconnected_type()]
         return [ToeplitzMatmul()(c_bar, G), ToeplitzMatmul()(c_bar, V)]
 
 
@@ -94,17 +76,9 @@ def _length(m):
 
 
 def _matmul(column, V):
-    m, k = V.shape
-    if m == 0 or k == 0:
-        return np.zeros((m, k))
-    size = _length(m)
-    circulant = np.zeros(size)
-    circulant[:m] = column
-    circulant[size - m + 1 :] = column[:0:-1]
-    # Rows of V' are contiguous: transforms along the last axis need no strided access.
-    spectrum = fft.rfft(np.ascontiguousarray(V.T), size)
-    spectrum *= fft.rfft(circulant)
-    return np.ascontiguousarray(fft.irfft(spectrum, size, overwrite_x=True)[:, :m].T)
+    if V.size == 0:
+        return np.zeros(V.shape)
+    return np.ascontiguousarray(matmul_toeplitz(column, V, check_finite=False))
 
 
 def _lags(V, G):
@@ -112,6 +86,7 @@ def _lags(V, G):
     if m == 0 or k == 0:
         return np.zeros(m)
     size = _length(m)
+    # Rows of V' are contiguous: transforms along the last axis need no strided access.
     spectrum = fft.rfft(np.ascontiguousarray(G.T), size)
     spectrum *= np.conj(fft.rfft(np.ascontiguousarray(V.T), size))
     both = fft.irfft(spectrum.sum(axis=0), size)
@@ -120,14 +95,72 @@ def _lags(V, G):
     return lags
 
 
+@register_jitable
+def _load(rows, j, x, y):
+    """Rows j and j + 1, if there is one, filled up by zeros, as real and imaginary parts."""
+    m = rows.shape[1]
+    x[:], y[:] = 0.0, 0.0
+    x[:m] = rows[j]
+    if j + 1 < rows.shape[0]:
+        y[:m] = rows[j + 1]
+
+
+@register_jitable
+def _matmul_by_pairs(column, V):
+    """As `_matmul`: the matrix is real, so that two columns go as one complex vector."""
+    m, k = V.shape
+    out = np.zeros((k, m))
+    if m == 0 or k == 0:
+        return out.T.copy()
+    size = circulant_length(m)
+    roots, spectrum, y = roots_of_unity(size), np.zeros(size), np.zeros(size)
+    spectrum[:m] = column
+    spectrum[size - m + 1 :] = column[:0:-1]
+    spectrum /= size
+    forward_fft(spectrum, y, roots)  # real, for a symmetric circulant
+    x, rows = np.empty(size), np.ascontiguousarray(V.T)
+    for j in range(0, k, 2):
+        _load(rows, j, x, y)
+        forward_fft(x, y, roots)
+        x *= spectrum
+        y *= spectrum
+        backward_fft(x, y, roots)
+        out[j] = x[:m]
+        if j + 1 < k:
+            out[j + 1] = y[:m]
+    return np.ascontiguousarray(out.T)
+
+
+@register_jitable
+def _lags_by_pairs(V, G):
+    """As `_lags`: the real part of the complex vectors' correlation is the sum of the columns'."""
+    m, k = V.shape
+    lags = np.zeros(m)
+    if m == 0 or k == 0:
+        return lags
+    size = circulant_length(m)
+    roots, total_x, total_y = roots_of_unity(size), np.zeros(size), np.zeros(size)
+    a, b, c, d = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    rows_v, rows_g = np.ascontiguousarray(V.T), np.ascontiguousarray(G.T)
+    for j in range(0, k, 2):
+        _load(rows_g, j, a, b)
+        _load(rows_v, j, c, d)
+        forward_fft(a, b, roots)
+        forward_fft(c, d, roots)
+        total_x += a * c + b * d
+        total_y += b * c - a * d
+    backward_fft(total_x, total_y, roots)
+    lags[0] = total_x[0] / size
+    for i in range(1, m):
+        lags[i] = (total_x[i] + total_x[size - i]) / size
+    return lags
+
+
 @register_numba(ToeplitzMatmul)
 def numba_toeplitz_matmul(op):
-    # Numba has no FFT; SciPy's is called, whose time is far above that of the call.
     @nb.numba_njit
     def toeplitz_matmul(column, V):
-        with numba.objmode(out="float64[:,::1]"):
-            out = _matmul(column, V)
-        return out
+        return _matmul_by_pairs(column, V)
 
     return toeplitz_matmul
 
@@ -136,9 +169,7 @@ def numba_toeplitz_matmul(op):
 def numba_toeplitz_lags(op):
     @nb.numba_njit
     def toeplitz_lags(V, G):
-        with numba.objmode(out="float64[::1]"):
-            out = _lags(V, G)
-        return out
+        return _lags_by_pairs(V, G)
 
     return toeplitz_lags
 

@@ -1,35 +1,23 @@
 """Root of a Nystrom approximation, ``M L^{-T}`` with ``L L' = G'M`` and M = K G."""
 
 import numpy as np
-import pytensor.tensor as pt
 from numba.extending import register_jitable
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 
+from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._kernels import cholesky_lower, invert_lower
 from pymc_scalable_gp.ops._numba import register_numba
 
 
-class WhitenedColumns(Op):
+class WhitenedColumns(GufuncOp):
     """``M L^{-T}`` with ``L L' = S + jitter tr(S) I``, ``S = G'M`` (see `whitened_columns`)."""
 
     __props__ = ("jitter",)
+    gufunc_signature = "(m,r),(m,r)->(m,r)"
 
     def __init__(self, jitter):
         self.jitter = float(jitter)
-
-    def make_node(self, M, G):
-        M, G = (pt.as_tensor_variable(a) for a in (M, G))
-        M, G = (a if a.dtype == "float64" else a.astype("float64") for a in (M, G))
-        if M.ndim != 2 or G.ndim != 2:
-            raise TypeError("whitened_columns needs two matrices of the same shape")
-        return Apply(self, [M, G], [pt.tensor(dtype="float64", shape=M.type.shape)])
-
-    def infer_shape(self, node, input_shapes):
-        return [input_shapes[0]]
 
     def perform(self, node, inputs, output_storage):
         M, G = inputs
@@ -38,12 +26,10 @@ class WhitenedColumns(Op):
     def pullback(self, inputs, outputs, cotangents):
         """See `WhitenedColumnsGrad`."""
         (M, G), (g,) = inputs, cotangents
-        if isinstance(g.type, DisconnectedType):
-            return [disconnected_type(), disconnected_type()]
         return list(WhitenedColumnsGrad(self.jitter)(M, G, outputs[0], g))
 
 
-class WhitenedColumnsGrad(Op):
+class WhitenedColumnsGrad(GufuncOp):
     r"""Cotangents of M and G, from the result U and its cotangent H. It has no gradient itself.
 
     ``dS = sym(W' P W) + jitter tr(.) I`` with ``W = L^{-1}`` and ``P`` the lower triangle of ``-H'U``,
@@ -51,15 +37,10 @@ class WhitenedColumnsGrad(Op):
     """
 
     __props__ = ("jitter",)
+    gufunc_signature = "(m,r),(m,r),(m,r),(m,r)->(m,r),(m,r)"
 
     def __init__(self, jitter):
         self.jitter = float(jitter)
-
-    def make_node(self, M, G, U, H):
-        return Apply(self, [M, G, U, H], [M.type(), G.type()])
-
-    def infer_shape(self, node, input_shapes):
-        return input_shapes[:2]
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0], output_storage[1][0] = _gradient(*inputs, self.jitter)

@@ -140,5 +140,5 @@ def test_nonfinite_matrix_gives_nan_and_leaves_the_others(invariant_gradient, ba
 
 
 def test_needs_stacked_matrices():
-    with pytest.raises(TypeError, match=r"stacked square matrices \(d, m, m\)"):
+    with pytest.raises(TypeError, match=r"EighSorted needs inputs of shapes \(d, m, m\)"):
         eigh_sorted(np.eye(3))

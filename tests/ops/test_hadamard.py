@@ -76,5 +76,7 @@ def test_hadamard_matvec():
     )
     with pytest.raises(ValueError, match="v must have shape"):
         hadamard_matvec(A, B, pt.tensor3())
-    with pytest.raises(TypeError, match="row-wise products need"):
+    with pytest.raises(
+        TypeError, match=r"RowKroneckerApply needs inputs of shapes \(n, a\), \(n, b\)"
+    ):
         row_kronecker_apply(A, B, np.ones((2, 3)))

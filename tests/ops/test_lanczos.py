@@ -1,16 +1,21 @@
 """Lanczos bases of structured operators: against unrolled steps, differences and other back-ends."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
+from pytensor.gradient import DisconnectedInputError
 from scipy.linalg import toeplitz
 
 from pymc_scalable_gp.linops.base import Diagonal
 from pymc_scalable_gp.linops.structured import Dense, Kronecker, Masked, Toeplitz
-from pymc_scalable_gp.ops import lanczos
+from pymc_scalable_gp.ops import lanczos, stochastic_logdet
 from pymc_scalable_gp.ops._jax import jax
+from pymc_scalable_gp.ops.lanczos import Lanczos, LanczosAdjoint
 from pymc_scalable_gp.testing import PY
 
 RNG = np.random.default_rng(0)
@@ -186,6 +191,72 @@ def test_tiny_and_zero_starts(n):
         assert np.linalg.matrix_rank(Q) == int(b.any())
         assert_allclose(alpha[0], 2.0 if b.any() else 0.0)
         assert all(np.isfinite(g).all() for g in grads)
+
+
+@pytest.mark.parametrize("mode", [PY, *MODES])
+def test_gradients_in_shared_variables(mode):
+    """Of every parameter, random or not."""
+    build, values, b = CASES["grid"]
+    weights = weights_of("grid")
+    expected = compiled("grid", lanczos, weights, PY)(*values, b)
+    inputs = [pytensor.shared(v, shape=np.shape(v)) for v in (*values, b)]
+    outputs = lanczos(build(*inputs[:-1])[0], inputs[-1], STEPS)
+    function = pytensor.function([], value_and_gradients(outputs, inputs, weights), mode=mode)
+    for f, e in zip(function(), expected, strict=True):
+        assert_allclose(f, e, rtol=1e-7, atol=1e-9 * np.abs(np.asarray(e)).max())
+
+
+class Scattered:
+    """A kernel matrix of data X, formed anew for each product: no operator of this package."""
+
+    def __init__(self, X, ell, places):
+        self.X, self.ell, self.places = X, ell, places
+        self.shape = (N, N)
+        self.parameters = X, ell, places
+
+    def matmat(self, V):
+        """The lengths of V's columns are all that is kept."""
+        difference = self.X[self.places][:, None] - self.X[self.places]
+        return pt.exp(-0.5 * (difference / self.ell) ** 2) @ V
+
+
+def test_only_wanted_gradients_are_computed():
+    """Data that are parameters cost nothing unless their own gradient is asked for."""
+    X_value = RNG.uniform(0, 6, N)
+    X, ell = pytensor.shared(X_value, shape=(N,)), pt.dscalar()
+    places = pytensor.shared(np.arange(N), shape=(N,))
+    operator = Scattered(X, ell, places)
+    _, alpha, _ = lanczos(operator, B, STEPS)
+    value = (alpha**2).sum()
+    for wrt, wanted in ([ell], (8,)), ([X], (7,)), ([ell, X], (7, 8)):
+        slopes = pt.grad(value, wrt)
+        function = pytensor.function([ell], [value, *slopes], mode=PY)
+        (op,) = [
+            n.op for n in function.maker.fgraph.apply_nodes if isinstance(n.op, LanczosAdjoint)
+        ]
+        assert op.wanted == wanted
+        _, *found = function(0.8)
+        K = pt.exp(-0.5 * ((X[:, None] - X) / ell) ** 2)
+        dense = (unrolled(K, B, STEPS)[1] ** 2).sum()
+        expected = pytensor.function([ell], pt.grad(dense, wrt), mode=PY)(0.8)
+        for f, e in zip(found, expected, strict=True):
+            assert_allclose(f, e, rtol=1e-7, atol=1e-8)
+    with pytest.raises(DisconnectedInputError):
+        pt.grad(value, places)
+
+
+def test_ops_of_one_operator_share_its_products():
+    operator, other = Dense(COLUMN[:, None] * COLUMN), Dense(COLUMN[:, None] * COLUMN)
+    first = lanczos(operator, B, STEPS)[0].owner.inputs[0].owner.op
+    again = stochastic_logdet(operator, 1.0, B[None], STEPS).owner.op
+    assert isinstance(first, Lanczos)
+    assert first.products is again.products
+    assert first == lanczos(operator, 2.0 * B, STEPS)[0].owner.inputs[0].owner.op
+    assert first != lanczos(other, B, STEPS)[0].owner.inputs[0].owner.op
+    held = weakref.ref(operator)
+    del operator
+    gc.collect()
+    assert held() is None
 
 
 def test_shapes_dtypes_and_errors():

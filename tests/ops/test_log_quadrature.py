@@ -7,8 +7,8 @@ from numpy.testing import assert_allclose
 from scipy.linalg import logm
 
 from pymc_scalable_gp.linops.structured import Dense
-from pymc_scalable_gp.ops import lanczos, log_quadrature
-from pymc_scalable_gp.ops.log_quadrature import LogQuadrature
+from pymc_scalable_gp.ops import lanczos
+from pymc_scalable_gp.ops.log_quadrature import LogQuadrature, log_quadrature
 from pymc_scalable_gp.testing import check_op
 
 RNG = np.random.default_rng(0)

@@ -350,9 +350,9 @@ def test_wrong_calls():
         lowrank_logp(phi, noise, residual, kdiag=residual, approx="SOR")
     with pytest.raises(ValueError, match="approx='FITC' needs kdiag"):
         lowrank_logp(phi, noise, residual, approx="FITC")
-    with pytest.raises(TypeError, match=r"needs phi \(n, r\), weights"):
+    with pytest.raises(TypeError, match=r"LowRankLogp needs inputs of shapes \(n, r\), \(r\)"):
         lowrank_logp(phi[0], noise, residual, weights=weights)
-    with pytest.raises(TypeError, match=r"noise variance must be a scalar or a vector"):
+    with pytest.raises(TypeError, match=r"LowRankLogp needs inputs .* got 2, 1, 2, 1, 1"):
         lowrank_logp(phi, np.ones((6, 1)), residual)
 
 

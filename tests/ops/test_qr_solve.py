@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 
-from pymc_scalable_gp.ops.qr_solve import QRSolve, qr_solve
+from pymc_scalable_gp.ops.qr_solve import qr_solve
 from pymc_scalable_gp.testing import check_op
 
 RNG = np.random.default_rng(0)
@@ -23,7 +23,7 @@ def twin(A, B):
 def test_op():
     strided = tuple(np.repeat(a, 2, axis=1)[:, ::2] for a in case(6, 2, 2))
     check_op(
-        QRSolve,
+        None,
         qr_solve,
         lambda A, B: np.linalg.lstsq(A, B, rcond=None)[0],
         [case(7, 3, 2), case(4, 4, 1), case(1, 1, 3), strided],
@@ -38,7 +38,7 @@ def test_a_vector_and_an_ill_conditioned_ridge():
     Phi = np.vander(np.linspace(0, 1, 40), 12)
     A = np.vstack([Phi, 1e-7 * np.eye(12)])
     b = np.r_[np.sin(np.linspace(0, 3, 40)), np.zeros(12)]
-    found = qr_solve(A, b).eval()
+    found = qr_solve(A, b).eval(mode="FAST_COMPILE")
     assert found.shape == (12,)
     expected = np.linalg.lstsq(A, b, rcond=None)[0]
     assert_allclose(found, expected, rtol=1e-5, atol=1e-8)  # condition number 1e8

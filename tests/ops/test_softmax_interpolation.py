@@ -143,5 +143,7 @@ def test_memory_is_the_result_and_a_block():
 
 
 def test_refuses_other_shapes():
-    with pytest.raises(TypeError, match=r"X \(n, d\) and points \(m, d\)"):
+    with pytest.raises(
+        TypeError, match=r"SoftmaxInterpolation needs inputs of shapes \(n, d\), \(m, d\)"
+    ):
         softmax_interpolation(np.zeros(3), np.zeros((2, 3)))

@@ -5,10 +5,15 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
+from pytensor.gradient import DisconnectedInputError
+from pytensor.graph.fg import FunctionGraph
 
 from pymc_scalable_gp.linops.structured import Dense, Kronecker, Masked, Toeplitz
-from pymc_scalable_gp.ops import lanczos, log_quadrature, stochastic_logdet
+from pymc_scalable_gp.ops import lanczos, stochastic_logdet
 from pymc_scalable_gp.ops._jax import jax
+from pymc_scalable_gp.ops._pruning import prune
+from pymc_scalable_gp.ops.log_quadrature import log_quadrature
+from pymc_scalable_gp.ops.stochastic_logdet import StochasticLogdet
 from pymc_scalable_gp.testing import PY
 
 RNG = np.random.default_rng(0)
@@ -80,6 +85,72 @@ def test_against_differences():
     ]
     slope = sum((g * m).sum() for g, m in zip(function(*VALUES)[1:], moves, strict=True))
     assert_allclose((ends[0] - ends[1]) / (2 * step), slope, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", [PY, *MODES])
+def test_gradients_in_shared_variables(mode, expected):
+    """Whatever `pt.grad` asks for is connected; a constant is not."""
+    shift, column, A = (pytensor.shared(v, shape=np.shape(v)) for v in VALUES)
+    operator = Masked(Kronecker([Toeplitz(column), A]), PLACES)
+    value = stochastic_logdet(operator, shift, PROBES, 5)
+    slopes = pt.grad(value**2, [shift, column, A])
+    function = pytensor.function([], [value, *slopes], mode=mode)
+    for f, e in zip(function(), expected, strict=True):
+        assert_allclose(f, e, rtol=1e-9, atol=1e-10)
+    fixed = pt.constant(FACTOR)
+    value = stochastic_logdet(Kronecker([Toeplitz(column), fixed]), shift, np.ones((1, 24)), 5)
+    with pytest.raises(DisconnectedInputError):
+        pt.grad(value, fixed)
+
+
+def only_op(function):
+    (node,) = [n for n in function.maker.fgraph.apply_nodes if isinstance(n.op, StochasticLogdet)]
+    return node.op
+
+
+def test_only_wanted_gradients_are_computed(expected):
+    """The value alone needs no adjoint, and one parameter's gradient not the others'."""
+    shift, column, A = (pytensor.shared(v, shape=np.shape(v)) for v in VALUES)
+    operator = Masked(Kronecker([Toeplitz(column), A]), PLACES)
+    value = stochastic_logdet(operator, shift, PROBES, 5)
+    for wrt, places in ([], ()), ([shift], (0,)), ([column], (2,)), ([A, shift], (0, 3)):
+        outputs = [value, *(pt.grad(value**2, wrt) if wrt else [])]
+        function = pytensor.function([], outputs, mode=PY)
+        assert only_op(function).wanted == places
+        kept = [expected[0]] + [expected[1 + [shift, column, A].index(x)] for x in wrt]
+        for f, e in zip(function(), kept, strict=True):
+            assert_allclose(f, e, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("mode", [PY, *MODES])
+def test_a_value_whose_gradients_were_dropped_can_be_differentiated(mode, expected):
+    shift, column, A = (pt.tensor(dtype="float64", shape=np.shape(v)) for v in VALUES)
+    operator = Masked(Kronecker([Toeplitz(column), A]), PLACES)
+    graph = FunctionGraph(
+        [shift, column, A], [stochastic_logdet(operator, shift, PROBES, 5)], clone=False
+    )
+    prune.rewrite(graph)
+    (value,) = graph.outputs
+    assert value.owner.op.wanted == ()
+    slopes = pt.grad(value**2, [shift, column, A])
+    function = pytensor.function([shift, column, A], [value, *slopes], mode=mode)
+    for f, e in zip(function(*VALUES), expected, strict=True):
+        assert_allclose(f, e, rtol=1e-9, atol=1e-10)
+
+
+def test_jax_gradient_of_a_value_alone(expected):
+    """numpyro and blackjax: JAX differentiates a function that was compiled for the value."""
+    if jax is None:
+        pytest.skip("needs the jax extra")
+    shift, column, A = (pt.tensor(dtype="float64", shape=np.shape(v)) for v in VALUES)
+    operator = Masked(Kronecker([Toeplitz(column), A]), PLACES)
+    value = stochastic_logdet(operator, shift, PROBES, 5)
+    function = pytensor.function([shift, column, A], value**2, mode="JAX").vm.jit_fn
+    grads = jax.grad(lambda *a: function(*a)[0], argnums=(0, 1, 2))(*VALUES)
+    for f, e in zip(grads, expected[1:], strict=True):
+        assert_allclose(f, e, rtol=1e-8, atol=1e-10)
+    (slope,) = jax.grad(lambda c: function(VALUES[0], c, VALUES[2])[0], argnums=(0,))(COLUMN)
+    assert_allclose(slope, expected[2], rtol=1e-8, atol=1e-10)
 
 
 def test_errors():

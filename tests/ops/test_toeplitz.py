@@ -1,5 +1,6 @@
 """Symmetric Toeplitz products by FFT, and their adjoint."""
 
+import numba
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -7,7 +8,13 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import toeplitz
 
-from pymc_scalable_gp.ops.toeplitz import ToeplitzLags, ToeplitzMatmul, toeplitz_matvec
+from pymc_scalable_gp.ops.toeplitz import (
+    ToeplitzLags,
+    ToeplitzMatmul,
+    numba_toeplitz_lags,
+    numba_toeplitz_matmul,
+    toeplitz_matvec,
+)
 from pymc_scalable_gp.testing import check_op
 
 
@@ -63,6 +70,41 @@ def test_second_derivatives():
     assert_allclose((up - down) / (2 * step), again(c, v)[1] @ direction, rtol=1e-7)
 
 
+@pytest.mark.parametrize("m", [4096, 5000, 4097])
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+def test_long_columns(m, mode):
+    """Values and gradients of a slowly decaying kernel and of noise, some columns at once."""
+    rng = np.random.default_rng(m)
+    column, V, G = pt.dvector(), pt.dmatrix(), pt.dmatrix()
+    product = toeplitz_matvec(column, V)
+    slopes = pt.grad((product * G).sum(), [column, V])
+    function = pytensor.function([column, V, G], [product, *slopes], mode=mode)
+    for c in (np.exp(-np.arange(m) / 300.0), rng.standard_normal(m)):
+        v, g = rng.standard_normal((2, m, 3))
+        T = toeplitz(c)
+        by_lag = [np.correlate(g[:, j], v[:, j], "full") for j in range(3)]
+        both = np.sum(by_lag, axis=0)
+        lag = both[m - 1 :] + np.r_[0.0, both[m - 2 :: -1]]
+        for found, e in zip(function(c, v, g), (T @ v, lag, T @ g), strict=True):
+            assert_allclose(found, e, rtol=0, atol=1e-12 * np.abs(e).max())
+
+
+@pytest.mark.parametrize(
+    ("build", "op"),
+    [(numba_toeplitz_matmul, ToeplitzMatmul()), (numba_toeplitz_lags, ToeplitzLags())],
+)
+def test_numba_never_calls_python(build, op):
+    """Object mode would take the GIL: a block of it is lifted out of the compiled function."""
+    inputs = CASES[0] if isinstance(op, ToeplitzMatmul) else CASES[0][1:] * 2
+    function = build(op)
+    function.compile(tuple(map(numba.typeof, inputs)))
+    compiled = list(function.overloads.values())
+    assert len(compiled) == 1
+    assert not any(result.lifted for result in compiled)
+
+
 def test_refuses_other_shapes():
-    with pytest.raises(TypeError, match="needs a column"):
+    with pytest.raises(
+        TypeError, match=r"ToeplitzMatmul needs inputs of shapes \(m\), \(m, k\); got 2, 2"
+    ):
         ToeplitzMatmul()(np.eye(2), np.eye(2))

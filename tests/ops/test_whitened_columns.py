@@ -70,5 +70,7 @@ def test_failure_is_nan():
 
 
 def test_needs_matrices():
-    with pytest.raises(TypeError, match="two matrices"):
+    with pytest.raises(
+        TypeError, match=r"WhitenedColumns needs inputs of shapes \(m, r\), \(m, r\)"
+    ):
         whitened_columns(np.ones(3), np.eye(3))

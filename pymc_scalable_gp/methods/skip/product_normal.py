@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import batched, pairwise
+from itertools import batched
 
 import numpy as np
 import pytensor.tensor as pt
@@ -16,9 +16,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.linops.base import LinearOperator
 from pymc_scalable_gp.linops.krylov import tridiagonal
-from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner
+from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner, root_inverse
+from pymc_scalable_gp.ops.hadamard import row_kronecker_apply, row_kronecker_project
 from pymc_scalable_gp.ops.lanczos import lanczos
-from pymc_scalable_gp.ops.preconditioned_product import preconditioned_product, root_inverse
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
 
 # The log determinant's shift: the matrix is positive definite by itself, an exhausted basis is not.
@@ -29,24 +29,25 @@ _SHIFT = 1e-12
 class WhitenedProducts(LinearOperator):
     r"""``P^{-1/2} (I + D^{-1/2} sum_t (A_t A_t') * (B_t B_t') D^{-1/2}) P^{-1/2}``.
 
-    Parameters as in `preconditioned_product`.
+    Parameters
+    ----------
+    roots : tuple of tensors
+        A_1 (n, a), B_1 (n, b), A_2, ....
+    scale : tensor, shape (n,)
+        ``D^{-1/2}``.
+    vectors, shrinkage : tensors, shapes (n, q) and (q,)
+        Q and h of ``P^{-1/2} = I - Q diag(h) Q'``.
     """
 
-    A: TensorVariable
-    B: TensorVariable
+    roots: tuple[TensorVariable, ...]
     scale: TensorVariable
     vectors: TensorVariable
     shrinkage: TensorVariable
-    widths: tuple[int, ...]
 
     @classmethod
     def of(cls, roots, scale, vectors, shrinkage):
-        """From A_1 (n, a), B_1 (n, b), A_2, ...."""
-        widths = tuple(root.type.shape[1] for root in roots)
-        A, B = (
-            r[0] if len(r) == 1 else pt.concatenate(r, axis=1) for r in (roots[::2], roots[1::2])
-        )
-        return cls(A, B, scale, pt.as_tensor(vectors), pt.as_tensor(shrinkage), widths)
+        """From arrays or tensors."""
+        return cls(tuple(map(pt.as_tensor, roots)), *map(pt.as_tensor, (scale, vectors, shrinkage)))
 
     @property
     def shape(self):
@@ -57,7 +58,7 @@ class WhitenedProducts(LinearOperator):
     @property
     def parameters(self):
         """The tensors that it is made of."""
-        return self.A, self.B, self.scale, self.vectors, self.shrinkage
+        return *self.roots, self.scale, self.vectors, self.shrinkage
 
     @property
     def T(self):
@@ -65,8 +66,16 @@ class WhitenedProducts(LinearOperator):
         return self
 
     def matmat(self, V):
-        """Product with V (n, k): O(n a b k)."""
-        return preconditioned_product(V, *self.parameters, self.widths)
+        """Product with V (n, k): O(n k (sum a b + q))."""
+        return self.root_inverse(self._middle(self.root_inverse(V)))
+
+    def _middle(self, V):
+        """``V + D^{-1/2} K D^{-1/2} V``."""
+        column, out = self.scale[:, None], V
+        for A, B in batched(self.roots, 2, strict=True):
+            core = row_kronecker_project(A, B, column * V)
+            out = out + column * row_kronecker_apply(A, B, core)
+        return out
 
     def root_inverse(self, v):
         """``P^{-1/2} v`` for v (n,) or (n, k)."""
@@ -74,13 +83,11 @@ class WhitenedProducts(LinearOperator):
 
     def diag(self):
         """Diagonal (n,), of ``M - Q H Q'M - M Q H Q' + Q H (Q'M Q) H Q'``: as one product with Q."""
-        ends = np.cumsum([[0, 0], *np.reshape(self.widths, (-1, 2))], axis=0)
         out = 1.0
-        for (a, b), (c, d) in pairwise(ends):
-            squares = [(x**2).sum(axis=1) for x in (self.A[:, a:c], self.B[:, b:d])]
-            out = out + self.scale**2 * squares[0] * squares[1]
+        for A, B in batched(self.roots, 2, strict=True):
+            out = out + self.scale**2 * (A**2).sum(axis=1) * (B**2).sum(axis=1)
         Q, QH = self.vectors, self.vectors * self.shrinkage
-        MQ = preconditioned_product(Q, *self.parameters[:-1], 0.0 * self.shrinkage, self.widths)
+        MQ = self._middle(Q)
         return out - 2.0 * (QH * MQ).sum(axis=1) + ((QH @ (Q.T @ MQ)) * QH).sum(axis=1)
 
 

@@ -17,6 +17,7 @@ from pymc_scalable_gp.ops.hadamard import (
 from pymc_scalable_gp.ops.segments import segment_times
 from pymc_scalable_gp.ops.whitened_columns import whiten, whitened_columns
 from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.subspace import leading_eigenpairs
 
 # Rows, evenly spaced through X, that carry the frozen directions of every merge.
 SUPPORT_ROWS = 3000
@@ -28,10 +29,6 @@ MARGIN = 0.1
 
 # Added to a Gram matrix before its Cholesky factor, as a share of its trace.
 JITTER = 1e-10
-
-
-# Subspace iterations, and extra columns, in the search for leading directions.
-_ITERATIONS, _EXTRA = 2, 10
 
 
 class Roots(NamedTuple):
@@ -246,7 +243,7 @@ def _grid_directions(K, W, rank, fill):
 
 
 def _leading(A, B, rank):
-    """Leading eigenvectors (rows, r) of ``K = (A A') * (B B')``, by subspace iteration; K times them."""
+    """Leading eigenvectors (rows, r) of ``K = (A A') * (B B')``; K times them."""
     n, (a, b) = len(A), (A.shape[1], B.shape[1])
     # Whichever is cheaper: at most SUPPORT_ROWS are multiplied here.
     dense = (A @ A.T) * (B @ B.T) if 2 * a * b > n else None
@@ -254,11 +251,5 @@ def _leading(A, B, rank):
     def times(Q):
         return apply_rows(A, B, project_rows(A, B, Q)) if dense is None else dense @ Q
 
-    rng = np.random.default_rng(0)
-    Q = rng.standard_normal((n, min(n, a * b, rank + _EXTRA)))
-    for _ in range(_ITERATIONS):
-        Q = np.linalg.qr(times(Q))[0]
-    KQ = times(Q)
-    _, vectors = np.linalg.eigh(Q.T @ KQ)
-    vectors = vectors[:, ::-1][:, :rank]
-    return Q @ vectors, KQ @ vectors
+    _, omega, product = leading_eigenpairs(times, n, rank, most=a * b)
+    return omega, product

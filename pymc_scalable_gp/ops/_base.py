@@ -1,0 +1,77 @@
+"""The base of the Ops: float64 tensors whose numbers of dimensions and shapes a gufunc signature tells."""
+
+import pytensor.tensor as pt
+from pytensor.gradient import DisconnectedType
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.tensor.utils import _parse_gufunc_signature
+
+
+class GufuncOp(Op):
+    """An Op known by ``gufunc_signature``, such as ``"(m),(m,k)->(m,k)"``.
+
+    From it follow the check of the inputs' dimensions, static output shapes, and `infer_shape`; inputs
+    are cast to float64, or to int64 where `discrete` names their places, and all outputs are float64.
+    An Op whose inputs may have several numbers of dimensions overrides :meth:`signature`, one that knows
+    lengths itself :meth:`lengths`.
+    """
+
+    __props__ = ()
+    discrete: tuple[int, ...] = ()
+
+    def signature(self, inputs) -> str:
+        """Signature for these inputs."""
+        return self.gufunc_signature
+
+    def lengths(self) -> dict[str, int]:
+        """Lengths that do not come from the inputs, by their names in the signature."""
+        return {}
+
+    def cast(self, place: int, tensor):
+        """The tensor in the type that the Op works on."""
+        dtype = "int64" if place in self.discrete else "float64"
+        return tensor if tensor.dtype == dtype else tensor.astype(dtype)
+
+    def connection_pattern(self, node):
+        kept = range(len(node.outputs))
+        return [[place not in self.discrete for _ in kept] for place in range(len(node.inputs))]
+
+    def make_node(self, *inputs):
+        inputs = [pt.as_tensor_variable(x) for x in inputs]
+        inputs = [self.cast(place, x) for place, x in enumerate(inputs)]
+        needed, made = _parse_gufunc_signature(self.signature(inputs))
+        if [x.ndim for x in inputs] != [len(names) for names in needed]:
+            got = ", ".join(str(x.ndim) for x in inputs)
+            raise TypeError(f"{self._needs(needed)}; got {got} dimensions")
+        known = self._static(inputs, needed)
+        shapes = [tuple(known.get(name) for name in names) for names in made]
+        return Apply(self, inputs, [pt.tensor(dtype="float64", shape=shape) for shape in shapes])
+
+    def infer_shape(self, node, input_shapes):
+        needed, made = _parse_gufunc_signature(self.signature(node.inputs))
+        found = {}
+        for names, shape in zip(needed, input_shapes, strict=True):
+            for name, length in zip(names, shape, strict=True):
+                found.setdefault(name, length)
+        found |= self._static(node.inputs, needed)
+        return [tuple(found[name] for name in names) for names in made]
+
+    def _needs(self, needed) -> str:
+        shapes = ", ".join(f"({', '.join(names)})" for names in needed)
+        return f"{type(self).__name__} needs inputs of shapes {shapes}"
+
+    def _static(self, inputs, needed) -> dict[str, int]:
+        """Lengths known now; every input must agree on them."""
+        known = dict(self.lengths())
+        for x, names in zip(inputs, needed, strict=True):
+            for name, length in zip(names, x.type.shape, strict=True):
+                if length is not None and known.setdefault(name, length) != length:
+                    raise TypeError(
+                        f"{self._needs(needed)}; got {name} = {known[name]} and {length}"
+                    )
+        return known
+
+
+def connected(cotangent) -> bool:
+    """Whether anything flows back from this output."""
+    return not isinstance(cotangent.type, DisconnectedType)

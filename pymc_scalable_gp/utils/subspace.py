@@ -1,0 +1,52 @@
+"""Leading eigenpairs of a matrix that is known by its products."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+# Iterations, and columns beyond those asked for.
+_ITERATIONS, _EXTRA = 2, 10
+
+
+def leading_eigenpairs(
+    times: Callable[[np.ndarray], np.ndarray],
+    n: int,
+    rank: int,
+    *,
+    most: int | None = None,
+    seed: int = 0,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Approximate leading eigenpairs of a symmetric positive semidefinite K, by subspace iteration.
+
+    Parameters
+    ----------
+    times : callable
+        ``V -> K V`` for V (n, k).
+    n, rank : int
+        Rows of K, and number of pairs.
+    most : int, optional
+        A bound on the rank of K; no more columns are multiplied.
+    seed : int
+        Of the directions that it starts from.
+
+    Returns
+    -------
+    values : array, shape (k,)
+        Not negative, in decreasing order, k at most `rank`.
+    vectors : array, shape (n, k)
+        Orthonormal columns.
+    products : array, shape (n, k)
+        ``K vectors``.
+
+    Notes
+    -----
+    Three products with `rank` + 10 columns, and O(n rank^2).
+    """
+    width = min(n, rank + _EXTRA, n if most is None else most)
+    Q = np.random.default_rng(seed).standard_normal((n, width))
+    for _ in range(_ITERATIONS):
+        Q = np.linalg.qr(times(Q))[0]
+    products = times(Q)
+    values, vectors = np.linalg.eigh(Q.T @ products)
+    values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
+    return np.maximum(values, 0.0), Q @ vectors, products @ vectors
