@@ -6,7 +6,9 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.cov.queries import split_scale, used_columns
+from pymc_scalable_gp.methods.cholqr.spread import ROWS, KernelAt, spread
 from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.warn import warn
 
 # Added to the diagonal of K[I, I], as a share of its mean.
 JITTER = 1e-8
@@ -38,30 +40,57 @@ class CholQRMap(FeatureMap):
             )
         return len(self.indices)
 
-    def fit_to(self, X, indices=None, random_seed=0):
-        """Take rows of X (n, d) as points: the given ones, or random distinct ones."""
+    def fit_to(self, X, indices=None, random_seed=0, point=None):
+        """Take rows of X (n, d) as points: the given ones, or those of largest variance at `point`."""
         n = X.shape[0]
         used_columns(self.cov_func, X.shape[1])
         if indices is None:
-            if self.count >= n:
-                raise ValueError(
-                    f"n_inducing={self.count} must be below the number of rows, {n}: take fewer, or "
-                    "pm.gp.Marginal, which is exact"
-                )
-            rng = np.random.default_rng(random_seed)
-            order = rng.permutation(n)
-            distinct = np.sort(np.unique(X[order], axis=0, return_index=True)[1])
-            indices = order[distinct[: self.count]]
+            self._check_count(n)
+            indices = self._spread(X, random_seed, point)
         self.indices = check_indices(indices, n)
         self.points = pt.constant(X[self.indices])
 
-    def features_from(self, X, points):
-        """Features (n, m) of the whole kernel for any points (m, d)."""
-        return _nystrom(self.cov_func, X, points)
+    def start_rows(self, X, start, random_seed) -> np.ndarray:
+        """Rows for a search to start from: `start` (m,), or random distinct ones."""
+        n = X.shape[0]
+        used_columns(self.cov_func, X.shape[1])
+        if start is None:
+            self._check_count(n)
+            order = np.random.default_rng(random_seed).permutation(n)
+            distinct = np.sort(np.unique(X[order], axis=0, return_index=True)[1])
+            return order[distinct[: self.count]]
+        rows = check_indices(start, n, "start")
+        if len(rows) != self.count:
+            raise ValueError(
+                f"start has {len(rows)} rows, but n_inducing={self.count}: give {self.count} rows, or "
+                f"n_inducing={len(rows)} to the class"
+            )
+        return rows
+
+    def _check_count(self, n):
+        if self.count >= n:
+            raise ValueError(
+                f"n_inducing={self.count} must be below the number of rows, {n}: take fewer, or "
+                "pm.gp.Marginal, which is exact"
+            )
+
+    def _spread(self, X, random_seed, point):
+        rng = np.random.default_rng(random_seed)
+        rows = np.arange(len(X))
+        if len(X) > ROWS:
+            rows = np.sort(rng.permutation(len(X))[:ROWS])
+        chosen = rows[spread(KernelAt(self.cov_func, X[rows], point), self.count, rng)]
+        if len(chosen) < self.count:
+            warn(
+                f"only {len(chosen)} of {self.count} inducing points are independent at these "
+                "hyperparameters (duplicates, or a smooth kernel): going on with those. A shorter "
+                "lengthscale in point={...}, or select_inducing, may use more"
+            )
+        return chosen
 
     def basis(self, X):
         """Features of the kernel without its scale."""
-        return pt.specify_shape(_nystrom(self.shape, X, self.points), (None, self.rank))
+        return pt.specify_shape(nystrom(self.shape, X, self.points), (None, self.rank))
 
     def constant_basis(self, X):
         """The same, where nothing but the scale is free."""
@@ -84,14 +113,15 @@ class CholQRMap(FeatureMap):
         return None
 
 
-def _nystrom(cov_func, X, points):
+def nystrom(cov_func, X, points):
+    """Features (n, m) of the whole kernel at X (n, d), for any points (m, d)."""
     K = cov_func(points).astype("float64")
     jitter = JITTER * pt.diag(K).mean()
     L = cholesky(K + jitter * pt.eye(K.shape[0]), lower=True, on_error="nan")
     return solve_triangular(L, cov_func(X, points).astype("float64").T, lower=True).T
 
 
-def check_indices(indices, n) -> np.ndarray:
+def check_indices(indices, n, name="indices") -> np.ndarray:
     """Distinct rows out of n.
 
     Raises
@@ -102,10 +132,11 @@ def check_indices(indices, n) -> np.ndarray:
     rows = np.asarray(indices)
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
         raise TypeError(
-            f"indices must be integer rows of X, shape (m,), got {rows.dtype} of shape {rows.shape}"
+            f"{name} must be integer rows of X, shape (m,), got {rows.dtype} of shape {rows.shape}"
         )
     if rows.min() < 0 or rows.max() >= n:
-        raise ValueError(f"indices name row {rows.max()}, but X has {n} rows")
+        wrong = rows.min() if rows.min() < 0 else rows.max()
+        raise ValueError(f"{name} names row {wrong}, but X has {n} rows")
     if len(np.unique(rows)) < len(rows):
-        raise ValueError("indices name a row more than once")
+        raise ValueError(f"{name} names a row more than once")
     return rows.astype(int)
