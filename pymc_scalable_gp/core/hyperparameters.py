@@ -89,7 +89,9 @@ class Hyperparameters:
         ValueError
             For a value of another shape, or outside its prior's support.
         """
-        given = {} if point is None else {k: v for k, v in point.items() if k in self.names}
+        point = {} if point is None else point
+        # As arrays: PyTensor tries Python's numbers in half precision first, where large ones overflow.
+        given = {name: np.asarray(point[name], float) for name in self.names if name in point}
         if not given:
             return self.initial.copy()
         for rv, shape in zip(self.free, self._untransformed_shapes(), strict=True):

@@ -30,6 +30,8 @@ class _SoftKI(FeatureGP):
     @property
     def inducing(self) -> TensorVariable:
         """The points (m, d), as a tensor; known once ``build(X)`` has run."""
+        if not isinstance(self._map, SoftKIMap):
+            raise TypeError("a sum of GPs has no points of its own: ask its parts for theirs")
         if not self._map.is_fitted:
             raise AttributeError("the points are known once build(X) has run")
         return self._map.points.tensor
