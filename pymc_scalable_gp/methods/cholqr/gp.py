@@ -20,10 +20,11 @@ class CholQRMarginal(FeatureMarginal):
 
     .. math:: \tilde k(x, z) = k(x, X_I)\,k(X_I, X_I)^{-1}\,k(X_I, z)
 
-    with rows I of the training inputs that :meth:`select_inducing` finds by swaps: one point is taken
-    out, all rows are ranked by the fall of the objective that a cheap approximation promises, the fall
-    itself is computed for the first of them and for some random rows, and the best comes in if it beats
-    the point that was there. The kernel may be any covariance, on numbers or, with
+    with rows I of the training inputs. :meth:`build` chooses them by the kernel alone, each the row of
+    largest variance given those before. :meth:`select_inducing` finds better ones by swaps: one point is
+    taken out, all rows are ranked by the fall of the objective that a cheap approximation promises, the
+    fall itself is computed for the first of them and for some random rows, and the best comes in if it
+    beats the point that was there. The kernel may be any covariance, on numbers or, with
     :class:`sgp.cov.FromFunction`, :class:`sgp.cov.Spectrum` and others, on strings, sets, graphs and
     categories.
 
@@ -55,6 +56,7 @@ class CholQRMarginal(FeatureMarginal):
     ====================  ==================  =========================
     step                  time                memory
     ====================  ==================  =========================
+    build, kernel alone   O(m^2 n)            one (m, n) array
     one swap              O((z + c) m n)      two (m, n) arrays, kept
     step on parameters    O(m^2 n)            three (n, m) arrays
     likelihood, gradient  O(m^2 n)            three (n, m) arrays
