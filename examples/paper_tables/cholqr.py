@@ -58,10 +58,9 @@ def fit(name, cov_of, X, y, m, approx, seed, rounds=ROUNDS):
         chosen = gp.select_inducing(X, y, sigma, rounds=rounds, steps=STEPS, **options)
         objective, point = chosen.objective[-1], chosen.point
     else:
-        gp.build(X, random_seed=seed)
         target = Target(gp, X, y, sigma, model)
         hybrid = Hybrid(target, approx == "VFE", 16, np.random.default_rng(seed))
-        hybrid.begin(target.start, gp.indices)
+        hybrid.begin(target.hyper.start(), random_rows(X, m, seed))
         for _ in range(1 if name == "random" else 2):  # chosen again at the fitted hyperparameters
             if name != "random":
                 rows = CHOICES[name](target.at(hybrid.theta), X, m, seed, approx)
@@ -69,7 +68,7 @@ def fit(name, cov_of, X, y, m, approx, seed, rounds=ROUNDS):
             for _ in range(rounds if name == "random" else rounds // 2):
                 hybrid.improve(STEPS)
         gp.build(X, indices=hybrid.pivots)
-        objective, point = hybrid.value(), target.untransformed(hybrid.theta)
+        objective, point = hybrid.value(), target.hyper.untransformed(hybrid.theta)
     with model:
         gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
     return objective, gp, model, point, time.perf_counter() - start
@@ -84,6 +83,13 @@ def kmeans_rows(at, X, m, seed, approx):
         order = np.argsort(((X - centre) ** 2).sum(axis=1))[: len(taken) + 1]
         taken.append(next(int(i) for i in order if i not in taken))
     return np.array(taken)
+
+
+def random_rows(X, m, seed):
+    """Distinct rows at random."""
+    order = np.random.default_rng(seed).permutation(len(X))
+    distinct = np.sort(np.unique(X[order], axis=0, return_index=True)[1])
+    return order[distinct[:m]]
 
 
 def variance_rows(at, X, m, seed, approx):
@@ -155,10 +161,9 @@ def gains(args):
     for m in args.points:
         model, cov, sigma = model_of(ard, y)
         gp = sgp.CholQRMarginal(cov_func=cov, n_inducing=m)
-        gp.build(X, random_seed=args.seed)
         target = Target(gp, X, y, sigma, model)
         hybrid = Hybrid(target, True, 16, np.random.default_rng(args.seed))
-        hybrid.begin(target.start, gp.indices)
+        hybrid.begin(target.hyper.start(), random_rows(X, m, args.seed))
         for _ in range(ROUNDS):
             hybrid.improve(STEPS)
         for exact in (1, 4, 16, 64):
@@ -245,9 +250,8 @@ def cost(args):
         X = rng.uniform(size=(n, 3))
         y = np.sin(6 * X).sum(axis=1) + 0.1 * rng.standard_normal(n)
         gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.ExpQuad(3, ls=0.3), n_inducing=m)
-        gp.build(X)
         hybrid = Hybrid(Target(gp, X, y, pt.constant(0.1), None), True, 16, rng)
-        hybrid.begin(np.zeros(0), gp.indices)
+        hybrid.begin(np.zeros(0), random_rows(X, m, 0))
         hybrid.swaps(5)
         clock = time.perf_counter()
         tried, made = hybrid.swaps(40)

@@ -22,6 +22,16 @@ class Additive(FeatureGP):
         super().__init__(None, mean_func=mean_func, cov_func=cov_func)
         self._parts = tuple(parts)
 
+    def __getattr__(self, name):
+        """Say that what belongs to the parts is to be asked of them."""
+        owners = [part for part in self.__dict__.get("_parts", ()) if hasattr(type(part), name)]
+        if owners and not name.startswith("_"):
+            raise AttributeError(
+                f"a sum of GPs has no {name!r}: take that of each part, gp.parts, or give one "
+                f"{type(owners[0]).__name__} the kernel k1 + k2"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     @property
     def parts(self):
         """The GPs that it is the sum of."""

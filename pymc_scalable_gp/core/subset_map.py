@@ -4,13 +4,10 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from better_optimize import minimize
-from pymc.blocking import DictToArrayBijection, RaveledVars
-from pymc.pytensorf import join_nonshared_inputs
-from pytensor.graph.traversal import ancestors
 from scipy import linalg
 
 from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.hyperparameters import Hyperparameters
 from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS
@@ -18,10 +15,7 @@ from pymc_scalable_gp.utils.evaluate import FEW_CALLS
 JITTER = 1e-8  # of the mean prior variance
 
 
-REACH = 10.0  # in the unconstrained space: a factor e^10 for a positive parameter
-
-
-RESTARTS = 3
+RESTARTS = 2
 
 
 TOLERANCE = 1e-6  # relative gain of a step below which L-BFGS stops: a start, not an optimum
@@ -33,6 +27,7 @@ def subset_map(
     y,
     sigma,
     *,
+    point=None,
     max_rows: int = 1000,
     maxiter: int = 200,
     random_seed=None,
@@ -52,6 +47,8 @@ def subset_map(
         Data; `max_rows` of them are taken without replacement.
     sigma : float, array (n,) or random variable
         Noise standard deviation.
+    point : dict, optional
+        Hyperparameters to start from; the model's initial point for those left out.
     max_rows : int
         Cost is O(max_rows^3) an iteration: about 0.1 s at 1000.
     maxiter : int
@@ -71,7 +68,7 @@ def subset_map(
     Raises
     ------
     ValueError
-        For bad inputs, or when nothing is free.
+        For bad inputs, when nothing is free, or a start where the density is not finite.
     """
     model = pm.modelcontext(model)
     X, count = check_inputs(X).value, check_count("max_rows", max_rows, 2)
@@ -85,24 +82,20 @@ def subset_map(
     jitter = JITTER * pt.diag(prior_cov).mean()
     cov = prior_cov + pt.eye(len(rows)) * (noise**2 + jitter)
     residual = ys - mean_vector(gp.mean_func, Xs)
-    wanted = set(ancestors([cov, residual]))
-    free = [rv for rv in model.free_RVs if rv in wanted]
-    if not free:
+    hyper = Hyperparameters([cov, residual], model)
+    if not hyper.free:
         raise ValueError("the GP and sigma have no free hyperparameters: there is nothing to fit")
-    values = [model.rvs_to_values[rv] for rv in free]
-    start = model.initial_point()
-    start = {v.name: start[v.name] for v in values}
-    x0 = DictToArrayBijection.map(start)
-    terms = model.replace_rvs_by_values([cov, residual])
-    terms, joined = join_nonshared_inputs(
-        start, [*terms, model.logp(vars=free, jacobian=False)], values
-    )
-    result = _minimize(_Objective(terms, joined), x0.data, maxiter, progressbar)
-    best = DictToArrayBijection.rmap(RaveledVars(result, x0.point_map_info))
-    names = {rv.name for rv in free}
-    shown = [v for v in model.unobserved_value_vars if v.name in names]
-    evaluate = model.compile_fn(shown, inputs=values, on_unused_input="ignore", mode=FEW_CALLS)
-    return dict(zip([v.name for v in shown], evaluate(best), strict=True))
+    start = hyper.start(point)
+    best, value = hyper.minimize(
+        _Objective(hyper, cov, residual), start, maxiter=maxiter, restarts=RESTARTS,
+        tolerance=TOLERANCE, progressbar=progressbar,
+    )  # fmt: skip
+    if not np.isfinite(value):
+        raise ValueError(
+            f"the exact GP's density is not finite at the start, {hyper.in_words(start)}: give "
+            "point={...} with values of plausible size, or initval= to the priors"
+        )
+    return hyper.untransformed(best)
 
 
 class _Objective:
@@ -112,22 +105,23 @@ class _Objective:
     carries them on to the hyperparameters, so that nothing of its own O(n^3) gradient is needed.
     """
 
-    def __init__(self, terms, joined):
-        cov, residual, prior = terms
-        cov_bar, residual_bar = pt.dmatrix(), pt.dvector()
+    def __init__(self, hyper, cov, residual):
+        theta, cov_bar, residual_bar = pt.dvector("theta"), pt.dmatrix(), pt.dvector()
+        cov, residual = hyper.as_functions_of(theta, [cov, residual])
+        prior = hyper.log_prior(theta)
         total = (cov * cov_bar).sum() + residual @ residual_bar + prior
-        self.terms = pytensor.function([joined], [cov, residual, prior], mode=FEW_CALLS)
+        self.terms = pytensor.function([theta], [cov, residual, prior], mode=FEW_CALLS)
         self.gradient = pytensor.function(
-            [joined, cov_bar, residual_bar], pt.grad(total, joined), mode=FEW_CALLS
+            [theta, cov_bar, residual_bar], pt.grad(total, theta), mode=FEW_CALLS
         )
-        self.wall = None
 
     def __call__(self, x):
         cov, residual, prior = self.terms(x)
+        if not all(np.isfinite(term).all() for term in (cov, residual, prior)):
+            return np.nan, np.zeros_like(x)
         chol, info = linalg.lapack.dpotrf(cov, lower=1)
-        if info != 0 or not np.isfinite(prior):
-            # A wall just above the last value: the line search comes back from it.
-            return self.wall, np.zeros_like(x)
+        if info != 0:
+            return np.nan, np.zeros_like(x)
         white = linalg.solve_triangular(chol, residual, lower=True)
         half_logdet = np.log(np.diag(chol)).sum()
         logp = -0.5 * (white @ white + len(white) * np.log(2.0 * np.pi)) - half_logdet
@@ -135,21 +129,4 @@ class _Objective:
         inverse = linalg.lapack.dpotri(chol, lower=1)[0]
         inverse = np.tril(inverse) + np.tril(inverse, -1).T
         gradient = self.gradient(x, 0.5 * (np.outer(alpha, alpha) - inverse), -alpha)
-        value = -float(logp + prior)
-        self.wall = value + abs(value) + 10.0
-        return value, -gradient
-
-
-def _minimize(objective, x0, maxiter, progressbar):
-    """L-BFGS from `x0`, restarted while that gains: a wall or a bad scale may end a run early."""
-    best, x = np.inf, x0
-    bounds = [(v - REACH, v + REACH) for v in x0]
-    for _ in range(RESTARTS):
-        result = minimize(
-            objective, x, method="L-BFGS-B", jac=True, progressbar=progressbar,
-            maxiter=maxiter, bounds=bounds, tol=TOLERANCE,
-        )  # fmt: skip
-        gain, best, x = best - result.fun, min(best, result.fun), result.x
-        if gain < 1e-2:
-            break
-    return x
+        return -float(logp + prior), -gradient

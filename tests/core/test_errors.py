@@ -349,19 +349,3 @@ def test_gps_that_cannot_be_added():
         gp + gp_with(approx="DTC")
     with pytest.raises(TypeError, match="cannot add GriefGP and"):
         gp + pm.gp.Marginal(cov_func=COV)
-
-
-# -- start values -------------------------------------------------------------------------------
-
-
-def test_subset_map_with_nothing_free():
-    with pm.Model(), pytest.raises(ValueError, match="there is nothing to fit"):
-        sgp.subset_map(gp_with(), X, Y, 0.3, progressbar=False)
-
-
-def test_subset_map_bad_data(fitted):
-    gp, model = fitted
-    with pytest.raises(ValueError, match="y has 3 values"):
-        sgp.subset_map(gp, X, Y[:3], 0.3, model=model)
-    with pytest.raises(ValueError, match="max_rows must be at least 2"):
-        sgp.subset_map(gp, X, Y, 0.3, max_rows=1, model=model)

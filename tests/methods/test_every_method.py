@@ -32,6 +32,9 @@ LATENT = {
 }
 POINT = {"ell": 0.8, "sigma": 0.2}
 
+# Most tests here call no method's own verbs: CholQR's points are the kernel's.
+pytestmark = pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
+
 every = pytest.mark.parametrize("method", METHODS)
 
 

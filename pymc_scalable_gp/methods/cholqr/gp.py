@@ -5,13 +5,13 @@ import pymc as pm
 from pymc.gp.cov import BaseCovariance
 
 from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
-from pymc_scalable_gp.core.features import Refit
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.cov.objects import FromFunction
 from pymc_scalable_gp.cov.queries import leaves, refuse_white_noise
-from pymc_scalable_gp.methods.cholqr.features import CholQRMap
+from pymc_scalable_gp.methods.cholqr.features import CholQRSpec
 from pymc_scalable_gp.methods.cholqr.search import Hybrid, InducingSelection, Target, run
 from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.warn import warn
 
 
 class CholQRMarginal(FeatureMarginal):
@@ -19,10 +19,11 @@ class CholQRMarginal(FeatureMarginal):
 
     .. math:: \tilde k(x, z) = k(x, X_I)\,k(X_I, X_I)^{-1}\,k(X_I, z)
 
-    with rows I of the training inputs that :meth:`select_inducing` finds by swaps: one point is taken
-    out, all rows are ranked by the fall of the objective that a cheap approximation promises, the fall
-    itself is computed for the first of them and for some random rows, and the best comes in if it beats
-    the point that was there. The kernel may be any covariance, on numbers or, with
+    with rows I of the training inputs. :meth:`build` chooses them by the kernel alone, each the row of
+    largest variance given those before. :meth:`select_inducing` finds better ones by swaps: one point is
+    taken out, all rows are ranked by the fall of the objective that a cheap approximation promises, the
+    fall itself is computed for the first of them and for some random rows, and the best comes in if it
+    beats the point that was there. The kernel may be any covariance, on numbers or, with
     :class:`sgp.cov.FromFunction`, :class:`sgp.cov.Spectrum` and others, on strings, sets, graphs and
     categories.
 
@@ -54,6 +55,7 @@ class CholQRMarginal(FeatureMarginal):
     ====================  ==================  =========================
     step                  time                memory
     ====================  ==================  =========================
+    build, kernel alone   O(m^2 n)            one (m, n) array
     one swap              O((z + c) m n)      two (m, n) arrays, kept
     step on parameters    O(m^2 n)            three (n, m) arrays
     likelihood, gradient  O(m^2 n)            three (n, m) arrays
@@ -100,7 +102,7 @@ class CholQRMarginal(FeatureMarginal):
         self.n_candidates = check_count("n_candidates", n_candidates)
         dear = any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func))
         self.n_exact = check_count("n_exact", (4 if dear else 64) if n_exact is None else n_exact)
-        spec = Refit(CholQRMap(cov_func, count))
+        spec = CholQRSpec(cov_func, count)
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func, approx=approx)
         self.n_inducing = count
 
@@ -109,20 +111,31 @@ class CholQRMarginal(FeatureMarginal):
         return super().settings() | {"n_inducing": self.n_inducing}
 
     @property
+    def spec(self) -> CholQRSpec:
+        """Kernel and number of points as they were given."""
+        return self._spec
+
+    @property
     def indices(self) -> np.ndarray:
         """Rows of the training inputs that are the inducing points."""
         return self.feature_map.indices
 
-    def build(self, X, indices=None, random_seed=0) -> int:
-        """Take rows of X as inducing points without a search.
+    def build(self, X, indices=None, random_seed=0, point=None) -> int:
+        """Take rows of X as inducing points without a search: y plays no part.
 
         Parameters
         ----------
         X : array, shape (n, d), or pm.Data
+            Its present values: the points stay when pm.Data are replaced later. Of more than 65 536
+            rows that many random ones are looked at.
         indices : integer array, shape (m,), optional
-            The rows; random distinct ones when left out.
+            The rows. When left out they are chosen one after the other, each with the largest variance
+            given those before: a partial Cholesky factor of the kernel's matrix, O(n m^2).
         random_seed : int, optional
-            Seed of the random choice.
+            Seed of the choice among rows of the same variance.
+        point : dict, optional
+            Hyperparameters for that choice; the model's initial point for those left out. The
+            lengthscale decides how close points come.
 
         Returns
         -------
@@ -132,9 +145,17 @@ class CholQRMarginal(FeatureMarginal):
         Raises
         ------
         TypeError, ValueError
-            For bad inputs, rows out of range or given twice, or n_inducing not below n.
+            For bad inputs, rows out of range or given twice, n_inducing not below n, a kernel that is
+            not positive semidefinite, or, outside the model context, random hyperparameters.
+
+        Warns
+        -----
+        UserWarning
+            If fewer than n_inducing rows are independent up to rounding: those are taken.
         """
-        return self._build(check_inputs(X).value, indices=indices, random_seed=random_seed)
+        return self._build(
+            check_inputs(X).value, indices=indices, random_seed=random_seed, point=point
+        )
 
     def select_inducing(
         self, X, y, sigma, *, start=None, point=None, rounds=20, swaps=60, steps=15,
@@ -151,8 +172,8 @@ class CholQRMarginal(FeatureMarginal):
         sigma : float or random variable
             Noise standard deviation, a scalar.
         start : integer array, shape (m,), optional
-            Rows to start from, such as an earlier result's. When left out: the hyperparameters are
-            fitted to random rows, and the points then chosen one after the other.
+            Rows to start from, n_inducing of them, such as an earlier result's. When left out: the
+            hyperparameters are fitted to random rows, and the points then chosen one after the other.
         point : dict, optional
             Hyperparameters to start from; the model's initial point for those left out.
         rounds : int
@@ -180,8 +201,15 @@ class CholQRMarginal(FeatureMarginal):
         Raises
         ------
         TypeError, ValueError
-            For bad inputs, n_inducing not below n, one sigma a row, or a kernel that turns out not to
+            For bad inputs, n_inducing not below n, another number of rows in `start`, one sigma a row,
+            a sum of GPs, a start where the objective is not finite, or a kernel that turns out not to
             be positive semidefinite.
+
+        Warns
+        -----
+        UserWarning
+            If fewer than n_inducing rows are independent up to rounding, when rows of `start` had to be
+            replaced, or when interrupted.
 
         Notes
         -----
@@ -193,33 +221,46 @@ class CholQRMarginal(FeatureMarginal):
         target_y = check_target(y, len(inputs)).value
         noise_sd = check_sigma(sigma, len(inputs))
         if noise_sd.ndim:
-            raise ValueError("select_inducing needs a scalar sigma, got one value a row")
+            raise ValueError(
+                "select_inducing needs a scalar sigma, got one value a row: gp.build(X) chooses points by "
+                "the kernel alone"
+            )
         for name, value, least in (("rounds", rounds, 1), ("swaps", swaps, 1), ("steps", steps, 0)):
             check_count(name, value, least)
-        self._build(inputs, indices=start, random_seed=random_seed)
+        rows = self.spec.start_rows(inputs, start, random_seed)
         target = Target(self, inputs, target_y, noise_sd, model)
         rng = np.random.default_rng(random_seed)
         hybrid = Hybrid(target, self.approx == "VFE", self.n_candidates, rng, self.n_exact)
-        hybrid.begin(target.starting_at(point), self.indices, start is not None)
+        hybrid.begin(target.hyper.start(point), rows, start is not None)
         history, proposed, accepted = run(
             hybrid, rounds, swaps, steps, tolerance, max_seconds, progressbar, start is None
         )
+        if len(hybrid.pivots) < len(rows):
+            warn(
+                f"only {len(hybrid.pivots)} of {len(rows)} inducing points are independent "
+                "(duplicates, or a smooth kernel): going on with those"
+            )
         self._build(inputs, indices=hybrid.pivots)
-        found = target.untransformed(hybrid.theta)
+        found = target.hyper.untransformed(hybrid.theta)
         return InducingSelection(hybrid.pivots, found, history, proposed, accepted)
 
-    def marginal_likelihood(self, name, X, y, sigma, *, progressbar=True, **kwargs):
+    def marginal_likelihood(self, name, X, y, sigma, **kwargs):
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
 
-        The points are those of :meth:`select_inducing` or :meth:`build`; without either, they are
-        searched for here, with a scalar sigma, from the model's initial point.
+        The points are those of :meth:`select_inducing` or :meth:`build`. Without either they are chosen
+        by the kernel alone, as ``build(X)`` does, and a warning says so: neither y nor sigma, which may
+        have one value a row, plays a part.
         """
         if not self.is_built:
             data = check_inputs(X)
-            target_y = check_target(y, data.value.shape[0])
-            noise_sd = check_sigma(sigma, data.value.shape[0])
+            n = data.value.shape[0]
+            check_target(y, n)
+            noise_sd = check_sigma(sigma, None if data.mutable else n)
+            self.build(X)
+            remedy = "call gp.select_inducing(...) to choose them with y"
             if noise_sd.ndim:
-                self.build(X)
-            else:
-                self.select_inducing(data.value, target_y.value, sigma, progressbar=progressbar)
-        return super().marginal_likelihood(name, X, y, sigma, progressbar=progressbar, **kwargs)
+                remedy = (
+                    "call gp.build(X, point=...) to choose them at the hyperparameters you expect"
+                )
+            warn(f"points were chosen by the kernel alone: {remedy}")
+        return super().marginal_likelihood(name, X, y, sigma, **kwargs)

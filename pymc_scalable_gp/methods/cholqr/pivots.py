@@ -4,13 +4,19 @@ from typing import Protocol
 
 import numba
 import numpy as np
+from scipy.linalg import solve_triangular
 
 # A pivot whose residual variance is below this share of the largest prior variance adds nothing.
 DEPENDENT = 1e-10
 
 
-# A residual variance below minus this share of the largest prior variance is no rounding error.
+# A residual variance below minus this share of the largest prior variance may be no rounding error.
 INDEFINITE = 1e-6
+
+
+# Nor is one that is lower by this share than the terms of its quadratic form. Kernels are evaluated to
+# about 1e-14 of the prior variance; those of far-away inputs to less.
+ROUNDING = 1e-10
 
 
 # The factors are computed anew when the basis has lost this much of its orthogonality.
@@ -89,18 +95,26 @@ class PivotFactor:
         Raises
         ------
         ValueError
-            If the residual variance is negative: K is not positive semidefinite.
+            If the residual variance is negative beyond rounding: K is not positive semidefinite.
         """
         size = self.size if size is None else size
         out = column - self.L[:size, row] @ self.L[:size]
-        if out[row] < -INDEFINITE * self.scale:
-            raise ValueError(
-                f"the kernel is not positive semidefinite: given the other points, row {row} has "
-                f"variance {out[row]:.3g} (prior variances are up to {self.scale:.3g})"
-            )
+        if out[row] < -INDEFINITE * self.scale and out[row] < -self._rounding(row, size):
+            raise indefinite(row, out[row], self.scale)
         if out[row] <= DEPENDENT * self.scale:
             return None
         return out / np.sqrt(out[row])
+
+    def _rounding(self, row, size):
+        """Error that rounding can leave in the residual variance of `row` beside `size` pivots.
+
+        With ``w = K[I, I]^{-1} K[I, row]`` that variance is ``(1, -w)' K (1, -w)``: an error of e in each
+        entry of K makes one of up to ``e (1 + |w|_1)^2``. Between and beyond pivots that nearly depend on
+        each other the weights w grow without bound, as in polynomial extrapolation.
+        """
+        corner = self.L[:size, self.pivots[:size]]
+        weights = solve_triangular(corner, self.L[:size, row])
+        return ROUNDING * self.scale * (1.0 + np.abs(weights).sum()) ** 2
 
     def append(self, row, column):
         """Add pivot `row` with its column of L: O(m n)."""
@@ -202,6 +216,14 @@ class PivotFactor:
             self._factor(self.pivots[: self.size].copy())
 
 
+def indefinite(row, variance, scale) -> ValueError:
+    """The error for a residual `variance` at `row` that is negative beyond rounding."""
+    return ValueError(
+        f"the kernel is not positive semidefinite: given the other points, row {row} has variance "
+        f"{variance:.3g} (prior variances are up to {scale:.3g})"
+    )
+
+
 class Candidates:
     """Approximate gains of all rows at once, from `count` information pivots; exact ones of `verified`.
 
@@ -248,14 +270,21 @@ class Candidates:
 
     def best(self, keep, variational) -> int | None:
         """Best row beside the first `keep` pivots, by the gain itself, of the promising and some others."""
+        factor = self.factor
         promised = self.gains(keep, variational)
-        possible = np.flatnonzero(np.isfinite(promised))
-        if not len(possible):
-            return None
-        ranked = possible[np.argsort(-promised[possible])[: self.ranked]]
-        drawn = possible[self.rng.integers(0, len(possible), self.drawn)]
+        seen = np.flatnonzero(np.isfinite(promised))
+        ranked = seen[np.argsort(-promised[seen])[: self.ranked]]
+        # Of all rows: those far from the information pivots are not seen, however much they would gain.
+        others = np.ones(len(promised), dtype=bool)
+        others[factor.pivots[:keep]] = False
+        others = np.flatnonzero(others)
+        drawn = others[self.rng.integers(0, len(others), self.drawn)]
         rows = np.union1d(ranked, drawn)
-        return int(rows[np.argmax(self.factor.gains(rows, keep, variational))])
+        if not len(rows):
+            return None
+        gains = factor.gains(rows, keep, variational)
+        place = int(np.argmax(gains))
+        return int(rows[place]) if np.isfinite(gains[place]) else None
 
     def accept(self, old, new):
         """Follow a swap of L's last column from `old` (None: nothing) to `new`: O(z n)."""

@@ -1,26 +1,27 @@
 """Hybrid choice of inducing points: swaps of rows, and steps on the hyperparameters, in turn."""
 
 import time
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
-import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pymc.blocking import DictToArrayBijection, RaveledVars
 from pymc.progress_bar import create_simple_progress
-from pymc.pytensorf import join_nonshared_inputs
-from pytensor.graph.traversal import ancestors
-from scipy import optimize
 
+from pymc_scalable_gp.core.hyperparameters import Hyperparameters
 from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.methods.cholqr.features import nystrom
 from pymc_scalable_gp.methods.cholqr.pivots import Candidates, PivotFactor, grow, swap
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS
+from pymc_scalable_gp.utils.warn import warn
 
 # Swaps between two random draws of the information pivots.
 REDRAW = 20
+
+
+# A row whose residual variance is below this share of the largest prior variance fills no free place.
+NEARLY = 1e-8
 
 
 @dataclass(frozen=True)
@@ -52,67 +53,30 @@ class Target:
 
     def __init__(self, gp, X, y, sigma, model):
         self.X = X
-        points, some = pt.matrix("points", dtype="float64"), pt.constant(X[: min(len(X), 5)])
-        outputs = {
-            "columns": gp.cov_func(pt.constant(X), points),
-            "diag": gp.cov_func(pt.constant(X), diag=True),
-            "residual": y - mean_vector(gp.mean_func, pt.constant(X)),
-            "noise": sigma**2,
-        }
-        features = gp.feature_map.features_from(pt.constant(X), points)
+        points, rows = pt.matrix("points", dtype="float64"), pt.constant(X)
+        columns, diag = gp.cov_func(rows, points), gp.cov_func(rows, diag=True)
+        graphs = [columns, diag, y - mean_vector(gp.mean_func, rows), sigma**2]
         # What the swaps minimise too: FITC chooses its points by DTC.
-        density = lowrank_logp(
-            features, outputs["noise"], outputs["residual"],
-            kdiag=outputs["diag"].astype("float64"), approx="VFE" if gp.approx == "VFE" else "DTC",
-        )[0]  # fmt: skip
-        seen = set(ancestors([gp.cov_func(some), *outputs.values()]))
-        free = [] if model is None else [rv for rv in model.free_RVs if rv in seen]
-        self.free, self.model, self.point_info = free, model, None
-        graphs, prior = [*outputs.values(), density], pt.constant(0.0)
-        joined, self.start = pt.dvector("theta"), np.zeros(0)
-        if free:
-            values = [model.rvs_to_values[rv] for rv in free]
-            start = model.initial_point()
-            start = {v.name: start[v.name] for v in values}
-            x0 = DictToArrayBijection.map(start)
-            self.values, self.point_info, self.start = values, x0.point_map_info, x0.data
-            graphs = model.replace_rvs_by_values(graphs)
-            prior = model.logp(vars=free, jacobian=False)
-            (*graphs, prior), joined = join_nonshared_inputs(start, [*graphs, prior], values)
-        columns, diag, residual, noise, density = graphs
+        approx = "VFE" if gp.approx == "VFE" else "DTC"
+        features, kdiag = nystrom(gp.cov_func, rows, points), diag.astype("float64")
+        density = lowrank_logp(features, graphs[3], graphs[2], kdiag=kdiag, approx=approx)[0]
+        some = gp.cov_func(pt.constant(X[: min(len(X), 5)]))
+        self.hyper = Hyperparameters([some, *graphs], model)
+        theta = pt.vector("theta", dtype="float64", shape=(self.hyper.size,))
+        *graphs, density = self.hyper.as_functions_of(theta, [*graphs, density])
+        columns, *rest = graphs
+        prior = self.hyper.log_prior(theta)
         options = {"mode": FEW_CALLS, "on_unused_input": "ignore", "allow_input_downcast": True}
-        self.columns = pytensor.function([joined, points], columns, **options)
-        self.rest = pytensor.function([joined], [diag, residual, noise, prior], **options)
+        self.columns = pytensor.function([theta, points], columns, **options)
+        self.rest = pytensor.function([theta], [*rest, prior], **options)
         loss = -(density + prior)
-        slope = pt.grad(loss, joined, disconnected_inputs="ignore") if free else joined
-        self.loss = pytensor.function([joined, points], [loss, slope], **options)
+        slope = pt.grad(loss, theta, disconnected_inputs="ignore") if self.hyper.size else theta
+        self.loss = pytensor.function([theta, points], [loss, slope], **options)
 
     def at(self, theta):
         """Kernel columns and diagonal, residuals, noise variance and log prior at a point."""
         diag, residual, noise, prior = self.rest(theta)
         return _AtPoint(self, theta, np.asarray(diag, float)), residual, float(noise), float(prior)
-
-    def untransformed(self, theta) -> dict[str, np.ndarray]:
-        """Values of the free variables by name."""
-        if not self.free:
-            return {}
-        best = DictToArrayBijection.rmap(RaveledVars(theta, self.point_info))
-        names = {rv.name for rv in self.free}
-        shown = [v for v in self.model.unobserved_value_vars if v.name in names]
-        evaluate = self.model.compile_fn(
-            shown, inputs=self.values, on_unused_input="ignore", mode=FEW_CALLS
-        )
-        return dict(zip([v.name for v in shown], evaluate(best), strict=True))
-
-    def starting_at(self, point):
-        """Flat values for a point of untransformed values; missing ones from the initial point."""
-        if not self.free or not point:
-            return self.start
-        start = self.model.initial_point(0)
-        strategies = {rv: point[rv.name] for rv in self.free if rv.name in point}
-        make = pm.initial_point.make_initial_point_fn(model=self.model, overrides=strategies)
-        start = make(0)
-        return DictToArrayBijection.map({v.name: start[v.name] for v in self.values}).data
 
 
 class _AtPoint:
@@ -140,35 +104,41 @@ class Hybrid:
 
     def begin(self, theta, pivots, given=False):
         """Factor at a start; `given`: the user chose these pivots."""
-        self.theta = theta
-        self.factor, self.prior, replaced = self._factor(theta, pivots)
-        if self.factor.size < len(pivots):
-            text = (
-                f"only {self.factor.size} of {len(pivots)} inducing points are independent at the "
-                "start (duplicates, or a smooth kernel): going on with those"
+        self.theta, self.wanted = theta, len(pivots)
+        with np.errstate(all="ignore"):  # a bad start is told in words
+            self.factor, self.prior, replaced = self._factor(theta, pivots)
+            value = self.value()
+        if not np.isfinite(value):
+            raise ValueError(
+                f"the objective is {value} at the start, {self.target.hyper.in_words(theta)}: give "
+                "point={...} with values of plausible size"
             )
-        elif given and replaced:
-            text = (
+        if given and replaced and self.factor.size == self.wanted:
+            warn(
                 f"{replaced} of the {len(pivots)} rows to start from depend on the others "
                 "(duplicates, or a smooth kernel): other rows took their places"
             )
-        else:
-            return
-        warnings.warn(text, UserWarning, stacklevel=4)
 
     def _factor(self, theta, pivots):
-        """Factor at a point, with other rows for pivots that depend on the rest, and how many."""
+        """Factor at a point, other rows for pivots that depend on the rest, and how many those are.
+
+        Places that were left free at other hyperparameters are filled too.
+        """
         kernel, residual, noise, prior = self.target.at(theta)
-        factor = PivotFactor(kernel, residual, noise, pivots)
-        missing = len(pivots) - factor.size
+        factor = PivotFactor(kernel, residual, noise, pivots, room=self.wanted)
+        replaced = len(pivots) - factor.size
         outside = np.setdiff1d(np.arange(len(residual)), factor.pivots[: factor.size])
-        for row in self.rng.permutation(outside)[: 5 * missing]:
+        order = self.rng.permutation(outside)
+        if factor.size < self.wanted:
+            left = factor.prior - (factor.L**2).sum(axis=0)
+            order = order[left[order] > NEARLY * factor.scale]
+        for row in order[: 5 * (self.wanted - factor.size)]:
             column = factor.residual(kernel.columns(np.array([row]))[:, 0], row)
             if column is not None:
                 factor.append(row, column)
-            if factor.size == len(pivots):
+            if factor.size == self.wanted:
                 break
-        return factor, prior, missing
+        return factor, prior, replaced
 
     @property
     def pivots(self):
@@ -195,34 +165,34 @@ class Hybrid:
     def greedy(self):
         """Choose all pivots anew, one after the other, if that lowers the objective."""
         kernel, residual, noise, _ = self.target.at(self.theta)
-        count = self.factor.size
-        factor = PivotFactor(kernel, residual, noise, [], room=count)
+        factor = PivotFactor(kernel, residual, noise, [], room=self.wanted)
         candidates = Candidates(factor, self.count, self.rng, self.verified)
-        for step in range(count):
+        for step in range(self.wanted):
             if step and step % REDRAW == 0:
                 candidates.redraw()
             grow(factor, candidates, self.variational)
-        if factor.size == count and factor.objective(self.variational) < self.value() + self.prior:
+        # Rows that the approximation passed over may leave a place free: not at the present ones' cost.
+        enough = factor.size >= self.factor.size
+        if enough and factor.objective(self.variational) < self.value() + self.prior:
             self.factor = factor
 
     def improve(self, steps):
         """L-BFGS steps on the hyperparameters, taken where the objective falls."""
         if not len(self.theta) or not steps:
             return
-        points, wall = self.target.X[self.pivots], self.value()
-
-        def loss(theta):
-            value, slope = self.target.loss(theta, points)
-            if not np.isfinite(value):
-                return wall + abs(wall) + 10.0, np.zeros_like(theta)
-            return float(value), np.asarray(slope, dtype=float)
-
-        result = optimize.minimize(
-            loss, self.theta, method="L-BFGS-B", jac=True, options={"maxiter": steps}
+        points = self.target.X[self.pivots]
+        theta, value = self.target.hyper.minimize(
+            lambda theta: self.target.loss(theta, points), self.theta, maxiter=steps
         )
-        factor, prior, _ = self._factor(result.x, self.pivots)
+        if not np.isfinite(value):
+            warn(
+                "the hyperparameters stay where they are: the likelihood at these points is not finite "
+                f"at {self.target.hyper.in_words(self.theta)}"
+            )
+            return
+        factor, prior, _ = self._factor(theta, self.pivots)
         if factor.objective(self.variational) - prior < self.value():
-            self.factor, self.prior, self.theta = factor, prior, result.x
+            self.factor, self.prior, self.theta = factor, prior, theta
 
 
 def run(hybrid, rounds, swaps, steps, tolerance, seconds, progressbar, greedy):
@@ -250,9 +220,8 @@ def run(hybrid, rounds, swaps, steps, tolerance, seconds, progressbar, greedy):
                 progress.update(task, advance=1)
                 if before - history[-1] < tolerance * len(hybrid.factor.y):
                     break
+            progress.update(task, completed=rounds)  # it may have converged before
         except KeyboardInterrupt:
-            warnings.warn(
-                "interrupted: the points chosen so far are returned", UserWarning, stacklevel=3
-            )
+            warn("interrupted: the points chosen so far are returned")
     counts = np.array(counts, dtype=int).reshape((-1, 2))
     return np.array(history), counts[:, 0], counts[:, 1]

@@ -52,7 +52,7 @@ class _SKIP(FeatureGP):
         point : dict, optional
             Hyperparameters whose kernel the directions are best for; the model's initial point when
             left out. The closer to the posterior, the less is missed at the same rank: give a MAP
-            estimate, for instance ``sgp.subset_map(model)``.
+            estimate, for instance ``sgp.subset_map(gp, X, y, sigma)``.
 
         Returns
         -------

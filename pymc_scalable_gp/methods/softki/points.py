@@ -1,14 +1,18 @@
 """Inducing and interpolation points: k-means centres, and checks of given ones."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
+import pytensor.tensor as pt
+from pytensor.raise_op import Assert
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from pymc_scalable_gp.core.data import Data, check_inputs
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.warn import warn
 
 # k-means runs on this many rows at most: centres need no more, and its cost grows with n m d.
 KMEANS_ROWS = 65_536
@@ -45,6 +49,9 @@ def kmeans_points(X: np.ndarray, count: int, random_seed=None) -> np.ndarray:
 def check_inducing(points, d: int | None = None, name: str = "inducing"):
     """A number of points as int, or the points (m, d) as :class:`Data`.
 
+    Those of ``pm.Data`` may move later, but not change in number, which the features have fixed: an
+    AssertionError says so at run time.
+
     Raises
     ------
     TypeError, ValueError
@@ -63,10 +70,21 @@ def check_inducing(points, d: int | None = None, name: str = "inducing"):
     if not is_random(data.tensor):
         copies = len(data.value) - len(np.unique(data.value, axis=0))
         if copies:
-            warnings.warn(
+            warn(
                 f"{copies} of the {len(data.value)} points in {name} are duplicates: drop them with "
-                f"np.unique({name}, axis=0)",
-                UserWarning,
-                stacklevel=4,
+                f"np.unique({name}, axis=0)"
             )
-    return data
+    return data if d is None else _of_one_size(data, name)
+
+
+def _of_one_size(data: Data, name) -> Data:
+    """`data` with a tensor that refuses another number of rows."""
+    count = data.value.shape[0]
+    if data.tensor.type.shape[0] == count:
+        return data
+    same = Assert(
+        f"{name} had {count} points when the GP was built, and another number since pm.set_data: give "
+        f"{count} points, or build a new model"
+    )
+    tensor = same(data.tensor, pt.eq(data.tensor.shape[0], count))
+    return replace(data, tensor=pt.specify_shape(tensor, (count, None)))

@@ -5,9 +5,8 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.variational.updates import adam
 from pytensor.gradient import disconnected_grad
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors
 
+from pymc_scalable_gp.core.hyperparameters import Hyperparameters
 from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
@@ -21,7 +20,7 @@ ERROR_ROWS = 16_384
 
 
 class Trainer:
-    """Compiled steps on shared copies of the points Z and of the free value variables."""
+    """Compiled steps on shared copies of the points Z and of the flat vector of hyperparameters."""
 
     def __init__(
         self, gp, model, sigma, Z, *, rows, learning_rate, objective, probes, use_priors, rng, mode
@@ -33,7 +32,10 @@ class Trainer:
         noise = (sigma[index] if sigma.ndim else sigma) ** 2
         kdiag = gp.cov_func(X, diag=True).astype("float64")
         terms = [phi, noise, mean_vector(gp.mean_func, X), kdiag]
-        (phi, noise, mean, kdiag), prior = self._share(terms, model, use_priors)
+        self.hyper = hyper = Hyperparameters(terms, model)
+        self.theta = pytensor.shared(hyper.start(), name="theta", shape=(hyper.size,))
+        phi, noise, mean, kdiag = hyper.as_functions_of(self.theta, terms)
+        prior = hyper.log_prior(self.theta) if use_priors else 0.0
         residual = y - mean
         approx = getattr(gp, "approx", None) or "DTC"
         found = lowrank_logp(phi, noise, residual, kdiag=kdiag, approx=approx)
@@ -41,7 +43,8 @@ class Trainer:
         if objective == "pseudo":
             fit, draws = _pseudo(phi, noise, residual, found, probes, rng)
         loss = -fit / y.shape[0] - prior / rows
-        self.updates = adam(loss, [self.Z, *self.free], learning_rate=learning_rate)
+        trained = [self.Z, self.theta] if hyper.size else [self.Z]
+        self.updates = adam(loss, trained, learning_rate=learning_rate)
         options = {"mode": mode, "on_unused_input": "ignore", "trust_input": True}
         self.step = pytensor.function([X, y, index], loss, updates=self.updates | draws, **options)
         options["mode"] = FEW_CALLS
@@ -52,47 +55,18 @@ class Trainer:
         )
         self.predict = pytensor.function([X, y], [phi, mean], **options)
 
-    def _share(self, terms, model, use_priors):
-        """`terms` and the log prior as functions of shared variables, which are kept."""
-        wanted = set(ancestors(terms))
-        free = [rv for rv in model.free_RVs if rv in wanted]
-        prior = pt.constant(0.0)
-        if free and use_priors:
-            prior = model.logp(vars=free, jacobian=False)
-        values = [model.rvs_to_values[rv] for rv in free]
-        initial = model.initial_point(0)
-        self.free = [pytensor.shared(np.array(initial[v.name]), name=v.name) for v in values]
-        swap = dict(zip(values, self.free, strict=True))
-        *terms, prior = clone_replace([*model.replace_rvs_by_values(terms), prior], swap)
-        names = {rv.name for rv in free}
-        shown = [v for v in model.unobserved_value_vars if v.name in names]
-        self.names = [v.name for v in shown]
-        shown = clone_replace(shown, swap) if shown else []
-        self._untransformed = pytensor.function([], shown, mode=FEW_CALLS)
-        return terms, prior
-
     def state(self) -> list[np.ndarray]:
-        """Copies of points, variables, and Adam's moments and step count."""
+        """Copies of points, flat variables, and Adam's moments and step count."""
         return [v.get_value(borrow=False) for v in self.updates]
 
     def restore(self, state):
-        """Set what :meth:`state` returned.
-
-        Raises
-        ------
-        ValueError
-            If it comes from another model.
-        """
-        present = [v.get_value(borrow=True) for v in self.updates]
-        if [np.shape(v) for v in state] != [np.shape(v) for v in present]:
-            raise ValueError("start comes from another model: its free variables or points differ")
+        """Set what :meth:`state` returned, of a trainer of the same variables and points."""
         for variable, value in zip(self.updates, state, strict=True):
             variable.set_value(value)
 
     def values(self):
         """Points, and the free variables untransformed by name."""
-        found = zip(self.names, self._untransformed(), strict=True)
-        return self.Z.get_value(), {name: np.asarray(value) for name, value in found}
+        return self.Z.get_value(), self.hyper.untransformed(self.theta.get_value())
 
     def error(self, X, y, train, held):
         """Root mean square error at the rows `held` of the prediction from the rows `train`.

@@ -1,6 +1,5 @@
 """Training of SoftKI's interpolation points, and of the hyperparameters, by minibatches."""
 
-import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +13,10 @@ from pymc_scalable_gp.methods.softki.gp import SoftKILatent, SoftKIMarginal
 from pymc_scalable_gp.methods.softki.points import kmeans_points
 from pymc_scalable_gp.methods.softki.steps import OBJECTIVES, Trainer
 from pymc_scalable_gp.utils.checks import check_choice, check_count
+from pymc_scalable_gp.utils.warn import warn
+
+# Rows of a batch: the paper's.
+BATCH = 1024
 
 # Noise variance, as a share of the target's, when sigma is left out: the paper's 0.001 for a
 # standardised target.
@@ -59,7 +62,7 @@ def fit_inducing(
     *,
     objective: str = "exact",
     use_priors: bool = True,
-    batch_size: int = 1024,
+    batch_size: int | None = None,
     epochs: int = 50,
     learning_rate: float = 0.01,
     probes: int = 10,
@@ -85,7 +88,7 @@ def fit_inducing(
     Parameters
     ----------
     gp : SoftKIMarginal or SoftKILatent
-        Gives kernel, mean, temperature, and the points to start from.
+        Not a sum of them. Gives kernel, mean, temperature, and the points to start from.
     X, y : arrays, shapes (n, d) and (n,)
         Data; standardise both, as learning rate and temperature are in their units.
     sigma : float, array (n,) or random variable, optional
@@ -100,8 +103,11 @@ def fit_inducing(
         log determinant would count b times too little.
     use_priors : bool
         Include the hyperparameters' log prior (MAP), or leave it out (maximum likelihood).
-    batch_size, epochs, learning_rate : int, int, float
-        The paper's values. A batch should not be smaller than the number of points.
+    batch_size : int, optional
+        The paper's 1024 rows, or all rows for training where there are fewer. A batch should not be
+        smaller than the number of points.
+    epochs, learning_rate : int, float
+        The paper's values.
     probes : int
         Random vectors of the pseudo-loss.
     validation : float
@@ -112,7 +118,8 @@ def fit_inducing(
     patience : int
         See `validation`.
     start : InducingFit, optional
-        An earlier result to continue from, optimiser state included.
+        An earlier result to continue from, optimiser state included: of the same number of points
+        and the same free variables.
     random_seed : int, optional
         Seed of k-means, batches, probes and validation rows.
     progressbar : bool
@@ -148,8 +155,7 @@ def fit_inducing(
     .. [1] Camaño, C. and Huang, D. (2024). High-Dimensional Gaussian Process Regression with Soft
        Kernel Interpolation. https://doi.org/10.48550/arXiv.2410.21419
     """
-    if not isinstance(gp, SoftKIMarginal | SoftKILatent):
-        raise TypeError(f"gp must be a SoftKI GP, got {type(gp).__name__}")
+    _check_gp(gp)
     check_choice("objective", objective, OBJECTIVES)
     if objective == "pseudo" and getattr(gp, "approx", "DTC") != "DTC":
         raise ValueError(f'objective="pseudo" works with approx="DTC" only, got {gp.approx!r}')
@@ -158,9 +164,7 @@ def fit_inducing(
     y = check_target(y, X.shape[0]).value
     rng = np.random.default_rng(random_seed)
     train, held = _split(len(y), validation, rng)
-    batch_size = check_count("batch_size", batch_size)
-    if batch_size > len(train):
-        raise ValueError(f"batch_size={batch_size} exceeds the {len(train)} rows for training")
+    batch_size = _batch_size(batch_size, len(train))
     if not learning_rate > 0:
         raise ValueError(f"learning_rate must be positive, got {learning_rate}")
     noise = None if sigma is not None else NOISE_SHARE * float(y.var())
@@ -173,6 +177,7 @@ def fit_inducing(
         probes=check_count("probes", probes), use_priors=use_priors, rng=rng, mode=mode,
     )  # fmt: skip
     if start is not None:
+        _check_variables(start, trainer.hyper)
         trainer.restore(start.state)
     loop = _Loop(trainer, X, y, train, held, start)
     check_count("epochs", epochs)
@@ -192,11 +197,31 @@ def _split(n, validation, rng):
     return np.sort(order[held:]), np.sort(order[:held])
 
 
+def _check_gp(gp):
+    if isinstance(gp, SoftKIMarginal | SoftKILatent):
+        return
+    came = "a sum" if len(getattr(gp, "parts", ())) > 1 else type(gp).__name__
+    raise TypeError(
+        f"gp must be a SoftKI GP, got {came}: of a sum fit each part, or give one GP the kernel k1 + k2"
+    )
+
+
+def _batch_size(batch_size, rows):
+    """Rows of a batch: at most as many as there are for training."""
+    if batch_size is None:
+        return min(BATCH, rows)
+    if check_count("batch_size", batch_size) > rows:
+        raise ValueError(
+            f"batch_size={batch_size} exceeds the {rows} rows for training: take fewer, or leave it out"
+        )
+    return int(batch_size)
+
+
 def _start_points(gp, X, start, rng):
     """Points (m, d) of the earlier result, of the GP, or k-means centres."""
     wanted = gp.spec.inducing
     if start is not None:
-        Z = start.Z
+        Z = _started_points(start, wanted if isinstance(wanted, int) else len(wanted.value))
     elif isinstance(wanted, int):
         Z = kmeans_points(X, wanted, rng)
     else:
@@ -204,6 +229,33 @@ def _start_points(gp, X, start, rng):
     if Z.shape[1] != X.shape[1]:
         raise ValueError(f"the points have {Z.shape[1]} columns, but X has {X.shape[1]}")
     return np.array(Z, dtype="float64")
+
+
+def _started_points(start, count):
+    if not isinstance(start, InducingFit):
+        raise TypeError(
+            f"start must be an earlier result of fit_inducing, got {type(start).__name__}: points alone "
+            "go to the class, inducing=Z"
+        )
+    if len(start.Z) != count:
+        raise ValueError(
+            f"start has {len(start.Z)} points, but the GP has {count}: go on with a GP of "
+            f"inducing={len(start.Z)}"
+        )
+    return start.Z
+
+
+def _check_variables(start, hyper):
+    here = hyper.untransformed(hyper.initial)
+    trained, free = (
+        [f"{name} {np.shape(value)}" for name, value in sorted(point.items())]
+        for point in (start.point, here)
+    )
+    if trained != free:
+        raise ValueError(
+            f"start comes from another model: it trained {', '.join(trained) or 'no variables'}, and "
+            f"here {', '.join(free) or 'no variables'} are free"
+        )
 
 
 class _Loop:
@@ -236,12 +288,12 @@ class _Loop:
                         best_score, candidate = score, self.trainer.state()
                     if len(self.held) and since >= patience:
                         break
+                done = progress.tasks[task].completed
+                progress.update(task, total=done)  # it may have stopped early
             except KeyboardInterrupt:
-                warnings.warn(
+                warn(
                     f"interrupted after {len(self.losses)} epochs: returning the best values so far; "
-                    "continue with start=",
-                    UserWarning,
-                    stacklevel=3,
+                    "continue with start="
                 )
                 self.best = candidate if np.isfinite(best_score) else None
                 return

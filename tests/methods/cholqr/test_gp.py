@@ -10,7 +10,6 @@ import pytest
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.methods.cholqr import search as selection
 from pymc_scalable_gp.testing import check_marginal_logp
 from pymc_scalable_gp.utils.evaluate import evaluate
 
@@ -57,30 +56,10 @@ def test_better_than_random_rows_with_the_same_hyperparameters():
     chosen = gp.select_inducing(X, Y, sigma, model=model, steps=0, rounds=10, **QUIET)
     others = []
     for seed in range(5):
-        gp.build(X, random_seed=seed)
-        start = gp.select_inducing(X, Y, sigma, start=gp.indices, model=model, steps=0, **QUIET)
-        others.append(start.objective[0])
+        rows = np.random.default_rng(seed).permutation(120)[:12]
+        options = {"model": model, "steps": 0, "rounds": 1, "swaps": 1} | QUIET
+        others.append(gp.select_inducing(X, Y, sigma, start=rows, **options).objective[0])
     assert chosen.objective[-1] < min(others)
-
-
-def test_the_start_is_greedy_unless_rows_are_given():
-    gp, model, sigma = problem()
-    options = {"model": model, "rounds": 1, "swaps": 1, "steps": 0} | QUIET
-    gp.build(X)
-    given = gp.select_inducing(X, Y, sigma, start=gp.indices, **options)
-    greedy = gp.select_inducing(X, Y, sigma, **options)
-    assert_allclose(given.objective[0], greedy.objective[0])  # the same random rows
-    assert len(given.objective) == 3
-    assert len(greedy.objective) == 4
-    assert greedy.objective[1] < given.objective[-1] - 1.0
-
-
-def test_no_round_begins_after_max_seconds():
-    gp, model, sigma = problem()
-    chosen = gp.select_inducing(X, Y, sigma, model=model, steps=0, max_seconds=0.0, **QUIET)
-    assert chosen.proposed.shape == (0,)
-    assert len(chosen.objective) == 2  # of the random rows and of the greedy start
-    assert_allclose(gp.indices, chosen.indices)
 
 
 def test_dear_kernels_compute_fewer_gains():
@@ -127,13 +106,99 @@ def test_a_bad_start_in_one_dimension_does_not_trap():
     assert abs(found[0] - found[1]) < 0.02 * abs(found[1]) + 1.0
 
 
-def test_the_likelihood_chooses_points_by_itself():
+BY_KERNEL = "points were chosen by the kernel alone: call gp.select_inducing"
+
+
+def test_the_likelihood_takes_the_kernels_points_and_says_so():
+    """The same as build's, without a search; with one sigma a row and with pm.Data too."""
+    wanted = problem()
+    with wanted[1]:
+        wanted[0].build(X)
+    for data, sigma, words in [
+        (X, None, BY_KERNEL),
+        (X, np.full(120, 0.3), r"the kernel alone: call gp.build\(X, point=...\)"),
+        ("pm.Data", None, BY_KERNEL),
+    ]:
+        gp, model, scalar = problem()
+        with model:
+            inputs, target = X, Y
+            if isinstance(data, str):
+                inputs, target = pm.Data("X", X), pm.Data("target", Y)
+            noise = scalar if sigma is None else sigma
+            with pytest.warns(UserWarning, match=words) as found:
+                gp.marginal_likelihood("y", X=inputs, y=target, sigma=noise)
+        assert len(found) == 1
+        assert found[0].filename == __file__
+        assert np.array_equal(gp.indices, wanted[0].indices)
+
+
+def test_nothing_is_said_after_build_or_select_inducing():
+    for choose in (
+        lambda gp, sigma: gp.build(X),
+        lambda gp, sigma: gp.build(X, indices=np.arange(5)),
+        lambda gp, sigma: gp.select_inducing(X, Y, sigma, rounds=1, swaps=1, steps=0, **QUIET),
+    ):
+        gp, model, sigma = problem()
+        with model:
+            choose(gp, sigma)
+            indices = gp.indices
+            gp.marginal_likelihood("y", X=X, y=Y, sigma=sigma)
+        assert gp.indices is indices
+
+
+def test_bad_data_are_refused_before_points_are_chosen():
+    gp, model, sigma = problem()
+    with model, pytest.raises(ValueError, match="y has 3 values"):
+        gp.marginal_likelihood("y", X=X, y=Y[:3], sigma=sigma)
+    with pytest.raises(AttributeError, match="select_inducing or build"):
+        _ = gp.indices
+
+
+def test_the_kernels_points_beat_random_rows():
+    """Bound on the evidence at plausible hyperparameters, with one sigma a row and pm.Data."""
+    point = {"ell": 1.0, "eta": 1.0}
+    bounds = {}
+    for name in ("kernel", 0, 1, 2, 3):
+        gp, model, _ = problem(n_inducing=12)
+        rows = None if name == "kernel" else np.random.default_rng(name).permutation(120)[:12]
+        with model:
+            gp.build(X, rows, point=point)
+            gp.marginal_likelihood("y", X=pm.Data("X", X), y=Y, sigma=np.full(120, 0.2))
+        logp = model.compile_logp(vars=[model["y"]], jacobian=False, **FAST)
+        bounds[name] = logp({f"{k}_log__": np.log(v) for k, v in (point | {"sigma": 1.0}).items()})
+    assert bounds["kernel"] > max(bounds[k] for k in range(4)) + 5.0
+
+
+def test_the_points_stay_when_data_are_replaced():
     gp, model, sigma = problem()
     with model:
-        gp.marginal_likelihood("y", X=X, y=Y, sigma=sigma, progressbar=False)
-    chosen = problem()[0]
-    assert gp.rank == 15
-    assert not np.array_equal(gp.indices, chosen.build(X) and chosen.indices)
+        data, target = pm.Data("X", X), pm.Data("target", Y)
+        gp.build(data)
+        gp.marginal_likelihood("y", X=data, y=target, sigma=sigma)
+        pm.set_data({"X": X[:50] + 1.0, "target": Y[:50]})
+    (points,) = evaluate([gp.features(X[gp.indices])], None, model)
+    assert_allclose(
+        (points**2).sum(axis=1), evaluate([gp.cov_func(X, diag=True)], None, model)[0][:15]
+    )
+
+
+@pytest.mark.filterwarnings("ignore:only .* of 50 inducing points are independent")
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_sine_with_the_usual_priors(seed):
+    """Rounding alone leaves variances of -7e-6 beside points that nearly depend on each other."""
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.uniform(0, 10, 200))[:, None]
+    y = np.sin(4 * x[:, 0]) + 0.2 * rng.standard_normal(200)
+    with pm.Model() as model:
+        ell, eta = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("eta", 1)
+        sigma = pm.HalfNormal("sigma", 1)
+        gp = sgp.CholQRMarginal(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ell), n_inducing=50)
+        chosen = gp.select_inducing(x, y, sigma, rounds=2, swaps=10, **QUIET)
+    exact = sgp.subset_map(pm.gp.Marginal(cov_func=gp.cov_func), x, y, sigma, model=model, **QUIET)
+    for name, value in exact.items():
+        assert_allclose(chosen.point[name], value, rtol=0.03)
+    # At the model's initial lengthscale, 1.5, no more than 23 rows are independent.
+    assert gp.rank >= 40
 
 
 def test_converges_to_the_exact_gp():
@@ -142,6 +207,7 @@ def test_converges_to_the_exact_gp():
         exact = pm.gp.Marginal(cov_func=cov)
         exact.marginal_likelihood("z", X=X, y=Y, sigma=0.2)
         gp = sgp.CholQRMarginal(cov_func=cov, n_inducing=60)
+        gp.build(X)
         gp.marginal_likelihood("y", X=X, y=Y, sigma=0.2, progressbar=False)
     one, other = (model.compile_logp(vars=[model[name]], **FAST)({}) for name in ("y", "z"))
     assert_allclose(one, other, rtol=1e-3)
@@ -232,6 +298,7 @@ def test_a_function_of_sets():
     with pm.Model() as model:
         both = pm.HalfNormal("eta", 1) ** 2 * cov
         gp = sgp.CholQRMarginal(cov_func=both, n_inducing=8)
+        gp.build(places)
         gp.marginal_likelihood("y", X=places, y=np.arange(40.0) / 40, sigma=0.3, progressbar=False)
         gp.conditional("f", places[:4])
     check_marginal_logp(gp, model, **FAST)
@@ -258,6 +325,7 @@ def test_a_product_of_a_string_and_a_number():
     )
     with pm.Model() as model:
         gp = sgp.CholQRMarginal(cov_func=cov, n_inducing=10)
+        gp.build(rows)
         gp.marginal_likelihood("y", X=rows, y=y, sigma=0.2, progressbar=False)
     check_marginal_logp(gp, model, **FAST)
 
@@ -275,6 +343,7 @@ def test_histograms_and_categories():
         ls = pm.HalfNormal("ls", 2)
         cov = sgp.cov.Hamming(4, ls=ls)
         gp = sgp.CholQRMarginal(cov_func=cov, n_inducing=10)
+        gp.build(C)
         gp.marginal_likelihood("y", X=C, y=C[:, 0], sigma=0.2, progressbar=False)
     assert_allclose(evaluate([cov(C)], {"ls": 1.5}, model)[0], np.exp(-differ / 1.5))
     assert_allclose(evaluate([cov(C, diag=True)], {"ls": 1.5}, model)[0], 1.0)
@@ -313,9 +382,11 @@ def test_data_that_may_change_are_refused_by_kernels_on_objects():
 
 def test_an_indefinite_function_is_named():
     cov = sgp.cov.FromFunction(lambda a, b: float(abs(a - b)) + (a == b), list(range(30)))
-    gp = sgp.CholQRMarginal(cov_func=cov, n_inducing=10)
+    gp, places = sgp.CholQRMarginal(cov_func=cov, n_inducing=10), np.arange(30.0)[:, None]
     with pytest.raises(ValueError, match="not positive semidefinite"):
-        gp.select_inducing(np.arange(30.0)[:, None], np.zeros(30), 0.1, **QUIET)
+        gp.select_inducing(places, np.zeros(30), 0.1, **QUIET)
+    with pytest.raises(ValueError, match="not positive semidefinite"):
+        gp.build(places)
 
 
 @pytest.mark.parametrize(
@@ -323,8 +394,15 @@ def test_an_indefinite_function_is_named():
     [
         ({"sigma": np.ones(120)}, ValueError, "needs a scalar sigma"),
         ({"start": [1, 1]}, ValueError, "more than once"),
-        ({"start": [1, 120]}, ValueError, "indices name row 120, but X has 120 rows"),
-        ({"start": [0.5]}, TypeError, "indices must be integer rows"),
+        ({"start": [1, 120]}, ValueError, "start names row 120, but X has 120 rows"),
+        ({"start": [-1, 119]}, ValueError, "start names row -1, but X has 120 rows"),
+        ({"start": [0.5]}, TypeError, "start must be integer rows"),
+        (
+            {"start": np.arange(7)},
+            ValueError,
+            "start has 7 rows, but n_inducing=5: give 5 rows, or",
+        ),
+        ({"start": np.arange(4)}, ValueError, "start has 4 rows, but n_inducing=5"),
         ({"rounds": 0}, ValueError, "rounds must be at least 1"),
         ({"y": Y[:3]}, ValueError, "y has 3 values"),
     ],
@@ -347,6 +425,51 @@ def test_bad_numbers():
             ask()
 
 
+def test_a_start_that_cannot_be_evaluated_is_named():
+    gp, model, sigma = problem()
+    for point in ({"sigma": 1e-200}, {"eta": 1e200}):
+        name, value = point.copy().popitem()
+        words = f"at the start, .*{name} = {value:.0e}".replace("e+", r"\.e\+").replace(
+            "e-", r"\.e-"
+        )
+        with pytest.raises(ValueError, match=words):
+            gp.select_inducing(X, Y, sigma, point=point, model=model, **QUIET)
+
+
+def test_build_needs_the_values_of_random_hyperparameters():
+    gp, model, _ = problem()
+    with pytest.raises(ValueError, match="build in the model context, or give indices="):
+        gp.build(X)
+    with model, pytest.raises(ValueError, match="variances are not finite and positive at .*eta"):
+        gp.build(X, point={"eta": 0.0})
+    assert gp.build(X, indices=[1, 2]) == 2
+
+
+def test_a_sum_has_no_points_of_its_own():
+    one, two = (sgp.CholQRMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=s)) for s in (1.0, 0.1))
+    with pytest.raises(
+        TypeError, match=r"call it for each part, or give one GP the kernel k1 \+ k2"
+    ):
+        (one + two).select_inducing(X, Y, 0.1)
+    with pytest.raises(TypeError, match="ask its parts"):
+        _ = (one + two).indices
+
+
+def test_a_sum_left_to_itself_takes_each_kernels_points():
+    with pm.Model() as model:
+        parts = [
+            sgp.CholQRMarginal(cov_func=pm.gp.cov.Matern32(2, ls=ls), n_inducing=n)
+            for ls, n in ((1.0, 8), (0.2, 5))
+        ]
+        total = parts[0] + parts[1]
+        with pytest.warns(UserWarning, match="chosen by the kernel alone"):
+            total.marginal_likelihood("y", X=X, y=Y, sigma=0.2)
+    alone = sgp.CholQRMarginal(cov_func=pm.gp.cov.Matern32(2, ls=0.2), n_inducing=5)
+    alone.build(X)
+    assert np.array_equal(parts[1].indices, alone.indices)
+    check_marginal_logp(total, model, **FAST)
+
+
 def test_duplicated_rows_to_start_from():
     rows = np.r_[X[:20], X[:20]]
     gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), n_inducing=4)
@@ -362,14 +485,3 @@ def test_fewer_independent_rows_than_points():
     with pytest.warns(UserWarning, match="only 6 of 10 inducing points are independent"):
         gp.select_inducing(rows, np.repeat(Y[:6], 5), 0.1, start=np.arange(0, 30, 3), **QUIET)
     assert gp.rank == 6
-
-
-def test_an_interruption_returns_what_was_chosen(monkeypatch):
-    def interrupted(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(selection, "swap", interrupted)
-    gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), n_inducing=5)
-    with pytest.warns(UserWarning, match="interrupted"):
-        chosen = gp.select_inducing(X, Y, 0.1, **QUIET)
-    assert len(chosen.indices) == 5

@@ -180,6 +180,47 @@ def test_an_indefinite_kernel_is_named():
         PivotFactor(Dense(K), Y, NOISE, np.r_[5, np.arange(4), np.arange(6, 30)])
 
 
+@pytest.mark.parametrize("seed", [99, 133, 255, 292])
+def test_a_variance_that_rounding_made_negative_is_no_refusal(seed):
+    """Random rows of a smooth kernel: the others are extrapolated, with weights of 10^5 and more."""
+    x = np.random.default_rng(seed).uniform(0, 10, 200)[:, None]
+    kernel = Dense(gauss(x, 1.5))
+    found = PivotFactor(kernel, np.zeros(200), NOISE, np.arange(50))
+    left = kernel.diag() - (found.L**2).sum(axis=0)
+    for row in range(200):
+        new = found.residual(kernel.K[:, row], row)
+        assert (new is None) == (left[row] <= pivots.DEPENDENT)
+
+
+def test_an_indefinite_kernel_is_named_beside_points_that_nearly_depend():
+    """The same rows, but one variance is too small by far more than rounding explains."""
+    x = np.linspace(0, 10, 200)[:, None]
+    K = gauss(x, 1.5)
+    K[100, 100] -= 1e-3
+    found = PivotFactor(Dense(K), np.zeros(200), NOISE, np.arange(0, 200, 7))
+    assert found.size > 15
+    with pytest.raises(
+        ValueError, match="not positive semidefinite: given the other points, row 100"
+    ):
+        found.residual(K[:, 100], 100)
+
+
+def test_random_candidates_find_what_the_ranking_does_not_see():
+    """One information pivot far from the only rows where y is not zero: the ranking is of the others."""
+    x = np.linspace(0, 30, 120)[:, None]
+    kernel, y = Dense(gauss(x) + 1e-6 * np.ones((120, 120))), np.zeros(120)
+    y[5:9] = 10.0
+    found = PivotFactor(kernel, y, NOISE, [60], room=2)
+    drawn = Candidates(found, 1, np.random.default_rng(2), 40)
+    assert abs(drawn.rows[0] - 7) > 30
+    gains = drawn.gains(1, False)
+    ranked = np.argsort(-gains)[: drawn.ranked]
+    assert not set(ranked) & set(range(4, 11))
+    best = drawn.best(1, False)
+    assert 3 <= best <= 11
+    assert found.gains(np.array([best]), 1, False) > found.gains(ranked, 1, False).max() + 100.0
+
+
 def test_drifted_factors_are_renewed():
     found = factor()
     before = found.objective(True)

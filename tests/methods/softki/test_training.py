@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.methods.softki import points
+from pymc_scalable_gp.methods.softki import points, training
 from pymc_scalable_gp.methods.softki.steps import Trainer
 from pymc_scalable_gp.testing import dense_marginal
 from pymc_scalable_gp.utils.evaluate import evaluate
@@ -111,8 +111,68 @@ def test_the_same_seed_gives_the_same_result_and_a_resumed_run_goes_on():
         assert more.epochs == 5
         assert_array_equal(more.losses[:2], first.losses)
         assert more.state[-1] == 5 * 4  # Adam's count of steps goes on
-        with pytest.raises(ValueError, match="another model"):
-            sgp.fit_inducing(gp, X, y, pm.HalfNormal("sigma"), start=more, batch_size=64, **OPTIONS)
+
+
+def test_a_start_that_does_not_fit_gets_words():
+    X, y = toy()
+    options = {"epochs": 1, "batch_size": 64} | OPTIONS
+    with pm.Model():
+        gp = softki()
+        first = sgp.fit_inducing(gp, X, y, **options)
+        words = r"another model: it trained ell \(\), eta \(\), and here ell \(\), eta \(\), sigma"
+        with pytest.raises(ValueError, match=words):
+            sgp.fit_inducing(gp, X, y, pm.HalfNormal("sigma"), start=first, **options)
+        larger = sgp.SoftKIMarginal(cov_func=gp.cov_func, inducing=20)
+        with pytest.raises(ValueError, match="start has 15 points, but the GP has 20"):
+            sgp.fit_inducing(larger, X, y, start=first, **options)
+        given = sgp.SoftKIMarginal(cov_func=gp.cov_func, inducing=X[:9])
+        with pytest.raises(ValueError, match="start has 15 points, but the GP has 9"):
+            sgp.fit_inducing(given, X, y, start=first, **options)
+        with pytest.raises(TypeError, match="start must be an earlier result .* got ndarray"):
+            sgp.fit_inducing(gp, X, y, start=first.Z, **options)
+    with pm.Model():
+        cov = pm.LogNormal("eta") * pm.gp.cov.ExpQuad(3, ls=pm.LogNormal("ell", shape=3))
+        other = sgp.SoftKIMarginal(cov_func=cov, inducing=15)
+        with pytest.raises(ValueError, match=r"and here ell \(3,\), eta"):
+            sgp.fit_inducing(other, X, y, start=first, **options)
+
+
+def test_a_batch_is_1024_rows_or_all_there_are():
+    for n, validation, steps in ((1300, 0.0, 2), (1100, 0.1, 1), (60, 0.0, 1)):
+        X, y = toy(n)
+        options = OPTIONS | {"validation": validation}
+        with pm.Model():
+            fit = sgp.fit_inducing(softki(), X, y, epochs=1, **options)
+        assert fit.state[-1] == steps  # Adam's count of steps
+
+
+def test_a_fixed_kernel_trains_the_points_alone():
+    X, y = toy()
+    gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(3, ls=1.0), inducing=15)
+    with pm.Model():
+        fit = sgp.fit_inducing(gp, X, y, epochs=2, **OPTIONS)
+    assert fit.point == {}
+    assert np.abs(fit.Z - points.kmeans_points(X, 15, 0)).max() > 1e-3
+
+
+def test_the_bar_is_full_when_training_stops_early(monkeypatch):
+    bars = []
+
+    class Noted(training.CustomProgress):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            bars.append(self)
+
+    monkeypatch.setattr(training, "CustomProgress", Noted)
+    X, y = toy(120)
+    options = OPTIONS | {"validation": 0.3, "patience": 2}
+    with pm.Model():
+        fit = sgp.fit_inducing(
+            softki(40), X, y, epochs=60, batch_size=50, learning_rate=0.3, **options
+        )
+    assert fit.epochs < 60
+    assert bars[0].tasks[0].percentage == 100.0
+    assert bars[0].tasks[0].completed == 2 * fit.epochs
 
 
 def test_noise_may_be_trained_or_one_a_row():
@@ -210,6 +270,7 @@ def test_points_find_a_latent_gp_too():
     ("change", "error", "words"),
     [
         ({"batch_size": 500}, ValueError, "batch_size=500 exceeds the 200 rows"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
         ({"objective": "elbo"}, ValueError, "objective must be one of 'exact', 'pseudo'"),
         ({"learning_rate": 0.0}, ValueError, "learning_rate must be positive"),
         ({"validation": 1.0}, ValueError, r"share of the rows in \[0, 1\)"),
@@ -219,6 +280,7 @@ def test_points_find_a_latent_gp_too():
         ({"sigma": -1.0}, ValueError, "sigma must be positive"),
         ({"X": np.full((200, 3), np.nan)}, ValueError, "600 NaN"),
         ({"gp": "exact"}, TypeError, "must be a SoftKI GP, got Marginal"),
+        ({"gp": "sum"}, TypeError, r"fit each part, or give one GP the kernel k1 \+ k2"),
         ({"gp": "FITC", "objective": "pseudo"}, ValueError, 'works with approx="DTC" only'),
     ],
 )
@@ -229,6 +291,8 @@ def test_bad_input(change, error, words):
         gp = softki(**({"approx": "FITC"} if kind == "FITC" else {}))
         if kind == "exact":
             gp = pm.gp.Marginal(cov_func=pm.gp.cov.ExpQuad(3, ls=1))
+        if kind == "sum":
+            gp = gp + sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(3, ls=1), inducing=15)
         arguments = {"X": X, "y": y, "batch_size": 64} | OPTIONS | change
         with pytest.raises(error, match=words):
             sgp.fit_inducing(gp, **arguments)

@@ -1,0 +1,216 @@
+"""The free variables that graphs of a model depend on, as one flat vector."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from better_optimize import minimize
+from pymc.initial_point import make_initial_point_fn
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+
+from pymc_scalable_gp.utils.evaluate import FEW_CALLS
+
+# L-BFGS stays within this distance of its start: a factor e^10 for a positive parameter.
+REACH = 10.0
+
+# A run that gained less than this is not begun again.
+WORTH_A_RESTART = 1e-2
+
+
+class Hyperparameters:
+    r"""Free random variables of a model as a flat vector ``theta`` (p,) of unconstrained values.
+
+    Those that `outputs` depend on are taken, and their parents. With ``T`` the transforms,
+    ``theta = (T_1(v_1), ..., T_k(v_k))``, raveled; the prior is that of the untransformed values
+    (without the Jacobian), so that its maximum is ``pm.find_MAP``'s.
+
+    Parameters
+    ----------
+    outputs : sequence of TensorVariable
+        What depends on them.
+    model : pm.Model, optional
+        None: nothing is free.
+
+    Raises
+    ------
+    ValueError
+        If one of them is discrete: it has no gradient.
+    """
+
+    def __init__(self, outputs, model: pm.Model | None):
+        reached = set(ancestors(outputs))
+        self.model = model
+        self.free = [] if model is None else [rv for rv in model.free_RVs if rv in reached]
+        discrete = [rv.name for rv in self.free if np.dtype(rv.dtype).kind != "f"]
+        if discrete:
+            raise ValueError(
+                f"{', '.join(discrete)}: discrete hyperparameters have no gradient; fix them with "
+                "pm.do, or give numbers in their place"
+            )
+        self._values = [model.rvs_to_values[rv] for rv in self.free]
+        initial = model.initial_point(0) if self.free else {}
+        self._shapes = [np.shape(initial[v.name]) for v in self._values]
+        self.initial = self._flat(initial)
+        self._untransform: Callable | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the variables."""
+        return [rv.name for rv in self.free]
+
+    @property
+    def size(self) -> int:
+        """Length p of the vector."""
+        return len(self.initial)
+
+    def as_functions_of(self, theta, outputs: list) -> list:
+        """`outputs` with the vector `theta` (p,), symbolic or shared, in the variables' place."""
+        if not self.free:
+            return list(outputs)
+        return self._on_vector(theta, self.model.replace_rvs_by_values(outputs))
+
+    def log_prior(self, theta):
+        """Log density of the untransformed values under their priors, a scalar; 0 if none is free."""
+        if not self.free:
+            return pt.constant(0.0)
+        return self._on_vector(theta, [self.model.logp(vars=self.free, jacobian=False)])[0]
+
+    def start(self, point: Mapping | None = None) -> np.ndarray:
+        """Flat values (p,) of a point of untransformed values, by name.
+
+        The model's initial point stands in for variables that `point` lacks; names that are none of
+        the variables are passed over, as a point may come with more than these graphs need.
+
+        Raises
+        ------
+        ValueError
+            For a value of another shape, or outside its prior's support.
+        """
+        point = {} if point is None else point
+        # As arrays: PyTensor tries Python's numbers in half precision first, where large ones overflow.
+        given = {name: np.asarray(point[name], float) for name in self.names if name in point}
+        if not given:
+            return self.initial.copy()
+        for rv, shape in zip(self.free, self._untransformed_shapes(), strict=True):
+            if rv.name in given and np.shape(given[rv.name]) != shape:
+                raise ValueError(
+                    f"point[{rv.name!r}] has shape {np.shape(given[rv.name])}, but the variable has "
+                    f"shape {shape}"
+                )
+        make = make_initial_point_fn(model=self.model, overrides=given)
+        theta = self._flat(make(0))
+        if not np.isfinite(theta).all():
+            raise ValueError(
+                f"point lies outside the priors' support, at {_in_words(given)}: give values within it"
+            )
+        return theta
+
+    def untransformed(self, theta: np.ndarray) -> dict[str, np.ndarray]:
+        """Values of the variables at `theta` (p,), by name."""
+        if not self.free:
+            return {}
+        if self._untransform is None:
+            shown = {v.name: v for v in self.model.unobserved_value_vars}
+            vector = pt.vector("theta", dtype="float64", shape=(self.size,))
+            found = self._on_vector(vector, [shown[name] for name in self.names])
+            self._untransform = pytensor.function(
+                [vector], found, mode=FEW_CALLS, on_unused_input="ignore"
+            )
+        found = self._untransform(np.asarray(theta, dtype="float64"))
+        return {name: np.asarray(v) for name, v in zip(self.names, found, strict=True)}
+
+    def in_words(self, theta: np.ndarray) -> str:
+        """The untransformed values at `theta`, for a message."""
+        return _in_words(self.untransformed(theta))
+
+    def minimize(
+        self, objective, start, *, maxiter, restarts=0, tolerance=None, progressbar=False
+    ) -> tuple[np.ndarray, float]:
+        """Lowest value that L-BFGS finds of `objective`, and where.
+
+        Parameters
+        ----------
+        objective : callable
+            theta (p,) to value and gradient (p,). Where either is not finite L-BFGS meets a wall: a
+            value above the last, with no slope, from which its line search comes back.
+        start : array, shape (p,)
+        maxiter : int
+            Iterations of a run.
+        restarts : int
+            Further runs from where one ended, while they gain: a wall or a bad scale may end a run
+            early.
+        tolerance : float, optional
+            Relative gain of a step below which a run ends; SciPy's when left out.
+        progressbar : bool
+
+        Returns
+        -------
+        theta : array, shape (p,)
+        value : float
+            Never above the one at `start`; NaN, with theta = start, where `objective` is not finite
+            there.
+        """
+        wall = _Wall(objective)
+        best, _ = wall(start)
+        if best is None:
+            return start, np.nan
+        options = {} if tolerance is None else {"tol": tolerance}
+        theta, bounds = start, [(v - REACH, v + REACH) for v in start]
+        for _ in range(1 + restarts):
+            found = minimize(
+                wall, theta, method="L-BFGS-B", jac=True, progressbar=progressbar,
+                maxiter=maxiter, bounds=bounds, **options,
+            )  # fmt: skip
+            gain = best - float(found.fun)
+            if gain > 0.0:
+                best, theta = float(found.fun), np.array(found.x)
+            if gain < WORTH_A_RESTART:
+                break
+        return theta, best
+
+    def _flat(self, values):
+        """Value variables by name, as one vector."""
+        parts = [np.ravel(values[v.name]) for v in self._values]
+        return np.concatenate(parts).astype("float64") if parts else np.zeros(0)
+
+    def _on_vector(self, theta, outputs):
+        """`outputs`, graphs of the value variables, with slices of `theta` in their place."""
+        ends = np.cumsum([0, *(int(np.prod(shape)) for shape in self._shapes)])
+        slices = {
+            value: theta[start:end].reshape(shape).astype(value.dtype)
+            for value, shape, start, end in zip(
+                self._values, self._shapes, ends[:-1], ends[1:], strict=True
+            )
+        }
+        return clone_replace(list(outputs), slices)
+
+    def _untransformed_shapes(self):
+        found = self.untransformed(self.initial)
+        return [found[name].shape for name in self.names]
+
+
+class _Wall:
+    """`objective`, with a finite value and no slope where it is not finite."""
+
+    def __init__(self, objective):
+        self.objective, self.height = objective, None
+
+    def __call__(self, theta):
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            value, gradient = self.objective(theta)
+        value, gradient = float(value), np.asarray(gradient, dtype="float64")
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            return self.height, np.zeros_like(theta)
+        # Just above the last value: a far higher one would make the line search's next step tiny.
+        self.height = value + abs(value) + 10.0
+        return value, gradient
+
+
+def _in_words(point) -> str:
+    return ", ".join(
+        f"{name} = {np.array2string(np.asarray(value), precision=4, threshold=6)}"
+        for name, value in point.items()
+    )

@@ -1,0 +1,127 @@
+"""Points chosen by the kernel alone: the largest variance given those before."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+
+from pymc_scalable_gp.methods.cholqr.pivots import DEPENDENT, INDEFINITE, Columns, indefinite
+from pymc_scalable_gp.utils.evaluate import FEW_CALLS, model_inputs, point_values
+from pymc_scalable_gp.utils.graphs import is_random
+
+# Points are chosen among so many rows at most: variance is covered without the others, and a factor of
+# all rows would be the largest array of a likelihood that needs none.
+ROWS = 65_536
+
+# Variances that differ by a smaller share are equal: which row is taken then is the seed's choice, not
+# that of rounding.
+TIE = 1e-9
+
+
+class KernelAt:
+    """The kernel matrix of the rows of X (n, d) at one point of the model: its columns and diagonal.
+
+    Parameters
+    ----------
+    cov_func : pm.gp.cov.Covariance
+    X : array, shape (n, d)
+    point : dict, optional
+        Hyperparameters by name; the model's initial point for those left out.
+
+    Raises
+    ------
+    ValueError
+        Outside the model context, where a hyperparameter is a random variable; or where the prior
+        variances at `point` are not finite and positive.
+    """
+
+    def __init__(self, cov_func, X, point=None):
+        self.X = X
+        rows, points = pt.constant(X), pt.matrix("points", dtype="float64")
+        graphs = [cov_func(rows, points), cov_func(rows, diag=True)]
+        inputs, values = [], []
+        if is_random(cov_func(pt.constant(X[:1]))):
+            inputs, values = _hyperparameters(graphs, point)
+        options = {"mode": FEW_CALLS, "on_unused_input": "ignore", "allow_input_downcast": True}
+        self._columns = pytensor.function([*inputs, points], graphs[0], **options)
+        self._values = values
+        diag = pytensor.function(inputs, graphs[1], **options)(*values)
+        self._diag = np.array(diag, dtype=float)
+        if not (np.isfinite(self._diag).all() and self._diag.max() > 0.0):
+            given = dict(zip([v.name for v in inputs], values, strict=True))
+            raise ValueError(
+                f"the prior variances are not finite and positive at {given}: build with "
+                "point={...}, values of plausible size"
+            )
+
+    def columns(self, rows):
+        """Columns (n, k) at the given rows (k,)."""
+        return np.asarray(self._columns(*self._values, self.X[rows]), dtype=float)
+
+    def diag(self):
+        """Diagonal (n,)."""
+        return self._diag
+
+
+def _hyperparameters(graphs, point):
+    model = pm.Model.get_context(error_if_none=False)
+    if model is None:
+        raise ValueError(
+            "cov_func has random hyperparameters, whose values the choice of points needs: build in "
+            "the model context, or give indices="
+        )
+    inputs = model_inputs(graphs, model)
+    return inputs, point_values(inputs, point, model, fill=True)
+
+
+def spread(kernel: Columns, count: int, rng) -> np.ndarray:
+    r"""Rows chosen one after the other, each with the largest variance given those before.
+
+    Partial Cholesky factor ``L`` of K with complete pivoting: row i has variance
+    ``K_ii - sum_k L_ki^2`` given the rows before. O(n m^2), and m columns of K.
+
+    Parameters
+    ----------
+    kernel : Columns
+        The matrix K (n, n).
+    count : int
+        Most rows to choose.
+    rng : np.random.Generator
+        Chooses among rows of the same variance.
+
+    Returns
+    -------
+    array, shape (m,)
+        Fewer than `count` rows where the rest depend on them up to rounding.
+
+    Raises
+    ------
+    ValueError
+        If a variance is negative beyond rounding, so that K is not positive semidefinite, or a column
+        is not finite.
+    """
+    left = kernel.diag().copy()
+    scale, floor = left.max(), DEPENDENT * left.max()
+    order = rng.permutation(len(left))
+    L, chosen = np.zeros((count, len(left))), []
+    while len(chosen) < count and left.max() > floor:
+        k = len(chosen)
+        row = order[np.argmax(left[order] >= left.max() * (1.0 - TIE))]
+        column = kernel.columns(np.array([row]))[:, 0] - L[:k, row] @ L[:k]
+        if not np.isfinite(column).all():
+            raise ValueError(
+                f"the kernel is not finite between row {row} and others: choose the points at "
+                "hyperparameters of plausible size, point={...}"
+            )
+        # The diagonal and the columns of a kernel may differ in rounding, as Matern's do by 1e-6.
+        floor = max(floor, 2.0 * abs(left[row] - column[row]))
+        left[row] = 0.0
+        if column[row] <= floor:
+            continue
+        L[k] = column / np.sqrt(column[row])
+        left -= L[k] ** 2
+        chosen.append(row)
+        left[chosen] = 0.0
+        if left.min() < -INDEFINITE * scale:
+            raise indefinite(int(np.argmin(left)), left.min(), scale)
+    return np.array(chosen, dtype=int)

@@ -1,0 +1,107 @@
+"""Start values from the exact GP on a few rows: the posterior's mode, and starts that are refused."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_allclose
+from scipy import optimize, stats
+
+import pymc_scalable_gp as sgp
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(0.0, 3.0, (40, 1))
+Y = np.sin(2.0 * X[:, 0]) + 0.2 * RNG.standard_normal(40)
+QUIET = {"progressbar": False}
+
+
+def problem(**initval):
+    """Priors far from the data, so that the mode is not the maximum of the likelihood."""
+    with pm.Model() as model:
+        ell = pm.LogNormal("ell", np.log(3.0), 0.1, initval=initval.get("ell"))
+        eta = pm.HalfNormal("eta", 0.2, initval=initval.get("eta"))
+        sigma = pm.HalfNormal("sigma", 1.0, initval=initval.get("sigma"))
+        gp = pm.gp.Marginal(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ell))
+    return gp, model, sigma
+
+
+def objective(logs, X, y, with_prior=True):
+    """Minus the log density of y (and the prior) in the logarithms of ell, eta, sigma, densely."""
+    ell, eta, sigma = np.exp(logs)
+    K = eta**2 * np.exp(-0.5 * (X - X.T) ** 2 / ell**2) + sigma**2 * np.eye(len(y))
+    value = -stats.multivariate_normal(np.zeros(len(y)), K).logpdf(y)
+    if with_prior:
+        value -= stats.lognorm(0.1, scale=3.0).logpdf(ell)
+        value -= stats.halfnorm(scale=0.2).logpdf(eta) + stats.halfnorm(scale=1.0).logpdf(sigma)
+    return value
+
+
+def best(with_prior):
+    start = np.log([3.0, 0.5, 0.5])
+    return np.exp(optimize.minimize(objective, start, args=(X, Y, with_prior)).x)
+
+
+def test_the_mode_of_the_posterior():
+    gp, model, sigma = problem()
+    found = sgp.subset_map(gp, X, Y, sigma, model=model, **QUIET)
+    assert set(found) == {"ell", "eta", "sigma"}
+    found = np.array([found[name] for name in ("ell", "eta", "sigma")])
+    mode, likeliest = best(True), best(False)
+    assert_allclose(found, mode, rtol=5e-3)
+    assert (np.abs(np.log(likeliest / mode))[:2] > 0.5).all()  # the prior matters
+
+
+def test_the_rows_are_drawn_by_the_seed():
+    gp, model, sigma = problem()
+    rows = np.sort(np.random.default_rng(3).permutation(40)[:15])
+    options = {"model": model} | QUIET
+    found = sgp.subset_map(gp, X, Y, sigma, max_rows=15, random_seed=3, **options)
+    alone = sgp.subset_map(gp, X[rows], Y[rows], sigma, **options)
+    for name, value in found.items():
+        assert_allclose(value, alone[name], rtol=1e-6)
+
+
+def test_one_sigma_a_row_is_drawn_with_the_rows():
+    gp, model, _ = problem()
+    spread = np.linspace(0.1, 2.0, 40)
+    rows = np.sort(np.random.default_rng(3).permutation(40)[:15])
+    options = {"model": model} | QUIET
+    found = sgp.subset_map(gp, X, Y, spread, max_rows=15, random_seed=3, **options)
+    alone = sgp.subset_map(gp, X[rows], Y[rows], spread[rows], **options)
+    assert set(found) == {"ell", "eta"}
+    for name, value in found.items():
+        assert_allclose(value, alone[name], rtol=1e-6)
+
+
+def test_starts_of_plausible_size_find_the_same_mode():
+    gp, model, sigma = problem(ell=1.5, eta=5.0)
+    found = sgp.subset_map(gp, X, Y, sigma, model=model, **QUIET)
+    near = {"ell": 3.0, "eta": 0.5, "sigma": 0.5}
+    other = sgp.subset_map(gp, X, Y, sigma, point=near, model=model, **QUIET)
+    for name, value in found.items():
+        assert_allclose(value, other[name], rtol=1e-2)
+
+
+@pytest.mark.parametrize("bad", [{"eta": 1e200}, {"ell": 1e-200, "eta": 1e160}])
+def test_a_start_where_the_density_is_not_finite_is_refused_with_its_values(bad):
+    gp, model, sigma = problem(**bad)
+    name = "eta"
+    words = rf"not finite at the start, .*{name} = {bad[name]:.0e}".replace("e+", r"\.e\+")
+    with pytest.raises(ValueError, match=words):
+        sgp.subset_map(gp, X, Y, sigma, model=model, **QUIET)
+    point = {"ell": 3.0, "eta": 0.5}
+    found = sgp.subset_map(gp, X, Y, sigma, point=point, model=model, **QUIET)
+    assert_allclose([found[k] for k in ("ell", "eta", "sigma")], best(True), rtol=1e-2)
+
+
+def test_nothing_free():
+    gp = pm.gp.Marginal(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    with pm.Model(), pytest.raises(ValueError, match="there is nothing to fit"):
+        sgp.subset_map(gp, X, Y, 0.3, **QUIET)
+
+
+def test_bad_data():
+    gp, model, _ = problem()
+    with pytest.raises(ValueError, match="y has 3 values"):
+        sgp.subset_map(gp, X, Y[:3], 0.3, model=model)
+    with pytest.raises(ValueError, match="max_rows must be at least 2"):
+        sgp.subset_map(gp, X, Y, 0.3, max_rows=1, model=model)

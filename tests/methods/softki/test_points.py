@@ -1,0 +1,57 @@
+"""Given points: data that change in number, copies, and sums, which have none of their own."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_allclose
+
+import pymc_scalable_gp as sgp
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((40, 2))
+Y = np.sin(X[:, 0]) + 0.1 * RNG.standard_normal(40)
+COV = pm.gp.cov.ExpQuad(2, ls=0.8)
+
+
+def likelihood(name, **options):
+    """Model whose points are pm.Data, given to the class or to the likelihood."""
+    with pm.Model() as model:
+        Z = pm.Data("Z", X[:5])
+        sigma = pm.HalfNormal("sigma", 1)
+        cov = pm.HalfNormal("eta") ** 2 * COV
+        inducing = Z if name == "inducing" else 3
+        gp = sgp.SoftKIMarginal(cov_func=cov, inducing=inducing, **options)
+        given = {"Xu": Z} if name == "Xu" else {}
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=sigma, **given)
+    return gp, model
+
+
+@pytest.mark.parametrize("name", ["inducing", "Xu"])
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+def test_data_points_may_move_but_not_change_in_number(name, mode):
+    _, model = likelihood(name)
+    logp = model.compile_logp(mode=mode)
+    start = model.initial_point()
+    with model:
+        before = logp(start)
+        pm.set_data({"Z": X[5:10]})
+        moved = logp(start)
+        assert abs(moved - before) > 1e-3
+        for count in (4, 7):
+            pm.set_data({"Z": X[:count]})
+            with pytest.raises(AssertionError, match=f"{name} had 5 points when the GP was built"):
+                logp(start)
+        pm.set_data({"Z": X[:5]})
+        assert_allclose(logp(start), before)
+
+
+def test_copies_are_told_at_the_callers_line():
+    with pytest.warns(UserWarning, match="1 of the 4 points in inducing are duplicates") as found:
+        sgp.SoftKIMarginal(cov_func=COV, inducing=X[[0, 1, 2, 0]])
+    assert found[0].filename == __file__
+
+
+def test_a_sum_has_no_points_of_its_own():
+    one, two = (sgp.SoftKIMarginal(cov_func=COV, inducing=n) for n in (4, 6))
+    with pytest.raises(TypeError, match="ask its parts for theirs"):
+        _ = (one + two).inducing
