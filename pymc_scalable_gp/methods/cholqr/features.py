@@ -5,7 +5,8 @@ import pytensor.tensor as pt
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_scalable_gp.core.features import FeatureMap
-from pymc_scalable_gp.cov.queries import split_scale, used_columns
+from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
+from pymc_scalable_gp.cov.queries import split_scale, used_columns, warn_unused_columns
 from pymc_scalable_gp.utils.graphs import is_random
 
 # Added to the diagonal of K[I, I], as a share of its mean.
@@ -42,6 +43,7 @@ class CholQRMap(FeatureMap):
         """Take rows of X (n, d) as points: the given ones, or random distinct ones."""
         n = X.shape[0]
         used_columns(self.cov_func, X.shape[1])
+        warn_unused_columns(self.cov_func, X.shape[1])
         if indices is None:
             if self.count >= n:
                 raise ValueError(
@@ -77,7 +79,7 @@ class CholQRMap(FeatureMap):
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``."""
-        return self.cov_func(X, diag=True).astype("float64")
+        return kernel_diag(self.cov_func, X)
 
     def outside(self, X):
         """Nothing to warn of: the features use the exact kernel everywhere."""
@@ -85,10 +87,10 @@ class CholQRMap(FeatureMap):
 
 
 def _nystrom(cov_func, X, points):
-    K = cov_func(points).astype("float64")
+    K = kernel_matrix(cov_func, points)
     jitter = JITTER * pt.diag(K).mean()
     L = cholesky(K + jitter * pt.eye(K.shape[0]), lower=True, on_error="nan")
-    return solve_triangular(L, cov_func(X, points).astype("float64").T, lower=True).T
+    return solve_triangular(L, kernel_matrix(cov_func, X, points).T, lower=True).T
 
 
 def check_indices(indices, n) -> np.ndarray:

@@ -14,6 +14,7 @@ from pymc.pytensorf import join_nonshared_inputs
 from pytensor.graph.traversal import ancestors
 from scipy import optimize
 
+from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.methods.cholqr.pivots import Candidates, PivotFactor, grow, swap
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS
@@ -53,8 +54,8 @@ class Target:
         self.X = X
         points, some = pt.matrix("points", dtype="float64"), pt.constant(X[: min(len(X), 5)])
         outputs = {
-            "columns": gp.cov_func(pt.constant(X), points),
-            "diag": gp.cov_func(pt.constant(X), diag=True),
+            "columns": kernel_matrix(gp.cov_func, pt.constant(X), points),
+            "diag": kernel_diag(gp.cov_func, pt.constant(X)),
             "residual": y - gp.mean_func(pt.constant(X)),
             "noise": sigma**2,
         }
@@ -62,9 +63,9 @@ class Target:
         # What the swaps minimise too: FITC chooses its points by DTC.
         density = lowrank_logp(
             features, outputs["noise"], outputs["residual"],
-            kdiag=outputs["diag"].astype("float64"), approx="VFE" if gp.approx == "VFE" else "DTC",
+            kdiag=outputs["diag"], approx="VFE" if gp.approx == "VFE" else "DTC",
         )[0]  # fmt: skip
-        seen = set(ancestors([gp.cov_func(some), *outputs.values()]))
+        seen = set(ancestors([kernel_matrix(gp.cov_func, some), *outputs.values()]))
         free = [] if model is None else [rv for rv in model.free_RVs if rv in seen]
         self.free, self.model, self.point_info = free, model, None
         graphs, prior = [*outputs.values(), density], pt.constant(0.0)

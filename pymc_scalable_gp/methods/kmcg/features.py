@@ -6,7 +6,9 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_scalable_gp.core.data import Data
 from pymc_scalable_gp.core.features import FeatureMap
+from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.products import product_terms
+from pymc_scalable_gp.cov.queries import warn_unused_columns
 from pymc_scalable_gp.linops.krylov import cg_residuals, tridiagonal
 from pymc_scalable_gp.linops.structured import Dense
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
@@ -45,12 +47,13 @@ class KMCGMap(FeatureMap):
     def fit_to(self, X, residual=None):
         """Take the training rows (Data) and the residuals (n,) that the basis starts at."""
         self.train = X
+        warn_unused_columns(self.cov_func, X.value.shape[1])
         self.rows = None if self.subset is None else choose_rows(self.subset, X.value.shape[0])
         size = X.value.shape[0] if self.rows is None else len(self.rows)
         if self.steps > size:
             raise ValueError(f"n_iter={self.steps} exceeds the {size} rows it works on: lower it")
         index = slice(None) if self.rows is None else self.rows
-        if X.mutable and isinstance(self.subset, int):
+        if X.mutable and isinstance(self.subset, int | np.integer):
             steps = pt.arange(size) * (X.tensor.shape[0] - 1) / max(size - 1, 1)
             index = pt.round(steps).astype("int64")
         self.inner, start = X.tensor[index], residual[index]
@@ -61,7 +64,7 @@ class KMCGMap(FeatureMap):
         """``K_M`` as a structured operator."""
         if self.train.grid is not None:
             return kernel_operator(self.cov_func, self.train.grid, self.train.grid)
-        return Dense(self.cov_func(self.inner).astype("float64"))
+        return Dense(kernel_matrix(self.cov_func, self.inner))
 
     def _decompose(self, start):
         Q, self.alpha, self.beta = lanczos(self.operator, start, self.steps)
@@ -97,7 +100,7 @@ class KMCGMap(FeatureMap):
         """``k(X, X_M) Q_P L^{-T}`` for the kernel or a part of it."""
         grid = self.train.grid
         if grid is None:
-            return self.scaled(cov_func(X, self.inner).astype("float64") @ self.directions)
+            return self.scaled(kernel_matrix(cov_func, X, self.inner) @ self.directions)
         terms = product_terms(cov_func)
         return self.scaled(sum(_contract(t, grid, X, self.spread, self.steps) for t in terms))
 
@@ -121,7 +124,7 @@ class KMCGMap(FeatureMap):
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``."""
-        return self.cov_func(X, diag=True).astype("float64")
+        return kernel_diag(self.cov_func, X)
 
     def outside(self, X):
         """Nothing to warn of: everywhere, features use the exact kernel with the training rows."""
@@ -159,7 +162,7 @@ class PartMap(FeatureMap):
 
     def kernel_diag(self, X):
         """Of the part."""
-        return self.cov_func(X, diag=True).astype("float64")
+        return kernel_diag(self.cov_func, X)
 
     def outside(self, X):
         """Nothing to warn of."""
@@ -174,7 +177,7 @@ def choose_rows(subset, n) -> np.ndarray:
     TypeError, ValueError
         For more rows than there are, rows out of range, or a row given twice.
     """
-    if isinstance(subset, int) and not isinstance(subset, bool):
+    if isinstance(subset, int | np.integer) and not isinstance(subset, bool):
         if not 1 <= subset <= n:
             raise ValueError(f"inducing={subset} must lie between 1 and the number of rows, {n}")
         return np.linspace(0, n - 1, subset).round().astype(int)

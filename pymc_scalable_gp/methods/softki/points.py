@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from pymc_scalable_gp.core.data import Data, check_inputs
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.warn import warn
 
 # k-means runs on this many rows at most: centres need no more, and its cost grows with n m d.
 KMEANS_ROWS = 65_536
@@ -63,10 +64,8 @@ def check_inducing(points, d: int | None = None, name: str = "inducing"):
     if not is_random(data.tensor):
         copies = len(data.value) - len(np.unique(data.value, axis=0))
         if copies:
-            warnings.warn(
+            warn(
                 f"{copies} of the {len(data.value)} points in {name} are duplicates: drop them with "
-                f"np.unique({name}, axis=0)",
-                UserWarning,
-                stacklevel=4,
+                f"np.unique({name}, axis=0)"
             )
     return data

@@ -197,7 +197,7 @@ def _start_points(gp, X, start, rng):
     wanted = gp._map.wanted
     if start is not None:
         Z = start.Z
-    elif isinstance(wanted, int):
+    elif isinstance(wanted, int | np.integer):
         Z = kmeans_points(X, wanted, rng)
     else:
         Z = wanted.value
