@@ -15,6 +15,9 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.utils.evaluate import evaluate
 from pymc_scalable_gp.utils.graphs import is_random
 
+# What pandas puts where a value is missing, by the name of its type: pandas is not imported.
+_ABSENT = ("NAType", "NaTType", "NoneType")
+
 
 @dataclass(frozen=True)
 class Data:
@@ -58,6 +61,25 @@ def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) 
     if d is not None and value.shape[1] != d:
         raise ValueError(f"{name} has {value.shape[1]} columns, the GP was built on {d}")
     return data
+
+
+def refuse_masked(value, name: str) -> None:
+    """Raise for a masked array with masked entries, whose fill values NumPy would go on with.
+
+    Raises
+    ------
+    ValueError
+        With the number of masked entries, and what would work.
+    """
+    count = int(np.ma.getmaskarray(value).sum()) if isinstance(value, np.ma.MaskedArray) else 0
+    if count:
+        rows = np.ma.getmaskarray(value)
+        rows = int(rows.reshape((len(rows), -1)).any(axis=1).sum()) if rows.ndim else 1
+        raise ValueError(
+            f"{name} has {count} masked values, in {rows} rows: drop those rows from X, y and everything "
+            f"else that goes by rows, with keep = ~np.ma.getmaskarray({name}), or impute them. Cells "
+            "of a sgp.RegularGrid may be missing: give observed= there"
+        )
 
 
 def check_target(y, n: int, name: str = "y") -> Data:
@@ -160,10 +182,7 @@ def check_given(given, allowed=("X", "y", "sigma", "gp")) -> dict[str, Any]:
 def _tensor(value, name):
     if isinstance(value, Variable):
         return value
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}")
-    return pt.constant(array.astype("float64"))
+    return pt.constant(_numeric(value, name))
 
 
 def _float64(tensor):
@@ -188,8 +207,15 @@ def _as_data(value, name, ndim) -> Data:
 
 
 def _numeric(value, name):
+    refuse_masked(value, name)
     array = np.asarray(value)
     if array.dtype.kind == "O":
+        absent = sum(type(v).__name__ in _ABSENT for v in array.flat)
+        if absent and array.ndim:
+            raise ValueError(
+                f"{name} has {absent} missing values (pandas' NA, NaT or None): drop those rows from "
+                "X, y and everything else that goes by rows, or impute them"
+            )
         try:
             array = array.astype("float64")
         except (TypeError, ValueError):

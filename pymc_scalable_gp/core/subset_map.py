@@ -9,6 +9,7 @@ from scipy import linalg
 from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
 from pymc_scalable_gp.core.hyperparameters import Hyperparameters
 from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.cov.evaluate import kernel_matrix
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS
 
@@ -78,7 +79,7 @@ def subset_map(
     rows = np.sort(rng.permutation(X.shape[0])[: min(count, X.shape[0])])
     Xs, ys = pt.constant(X[rows]), y[rows]
     noise = sigma[rows] if sigma.ndim else sigma
-    prior_cov = gp.cov_func(Xs)
+    prior_cov = kernel_matrix(gp.cov_func, Xs)
     jitter = JITTER * pt.diag(prior_cov).mean()
     cov = prior_cov + pt.eye(len(rows)) * (noise**2 + jitter)
     residual = ys - mean_vector(gp.mean_func, Xs)

@@ -1,7 +1,6 @@
 """Kernels on strings, sets, histograms, categories and other objects, as `pm.gp.cov` covariances."""
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,8 +12,10 @@ from pymc.gp.cov import Covariance
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from scipy import sparse
+from sklearn.feature_extraction.text import CountVectorizer
 
 from pymc_scalable_gp.ops.numeric_gram import NumericGram
+from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.graphs import is_random
 
 # Pairs of objects on which a user's function is tried before anything else.
@@ -70,6 +71,8 @@ def _refuse_data(*tensors, kernel):
 
 class _OnObjects(Numeric):
     """Kernels whose inputs are places in a list of objects."""
+
+    categorical = True  # nothing lies between two places
 
     def __init__(self, objects: Sequence, input_dim=1, active_dims=None):
         super().__init__(input_dim, active_dims)
@@ -200,28 +203,21 @@ class Spectrum(_OnObjects):
         self, strings: Sequence[str], k: int = 3, *, normalize=True, input_dim=1, active_dims=None
     ):
         super().__init__(strings, input_dim, active_dims)
+        k = check_count("k", k)
         for i, s in enumerate(self.objects):
             if not isinstance(s, str):
                 raise TypeError(f"strings[{i}] is not a string but {type(s).__name__}")
             if len(s) < k:
                 raise ValueError(f"strings[{i}] is shorter than k={k}: {s!r}")
-        self.counts = self._count(k)
+        # Its own "char" analyser would take a run of spaces for one.
+        counter = CountVectorizer(
+            analyzer=lambda s: [s[a : a + k] for a in range(len(s) - k + 1)], dtype=np.float64
+        )
+        self.counts = sparse.csr_array(counter.fit_transform(self.objects))
         if normalize:
             norms = np.sqrt(np.asarray(self.counts.multiply(self.counts).sum(axis=1)).ravel())
             self.counts = sparse.diags_array(1.0 / norms) @ self.counts
         self.counts = sparse.csr_array(self.counts)
-
-    def _count(self, k):
-        vocabulary: dict[str, int] = {}
-        rows, columns, values = [], [], []
-        for i, s in enumerate(self.objects):
-            for part, times in Counter(s[a : a + k] for a in range(len(s) - k + 1)).items():
-                rows.append(i)
-                columns.append(vocabulary.setdefault(part, len(vocabulary)))
-                values.append(float(times))
-        return sparse.csr_array(
-            (values, (rows, columns)), shape=(len(self.objects), len(vocabulary))
-        )
 
     def matrix(self, X, Z):
         """A product of sparse matrices."""
@@ -251,6 +247,8 @@ class HistogramIntersection(Numeric):
        classification. https://doi.org/10.1109/ICIP.2003.1247294
     """
 
+    categorical = False
+
     def matrix(self, X, Z):
         """Rows at a time."""
         if X.min(initial=0.0) < 0 or Z.min(initial=0.0) < 0:
@@ -278,6 +276,8 @@ class Hamming(Covariance):
     active_dims : sequence of int, optional
         The columns with categories, as numbers.
     """
+
+    categorical = True
 
     def __init__(self, input_dim: int, ls, active_dims=None):
         super().__init__(input_dim, active_dims)

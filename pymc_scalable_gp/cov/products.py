@@ -26,8 +26,9 @@ from pymc.gp.cov import (
 )
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.cov.evaluate import from_square_distance, kernel_matrix
 from pymc_scalable_gp.cov.objects import FromFunction, Hamming, HistogramIntersection, Spectrum
-from pymc_scalable_gp.cov.queries import is_stationary
+from pymc_scalable_gp.cov.queries import is_categorical, is_stationary
 
 __all__ = ["FromFunction", "Hamming", "HistogramIntersection", "Product", "Spectrum"]
 
@@ -97,13 +98,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class Factor:
-    """A kernel on one input dimension; `prototype` and `ls` are set for the `_STATIONARY` ones."""
+    """A kernel on one input dimension; `prototype` and `ls` are set for the `_STATIONARY` ones.
+
+    `categorical` says whether it compares categories (see :func:`is_categorical`).
+    """
 
     dim: int
     gram: Callable[[TensorVariable, TensorVariable], TensorVariable]  # (a,), (b,) -> (a, b)
     prototype: Any = None
     ls: Entry | None = None
     stationary: bool = False
+    categorical: bool | None = False
 
     def plain_gram(self, a, b) -> TensorVariable:
         """Kernel matrix (na, nb) between coordinates (na,) and (nb,)."""
@@ -111,7 +116,7 @@ class Factor:
             return self.gram(a, b)
         a, b = pt.as_tensor_variable(a), pt.as_tensor_variable(b)
         squared = ((a[:, None] - b[None, :]) / self.ls.scalar()) ** 2
-        return self.prototype.full_from_distance(squared, squared=True)
+        return from_square_distance(self.prototype, squared)
 
 
 @dataclass(frozen=True)
@@ -122,9 +127,23 @@ class ProductTerm:
     groups: tuple[tuple[Factor, ...], ...]
 
     @property
+    def factors(self) -> list[Factor]:
+        """The 1-D kernels, in the order in which `gram` stacks them."""
+        return list(chain.from_iterable(self.groups))
+
+    @property
     def dims(self) -> list[int]:
-        """Columns of X, in the order in which `gram` stacks them."""
-        return [factor.dim for group in self.groups for factor in group]
+        """Columns of X, in the same order."""
+        return [factor.dim for factor in self.factors]
+
+    def restricted(self, places: Sequence[int]) -> "ProductTerm":
+        """The product of the factors at `places` (increasing) alone, with the same scale."""
+        kept, start, groups = set(places), 0, []
+        for group in self.groups:
+            part = tuple(f for i, f in enumerate(group, start) if i in kept)
+            groups += [part] if part else []
+            start += len(group)
+        return ProductTerm(self.scale, tuple(groups))
 
     def gram(self, a: TensorVariable, b: TensorVariable) -> TensorVariable:
         """1-D kernel matrices (d, na, nb) without the scale, for points `a` (d, na), `b` (d, nb)."""
@@ -147,7 +166,7 @@ def _group_gram(group, a, b):
         stacked = pt.stack([entry.scalar() for entry in ls])
     # The squared differences do not depend on the lengthscales: they come first, in one pass.
     squared = pt.sqr(a[:, :, None] - b[:, None, :]) * (1.0 / stacked**2)[:, None, None]
-    return group[0].prototype.full_from_distance(squared, squared=True)
+    return from_square_distance(group[0].prototype, squared)
 
 
 def product_terms(cov: BaseCovariance) -> list[ProductTerm]:
@@ -207,7 +226,9 @@ def _multiply(dim, factors):
             out = out * other.plain_gram(a, b)
         return out
 
-    return Factor(dim, gram, stationary=all(f.stationary for f in factors))
+    kinds = [f.categorical for f in factors]
+    categorical = True if True in kinds else None if None in kinds else False
+    return Factor(dim, gram, None, None, all(f.stationary for f in factors), categorical)
 
 
 def _factors(kernel: Covariance) -> list[Factor]:
@@ -217,7 +238,10 @@ def _factors(kernel: Covariance) -> list[Factor]:
     if isinstance(kernel, Exponentiated):
         return [
             Factor(
-                f.dim, lambda a, b, f=f: f.plain_gram(a, b) ** kernel.power, stationary=f.stationary
+                f.dim,
+                lambda a, b, f=f: f.plain_gram(a, b) ** kernel.power,
+                stationary=f.stationary,
+                categorical=f.categorical,
             )
             for f in _factors(kernel.kernel)
         ]
@@ -228,9 +252,16 @@ def _factors(kernel: Covariance) -> list[Factor]:
         return [
             Factor(
                 dims[0],
-                lambda a, b: kernel(*_embed(a, b, kernel.input_dim, dims[0])),
+                lambda a, b: kernel_matrix(kernel, *_embed(a, b, kernel.input_dim, dims[0])),
                 stationary=is_stationary(kernel),
+                categorical=is_categorical(kernel),
             )
+        ]
+    if type(kernel) is Hamming:
+        return [
+            factor
+            for dim in dims
+            for factor in _factors(Hamming(kernel.input_dim, kernel.ls, active_dims=[dim]))
         ]
     if type(kernel) is Periodic:
         ls, period = (pt.as_tensor_variable(v) for v in (kernel.ls, kernel.period))
@@ -239,14 +270,15 @@ def _factors(kernel: Covariance) -> list[Factor]:
             for k in range(len(dims))
         ]
         return [
-            Factor(dim, lambda a, b, k=k: k(a[:, None], b[:, None]), stationary=True)
+            Factor(dim, lambda a, b, k=k: kernel_matrix(k, a[:, None], b[:, None]), stationary=True)
             for dim, k in zip(dims, one, strict=True)
         ]
     name = type(kernel).__name__
     raise ValueError(
         f"{name} on {len(dims)} dimensions is not a product of 1-D kernels, which this method needs. "
         f"Use sgp.cov.Product(pm.gp.cov.{name}, {kernel.input_dim}, ...), the product of 1-D {name} "
-        "kernels (a different kernel), or ExpQuad, or a class for any kernel, such as pm.gp.Latent"
+        "kernels (a different kernel), or ExpQuad, or a class that takes any kernel: "
+        "sgp.SoftKIMarginal, sgp.SoftKILatent, sgp.CholQRMarginal"
     )
 
 

@@ -1,5 +1,6 @@
 """What a covariance is made of: its parts, columns and scale."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,14 +8,29 @@ import pytensor.tensor as pt
 from pymc.gp.cov import (
     Add,
     BaseCovariance,
+    Circular,
     Combination,
     Constant,
+    Coregion,
     Covariance,
     Exponentiated,
+    Gibbs,
+    Linear,
     Prod,
+    ScaledCov,
     Stationary,
+    WarpedInput,
     WhiteNoise,
+    WrappedPeriodic,
 )
+
+from pymc_scalable_gp.utils.warn import warn
+
+_OF_DIFFERENCES = (Circular, Constant, Stationary, WrappedPeriodic)
+
+
+# Kernels of real numbers: values between two others are between them for the kernel too.
+_CONTINUOUS = (*_OF_DIFFERENCES, Gibbs, Linear)
 
 
 def leaves(cov_func) -> list:
@@ -29,9 +45,28 @@ def leaves(cov_func) -> list:
 def is_stationary(cov_func) -> bool:
     """Whether the kernel is a function of ``x - z`` alone."""
     return all(
-        isinstance(leaf, Stationary | Constant) if isinstance(leaf, BaseCovariance) else True
+        isinstance(leaf, _OF_DIFFERENCES) if isinstance(leaf, BaseCovariance) else True
         for leaf in leaves(cov_func)
     )
+
+
+def is_categorical(cov_func) -> bool | None:
+    """Whether a kernel compares categories, so that nothing lies between two values of its column.
+
+    Kernels say so by an attribute ``categorical``. Those of `pm.gp.cov` are known; None stands for
+    another kernel without the attribute.
+    """
+    kinds = [_leaf_is_categorical(leaf) for leaf in leaves(cov_func)]
+    return True if True in kinds else None if None in kinds else False
+
+
+def _leaf_is_categorical(leaf):
+    if isinstance(leaf, WarpedInput | ScaledCov):
+        return is_categorical(leaf.cov_func)
+    if isinstance(leaf, Coregion):
+        return True
+    known = not isinstance(leaf, BaseCovariance) or isinstance(leaf, _CONTINUOUS)
+    return getattr(leaf, "categorical", False if known else None)
 
 
 def refuse_white_noise(cov_func) -> None:
@@ -55,6 +90,28 @@ def used_columns(cov_func, d: int) -> np.ndarray:
     if columns.max() >= d:
         raise ValueError(f"the kernel uses column {columns.max()}, but X has {d} columns")
     return columns
+
+
+def warn_unused_columns(cov_func, d: int, also: Sequence[int] = ()) -> None:
+    """Warn where a kernel was made for fewer columns than X (n, d) has, as PyMC does.
+
+    Parameters
+    ----------
+    cov_func : pm.gp.cov.BaseCovariance
+    d : int
+        Number of columns of X.
+    also : sequence of int
+        Columns that have another use, such as the task's.
+    """
+    counts = [leaf.input_dim for leaf in leaves(cov_func) if isinstance(leaf, Covariance)]
+    known = min(counts, default=d)
+    unused = sorted(set(range(known, d)) - set(also))
+    if unused:
+        warn(
+            f"Only {known} column(s) out of {d} are being used to compute the covariance function: "
+            f"nothing depends on column {', '.join(map(str, unused))} of X. Give the kernels "
+            f"input_dim={d}; with active_dims=[...] beside it, if this is intended, nothing is said"
+        )
 
 
 def split_scale(cov_func) -> tuple[Any, list]:

@@ -13,6 +13,7 @@ from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.qr_solve import qr_solve
 from pymc_scalable_gp.ops.segments import segment_gram, segment_times
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
+from pymc_scalable_gp.ops.square_distances import square_distances
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
 from pymc_scalable_gp.ops.toeplitz import toeplitz_matvec
@@ -31,6 +32,7 @@ __all__ = [
     "segment_gram",
     "segment_times",
     "softmax_interpolation",
+    "square_distances",
     "stacked_product",
     "stochastic_logdet",
     "toeplitz_matvec",

@@ -3,6 +3,8 @@
 import numpy as np
 import pytensor.tensor as pt
 from numba.extending import register_jitable
+from pytensor.gradient import disconnected_grad
+from pytensor.graph.basic import Constant
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import GufuncOp
@@ -78,7 +80,11 @@ def softmax_interpolation(X, Z, temperature=1.0):
     differences for close pairs, so that they are exact at and near 0.
     """
     X, Z, temperature = (pt.as_tensor_variable(a) for a in (X, Z, temperature))
-    return SoftmaxInterpolation()(X / temperature, Z / temperature).T
+    if isinstance(temperature, Constant) and np.all(temperature.data == 1.0):
+        return SoftmaxInterpolation()(X, Z).T
+    # Centred before it is scaled: the quotient of a large offset has lost the digits that differ.
+    center = disconnected_grad(Z.mean(axis=0))
+    return SoftmaxInterpolation()((X - center) / temperature, (Z - center) / temperature).T
 
 
 @register_jitable

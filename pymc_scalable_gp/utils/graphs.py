@@ -1,7 +1,9 @@
 """Questions about graphs."""
 
+from collections.abc import Iterable, Sequence
+
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 
@@ -16,15 +18,25 @@ def is_random(*variables) -> bool:
     return False
 
 
-def depends_only_on(outputs, allowed=()) -> bool:
-    """Whether `outputs` are functions of the shared variables in `allowed` and of constants alone.
+def depends_only_on(outputs: Sequence[Variable], allowed: Iterable[Variable] = ()) -> bool:
+    """Whether `outputs` are functions of constants and `allowed` alone, so that they may be computed once.
 
-    The licence to compute something once and keep it: a random variable, an input without a value, or
-    a foreign shared variable, such as the `pm.Data` of a mean function, may change later.
+    Parameters
+    ----------
+    outputs : sequence of variables
+    allowed : variables
+        Shared variables, inputs or expressions that are known not to change; what lies behind an
+        allowed expression is not looked at.
+
+    Returns
+    -------
+    bool
+        False when anything else is behind `outputs`: a random variable or a random generator, an
+        unspecified input, or a shared variable, such as a ``pm.Data`` that ``pm.set_data`` may change.
     """
-    allowed = set(allowed)
-    for v in ancestors(list(outputs), blockers=allowed):
-        if v in allowed:
+    known = set(allowed)
+    for v in ancestors(outputs, blockers=known):
+        if v in known:
             continue
         if v.owner is None:
             if not isinstance(v, Constant):

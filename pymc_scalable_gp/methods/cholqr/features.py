@@ -8,7 +8,8 @@ from pymc.gp.cov import BaseCovariance
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_scalable_gp.core.features import FeatureMap
-from pymc_scalable_gp.cov.queries import split_scale, used_columns
+from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
+from pymc_scalable_gp.cov.queries import split_scale, used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.cholqr.spread import ROWS, KernelAt, spread
 from pymc_scalable_gp.utils.warn import warn
 
@@ -26,6 +27,7 @@ class CholQRSpec:
     def fit(self, X, indices=None, random_seed=0, point=None) -> "CholQRMap":
         """Take rows of X (n, d) as points: the given ones, or those that the kernel alone suggests."""
         used_columns(self.cov_func, X.shape[1])
+        warn_unused_columns(self.cov_func, X.shape[1])
         if indices is None:
             self._check_count(len(X))
             indices = self._spread(X, random_seed, point)
@@ -107,7 +109,7 @@ class CholQRMap(FeatureMap):
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``."""
-        return self.cov_func(X, diag=True).astype("float64")
+        return kernel_diag(self.cov_func, X)
 
     def outside(self, X):
         """Nothing to warn of: the features use the exact kernel everywhere."""
@@ -116,10 +118,10 @@ class CholQRMap(FeatureMap):
 
 def nystrom(cov_func, X, points):
     """Features (n, m) of the whole kernel at X (n, d), for any points (m, d)."""
-    K = cov_func(points).astype("float64")
+    K = kernel_matrix(cov_func, points)
     jitter = JITTER * pt.diag(K).mean()
     L = cholesky(K + jitter * pt.eye(K.shape[0]), lower=True, on_error="nan")
-    return solve_triangular(L, cov_func(X, points).astype("float64").T, lower=True).T
+    return solve_triangular(L, kernel_matrix(cov_func, X, points).T, lower=True).T
 
 
 def check_indices(indices, n, name="indices") -> np.ndarray:

@@ -10,6 +10,7 @@ from pymc.progress_bar import create_simple_progress
 
 from pymc_scalable_gp.core.hyperparameters import Hyperparameters
 from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.methods.cholqr.features import nystrom
 from pymc_scalable_gp.methods.cholqr.pivots import Candidates, PivotFactor, grow, swap
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
@@ -54,13 +55,13 @@ class Target:
     def __init__(self, gp, X, y, sigma, model):
         self.X = X
         points, rows = pt.matrix("points", dtype="float64"), pt.constant(X)
-        columns, diag = gp.cov_func(rows, points), gp.cov_func(rows, diag=True)
+        columns, diag = kernel_matrix(gp.cov_func, rows, points), kernel_diag(gp.cov_func, rows)
         graphs = [columns, diag, y - mean_vector(gp.mean_func, rows), sigma**2]
         # What the swaps minimise too: FITC chooses its points by DTC.
         approx = "VFE" if gp.approx == "VFE" else "DTC"
-        features, kdiag = nystrom(gp.cov_func, rows, points), diag.astype("float64")
+        features, kdiag = nystrom(gp.cov_func, rows, points), diag
         density = lowrank_logp(features, graphs[3], graphs[2], kdiag=kdiag, approx=approx)[0]
-        some = gp.cov_func(pt.constant(X[: min(len(X), 5)]))
+        some = kernel_matrix(gp.cov_func, pt.constant(X[: min(len(X), 5)]))
         self.hyper = Hyperparameters([some, *graphs], model)
         theta = pt.vector("theta", dtype="float64", shape=(self.hyper.size,))
         *graphs, density = self.hyper.as_functions_of(theta, [*graphs, density])

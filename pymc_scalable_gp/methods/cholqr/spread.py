@@ -5,6 +5,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
+from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.methods.cholqr.pivots import DEPENDENT, INDEFINITE, Columns, indefinite
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import is_random
@@ -38,9 +39,9 @@ class KernelAt:
     def __init__(self, cov_func, X, point=None):
         self.X = X
         rows, points = pt.constant(X), pt.matrix("points", dtype="float64")
-        graphs = [cov_func(rows, points), cov_func(rows, diag=True)]
+        graphs = [kernel_matrix(cov_func, rows, points), kernel_diag(cov_func, rows)]
         inputs, values = [], []
-        if is_random(cov_func(pt.constant(X[:1]))):
+        if is_random(kernel_matrix(cov_func, pt.constant(X[:1]))):
             inputs, values = _hyperparameters(graphs, point)
         options = {"mode": FEW_CALLS, "on_unused_input": "ignore", "allow_input_downcast": True}
         self._columns = pytensor.function([*inputs, points], graphs[0], **options)

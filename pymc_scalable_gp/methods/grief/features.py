@@ -10,6 +10,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.core.singular import Singular, compile_features, singular_factor
 from pymc_scalable_gp.cov.products import product_terms
+from pymc_scalable_gp.cov.queries import warn_unused_columns
 from pymc_scalable_gp.methods.grief.eigenfunctions import TermGrid
 from pymc_scalable_gp.methods.grief.grid import (
     check_grid,
@@ -57,6 +58,7 @@ class GriefMap(FeatureMap):
     def fit_to(self, X, point=None):
         """Place the grid over X (n, d), share the rank, and select at the hyperparameters `point`."""
         sizes, self.columns = check_grid(self.grid, X.shape[1]), X.shape[1]
+        warn_unused_columns(self.cov_func, X.shape[1])
         n = X.shape[0]
         probe = X[np.unique(np.linspace(0, n - 1, min(n, PROBE_ROWS)).astype(int))]
         grids = []

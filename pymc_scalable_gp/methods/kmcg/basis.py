@@ -10,6 +10,8 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data import Data
+from pymc_scalable_gp.cov.evaluate import kernel_matrix
+from pymc_scalable_gp.cov.queries import warn_unused_columns
 from pymc_scalable_gp.linops.base import LinearOperator
 from pymc_scalable_gp.linops.krylov import cg_residuals, tridiagonal
 from pymc_scalable_gp.linops.structured import Dense
@@ -48,6 +50,7 @@ class KrylovBasis:
         TypeError, ValueError
             For a bad subset, or more steps than rows.
         """
+        warn_unused_columns(cov_func, X.value.shape[1])
         rows = None if subset is None else choose_rows(subset, X.value.shape[0])
         size = X.value.shape[0] if rows is None else len(rows)
         if steps > size:
@@ -60,7 +63,7 @@ class KrylovBasis:
         if X.grid is not None:
             operator = kernel_operator(cov_func, X.grid, X.grid)
         else:
-            operator = Dense(cov_func(inner).astype("float64"))
+            operator = Dense(kernel_matrix(cov_func, inner))
         start = pt.specify_shape(start, (None if X.mutable else size,))
         Q, alpha, beta = lanczos(operator, _nonzero(start), steps)
         return cls(cov_func, steps, X, rows, inner, operator, Q, alpha, beta)

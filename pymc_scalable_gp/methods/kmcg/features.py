@@ -4,6 +4,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features import FeatureMap
+from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
@@ -28,7 +29,7 @@ class KMCGMap(FeatureMap):
         """``k(X, X_M) Q_P L^{-T}`` (n, P)."""
         grid = self.krylov.X.grid
         if grid is None:
-            kernel = self.cov_func(X, self.krylov.inner).astype("float64")
+            kernel = kernel_matrix(self.cov_func, X, self.krylov.inner)
             return self.krylov.scaled(kernel @ self.krylov.directions)
         terms = product_terms(self.cov_func)
         steps, spread = self.krylov.steps, self.krylov.spread
@@ -59,7 +60,7 @@ class KMCGMap(FeatureMap):
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``."""
-        return self.cov_func(X, diag=True).astype("float64")
+        return kernel_diag(self.cov_func, X)
 
     def outside(self, X):
         """Nothing to warn of: everywhere, features use the exact kernel with the training rows."""

@@ -3,6 +3,8 @@
 import numpy as np
 import xarray as xr
 
+from pymc_scalable_gp.core.data import refuse_masked
+
 # An axis is equally spaced when its steps differ by less than this share of their mean.
 EQUAL_SPACING = 1e-6
 
@@ -19,7 +21,7 @@ class RegularGrid:
     axes : sequence of arrays, shapes (G_1,), ..., (G_d,)
         Strictly increasing coordinates. Equal spacing is used where it is found; it is not needed.
     observed : bool array, shape (G_1, ..., G_d), optional
-        Cells that have data; all when left out.
+        Cells that have data; all when left out. Masked cells have none.
 
     Raises
     ------
@@ -88,8 +90,10 @@ class RegularGrid:
         Raises
         ------
         ValueError
-            For another shape, or NaN at an observed cell.
+            For another shape, or a value at an observed cell that is NaN, infinite or masked.
         """
+        if isinstance(y, np.ma.MaskedArray):
+            y = y.astype("float64").filled(np.nan)
         y = np.asarray(y, dtype="float64")
         if y.shape == self.shape:
             y = y.ravel() if self.observed is None else y[self.observed]
@@ -101,8 +105,8 @@ class RegularGrid:
         bad = int((~np.isfinite(y)).sum())
         if bad:
             raise ValueError(
-                f"{name} has {bad} NaN or infinite values at cells that count as observed: pass "
-                f"RegularGrid(axes, observed=np.isfinite({name}))"
+                f"{name} has {bad} NaN or infinite values at cells that count as observed (masked "
+                f"values are NaN): pass RegularGrid(axes, observed=np.isfinite({name}))"
             )
         return y
 
@@ -134,6 +138,7 @@ class RegularGrid:
         ValueError
             For points that occur twice, or a grid with over 100 cells a point.
         """
+        refuse_masked(X, "X")
         X = np.asarray(X, dtype="float64")
         X = X[:, None] if X.ndim == 1 else X
         axes = [_complete(np.unique(column)) for column in X.T]
@@ -177,6 +182,7 @@ class RegularGrid:
 
 
 def _check_axis(axis, place):
+    refuse_masked(axis, f"axes[{place}]")
     axis = np.asarray(axis)
     if axis.dtype.kind not in "fiu":
         raise TypeError(f"axes[{place}] must be numeric, got dtype {axis.dtype}")
@@ -186,6 +192,11 @@ def _check_axis(axis, place):
     if not np.isfinite(axis).all():
         raise ValueError(f"axes[{place}] has {(~np.isfinite(axis)).sum()} NaN or infinite values")
     steps = np.diff(axis)
+    if len(steps) and (steps < 0).all():
+        raise ValueError(
+            f"axes[{place}] is decreasing, from {axis[0]:g} to {axis[-1]:g}: give axes[{place}][::-1] and "
+            f"turn the data with np.flip(y, axis={place}), or use RegularGrid.from_xarray"
+        )
     if (steps <= 0).any():
         where = int(np.flatnonzero(steps <= 0)[0])
         kind = "a duplicate value" if steps[where] == 0 else "a decrease"
@@ -200,6 +211,8 @@ def _check_axis(axis, place):
 def _check_mask(observed, shape):
     if observed is None:
         return None
+    if isinstance(observed, np.ma.MaskedArray):
+        observed = observed.filled(False)  # what is masked is not observed
     observed = np.array(observed)
     if observed.dtype != bool:
         raise TypeError(f"observed must be a bool array, got dtype {observed.dtype}")

@@ -1,16 +1,16 @@
 """SKIP's feature map: the last two roots of one tree for each term of the kernel."""
 
-import warnings
-
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_scalable_gp.core.features import FeatureMap
+from pymc_scalable_gp.cov.evaluate import kernel_diag
 from pymc_scalable_gp.cov.products import product_terms
-from pymc_scalable_gp.cov.queries import used_columns
+from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.skip.tree import OwnRoots, Roots, TermTree
 from pymc_scalable_gp.utils.blocks import BLOCK
+from pymc_scalable_gp.utils.warn import warn
 
 # Entries of a block of features that predictions work on.
 _ENTRIES = 2**24
@@ -46,6 +46,9 @@ class SKIPMap(FeatureMap):
         used = used_columns(self.cov_func, self.columns)
         if self.task_dim is not None:
             self._check_tasks(X, used)
+        warn_unused_columns(
+            self.cov_func, self.columns, () if self.task_dim is None else (self.task_dim,)
+        )
         for term in self.terms:
             if not term.dims:
                 raise ValueError("cov_func has a constant term: give it as an intercept instead")
@@ -68,11 +71,9 @@ class SKIPMap(FeatureMap):
         count = self.task_count
         missing = sorted(set(range(count or 0)) - set(present.tolist()))
         if missing:
-            warnings.warn(
+            warn(
                 f"{len(missing)} tasks have no rows (task {missing[0]}{', ...' * (len(missing) > 1)}): "
-                "what they do is inferred from the others through task_cov alone",
-                UserWarning,
-                stacklevel=5,
+                "what they do is inferred from the others through task_cov alone"
             )
 
     def check_task_column(self, X, name):
@@ -161,12 +162,12 @@ class SKIPMap(FeatureMap):
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``, times the task's variance."""
-        diag = self.cov_func(X, diag=True).astype("float64")
+        diag = kernel_diag(self.cov_func, X)
         return diag if self.task_dim is None else diag * self._task_scale(X)
 
     def missed_by(self, X, A):
         """Prior variances (n,) that a root A of the kernel without its tasks misses at X."""
-        diag = self.cov_func(X, diag=True).astype("float64")
+        diag = kernel_diag(self.cov_func, X)
         return pt.maximum(diag - (A**2).sum(axis=1), 0.0) * self._task_scale(X)
 
     def _task_scale(self, X):
@@ -180,9 +181,5 @@ class SKIPMap(FeatureMap):
             self.check_task_column(X, "Xnew")
         found = {}
         for tree in self.trees:
-            columns = X[:, tree.term.dims]
-            beyond = np.maximum(tree.low - columns.min(axis=0), columns.max(axis=0) - tree.high)
-            for i in np.flatnonzero(beyond > 0.0):
-                dim = tree.term.dims[i]
-                found[dim] = f"column {dim} reaches {beyond[i]:.3g} beyond the grid"
+            found |= tree.outside(X)
         return "; ".join(found.values()) or None

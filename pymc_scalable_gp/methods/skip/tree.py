@@ -6,8 +6,13 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.cov.products import ProductTerm
-from pymc_scalable_gp.linops.structured import Dense, Toeplitz
-from pymc_scalable_gp.ops.cubic_interpolation import cubic_interpolation, interpolate
+from pymc_scalable_gp.methods.skip.leaves import (
+    JITTER,
+    CategoryLeaf,
+    GridLeaves,
+    ValueLeaf,
+    few_values,
+)
 from pymc_scalable_gp.ops.hadamard import (
     apply_rows,
     project_rows,
@@ -21,14 +26,6 @@ from pymc_scalable_gp.utils.subspace import leading_eigenpairs
 
 # Rows, evenly spaced through X, that carry the frozen directions of every merge.
 SUPPORT_ROWS = 3000
-
-
-# The grid goes on beyond the data by this share of their range, on either side.
-MARGIN = 0.1
-
-
-# Added to a Gram matrix before its Cholesky factor, as a share of its trace.
-JITTER = 1e-10
 
 
 class Roots(NamedTuple):
@@ -88,8 +85,9 @@ class OwnRoots(NamedTuple):
 class TermTree:
     r"""Roots of ``scale * prod_i k_i(x_i, z_i)``.
 
-    Each 1-D kernel is interpolated from an even grid, ``W_i T_i W_i'``, and every matrix K that must
-    be compressed, a 1-D one or the Hadamard product of two, is replaced by
+    Each 1-D kernel is interpolated from an even grid, ``W_i T_i W_i'``, or taken as it is where its
+    column holds categories or few values (see `leaves`), and every matrix K that must be compressed, a
+    1-D one or the Hadamard product of two, is replaced by
 
     .. math:: K\,\Omega\,(\Omega^\top K\,\Omega)^{-1}\,\Omega^\top K
 
@@ -101,62 +99,47 @@ class TermTree:
     def __init__(self, term: ProductTerm, X, grid_size, rank, single, point):
         self.term, self.rank = term, rank
         columns = X[:, term.dims]
-        self._place(columns, grid_size)
-        self.support = columns[_support(len(X))]
-        self.tables = self._factors(point)
+        support = columns[_support(len(X))]
+        self._choose(columns, support, grid_size, point)
         self.single, self.cores = single, []
-        roots = self._leaves(pt.constant(self.support))
+        roots = self._roots(pt.constant(support))
         leaves = list(zip(roots, evaluate(roots, point), strict=True))
         self.order = np.argsort([-_eigenvectors(value) for _, value in leaves], kind="stable")
         merge_by_halves([leaves[i] for i in self.order], self._freeze, single)
 
-    def _place(self, columns, size):
-        """Even grids over the data and a margin, and the two nodes more that interpolation needs."""
-        low, high = columns.min(axis=0), columns.max(axis=0)
-        margin = MARGIN * np.where(high > low, high - low, 1.0)
-        self.low, self.high = low - margin, high + margin
-        self.step = (self.high - self.low) / (size - 5)
-        self.origin = self.low - 2.0 * self.step
-        self.nodes = self.origin[:, None] + self.step[:, None] * np.arange(size)
-        factors = [factor for group in self.term.groups for factor in group]
-        self.stationary = np.array([factor.stationary for factor in factors], dtype=bool)
+    def _choose(self, columns, support, grid_size, point):
+        """A leaf for each column that has one of its own, and one for all those on grids."""
+        self.own, on_grid = {}, []
+        for i, factor in enumerate(self.term.factors):
+            kind, values = few_values(factor, columns[:, i], grid_size, self.rank)
+            if kind is CategoryLeaf:
+                self.own[i] = CategoryLeaf(factor, values, support[:, i], self.rank, point)
+            elif kind is ValueLeaf:
+                self.own[i] = ValueLeaf(factor, values)
+            else:
+                on_grid.append(i)
+        self.on_grid, self.grid = on_grid, None
+        if on_grid:
+            part = self.term.restricted(on_grid)
+            self.grid = GridLeaves(
+                part, columns[:, on_grid], support[:, on_grid], grid_size, self.rank, point
+            )
 
-    def _positions(self, columns):
-        """Positions (n, d) in units of the grids, of points moved onto the grid."""
-        return (pt.clip(columns, self.low, self.high) - self.origin) / self.step
-
-    def _factors(self, point):
-        """Tables ``U_i = T_i G_i L_i^{-T}`` (m, r_i): the factor's root at x is ``w(x)' U_i``."""
-        first = self.term.gram(self.nodes[:, :1], self.nodes)[:, 0]
-        full = None if self.stationary.all() else self.term.gram(self.nodes, self.nodes)
-        numeric = evaluate([self.term.gram(self.nodes, self.nodes)], point)[0]
-        s = (self.support - self.origin) / self.step
-        tables = []
-        for i, K in enumerate(numeric):
-            W = interpolate(s[:, i], np.eye(len(K)))
-            G = _grid_directions(K, W, self.rank, fill=self.stationary[i])
-            T = Toeplitz(first[i]) if self.stationary[i] else Dense(full[i])
-            TG = pt.specify_shape(T.matmat(pt.constant(G)), G.shape)
-            tables.append(whitened_columns(TG, G, JITTER))
-        return tables
-
-    def _leaves(self, columns, inside=True):
+    def _roots(self, columns, inside=True):
         """Roots (n, r_i) of the 1-D kernels."""
-        s = self._positions(columns)
-        leaves = [cubic_interpolation(s[:, i], table) for i, table in enumerate(self.tables)]
-        if inside:
-            return leaves
-        fade = self.fade(columns)
-        return [leaf * fade[i][:, None] for i, leaf in enumerate(leaves)]
+        found = {i: leaf.roots(columns[:, i], inside)[0] for i, leaf in self.own.items()}
+        if self.grid is not None:
+            found |= zip(
+                self.on_grid, self.grid.roots(columns[:, self.on_grid], inside), strict=True
+            )
+        return [found[i] for i in range(len(found))]
 
-    def fade(self, columns):
-        """``k_i(x_i, x_i') / k_i(x_i', x_i')`` (d, n), x' the nearest point of the grid."""
-        beyond = columns - pt.clip(columns, self.low, self.high)
-        origin = np.zeros((len(self.low), 1))
-        kept = self.stationary[:, None]
-        share = self.term.gram(beyond.T, origin)[:, :, 0]
-        alone = self.term.gram(origin, origin)[:, :, 0]
-        return pt.switch(kept, share / pt.switch(kept, alone, 1.0), 1.0)
+    def outside(self, X) -> dict[int, str]:
+        """How far X (n, d) reaches beyond what the tree covers, by column; an error at new categories."""
+        columns, found = X[:, self.term.dims], {}
+        for i, leaf in self.own.items():
+            found |= leaf.outside(columns[:, i])
+        return found | (self.grid.outside(columns[:, self.on_grid]) if self.grid else {})
 
     def _freeze(self, left, right):
         """Merge of two roots, each with its value now; no core (a, b, r) where a b <= r already."""
@@ -177,7 +160,7 @@ class TermTree:
     def roots(self, X) -> Roots:
         """The one or two last roots at inputs (n, d of X)."""
         cores = iter(self.cores)
-        leaves = self._leaves(X[:, self.term.dims], inside=False)
+        leaves = self._roots(X[:, self.term.dims], inside=False)
         roots = merge_by_halves(
             [leaves[i] for i in self.order],
             lambda left, right: _merge(left, right, next(cores)),
@@ -188,7 +171,9 @@ class TermTree:
 
     def intermediates(self):
         """Tables and cores: what rows have in common."""
-        return self.tables + [core for core in self.cores if core is not None]
+        leaves = [*self.own.values(), *([] if self.grid is None else [self.grid])]
+        tables = [table for leaf in leaves for table in leaf.tables]
+        return tables + [core for core in self.cores if core is not None]
 
 
 def merge_by_halves(roots, merge, single=False) -> list:
@@ -219,27 +204,6 @@ def _merge(left, right, core):
     if core is None:
         return Roots(left, right).features()
     return row_kronecker_apply(left, right, core)
-
-
-def _grid_directions(K, W, rank, fill):
-    """``G = W' Omega`` (m, r) with Omega the leading eigenvectors of ``W K W'``.
-
-    Where those are fewer, and `fill`, cosines follow: a shorter lengthscale will need them.
-    """
-    values, vectors = np.linalg.eigh(K)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    inner = W.T @ W
-    values, vectors = np.linalg.eigh(root.T @ inner @ root)
-    values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
-    keep = values > 1e-12 * values[0]
-    omega = root @ vectors[:, keep] / np.sqrt(values[keep])  # W omega is orthonormal
-    if fill and omega.shape[1] < rank:
-        grid = (np.arange(len(K)) + 0.5) / len(K)
-        cosines = np.cos(np.pi * np.arange(rank) * grid[:, None])
-        basis, triangle = np.linalg.qr(np.column_stack([inner @ omega, inner @ cosines]))
-        fresh = np.abs(np.diag(triangle)) > 1e-8 * np.abs(triangle).max()
-        return basis[:, fresh][:, :rank]
-    return inner @ omega
 
 
 def _leading(A, B, rank):

@@ -10,7 +10,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data import Data
 from pymc_scalable_gp.core.features import FeatureMap
-from pymc_scalable_gp.cov.queries import is_stationary, used_columns
+from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
+from pymc_scalable_gp.cov.queries import is_stationary, used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.softki.points import check_inducing, kmeans_points
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 
@@ -37,8 +38,9 @@ class SoftKISpec:
         sizes = self.temperature.type.shape
         if self.temperature.ndim and sizes[0] not in (None, X.shape[1]):
             raise ValueError(f"temperature has {sizes[0]} values, but X has {X.shape[1]} columns")
+        warn_unused_columns(self.cov_func, X.shape[1])
         points = self.inducing if Xu is None else Xu
-        if isinstance(points, int):
+        if isinstance(points, int | np.integer):
             points = kmeans_points(X, points, random_seed)
         points = check_inducing(points, X.shape[1], "inducing" if Xu is None else "Xu")
         return SoftKIMap(self, points, X.min(axis=0), X.max(axis=0))
@@ -90,7 +92,9 @@ class SoftKIMap(FeatureMap):
         """``g(x) = k(x, x') / k(x', x')`` (n,): 1 in the range of the training inputs."""
         beyond = X - pt.clip(X, self.low, self.high)
         origin = pt.zeros((1, len(self.low)))
-        return self.cov_func(beyond, origin)[:, 0] / self.cov_func(origin)[0, 0]
+        return kernel_matrix(self.cov_func, beyond, origin)[:, 0] / kernel_diag(
+            self.cov_func, origin
+        )
 
     def training_basis(self, X):
         """The weights: within the range of the training inputs nothing fades."""
@@ -98,8 +102,8 @@ class SoftKIMap(FeatureMap):
 
     def mixing(self):
         """Lower-triangular ``L`` (m, m) with ``L L' = K_zz + jitter``; NaN where that fails."""
-        K = self.cov_func(self.points.tensor)
-        K = pt.specify_shape(K, (self.rank, self.rank)).astype("float64")
+        K = kernel_matrix(self.cov_func, self.points.tensor)
+        K = pt.specify_shape(K, (self.rank, self.rank))
         jitter = JITTER * pt.diag(K).mean()
         return cholesky(K + jitter * pt.eye(self.rank), lower=True, on_error="nan")
 
@@ -109,7 +113,7 @@ class SoftKIMap(FeatureMap):
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``."""
-        return self.cov_func(X, diag=True).astype("float64")
+        return kernel_diag(self.cov_func, X)
 
     def missed(self, X, phi):
         """``(1 - g^2) (v + (1 - g^2)^4 (k(x, x) - v))`` with ``v = |L' w(x')|^2``.

@@ -1,0 +1,177 @@
+"""Kernel matrices of ``pm.gp.cov`` covariances, from distances that keep their digits.
+
+``Stationary.square_dist`` of PyMC expands ``|x|^2 + |z|^2 - 2 x'z``, which an offset of the inputs
+destroys: years lose eight digits, seconds since 1970 all of them.
+"""
+
+from functools import reduce
+from operator import add, mul
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.gp.cov import (
+    Add,
+    BaseCovariance,
+    Cosine,
+    Covariance,
+    Exponential,
+    Exponentiated,
+    Gibbs,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    Prod,
+    ScaledCov,
+    Stationary,
+    WarpedInput,
+    WrappedPeriodic,
+)
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.ops.square_distances import square_distances
+
+# Functions of the distance itself, not of its square.
+_OF_ROOT = {
+    kernel.full_from_distance for kernel in (Matern12, Matern32, Matern52, Exponential, Cosine)
+}
+
+
+def kernel_matrix(cov_func: BaseCovariance, X, Z=None) -> TensorVariable:
+    r"""Kernel matrix ``k(x_i, z_j)`` (n, m) of any covariance.
+
+    Sums, products, powers, scalings and warpings are followed to their stationary parts, which are
+    functions of :func:`square_distances`; every other kernel is called as it is.
+
+    Parameters
+    ----------
+    cov_func : pm.gp.cov.BaseCovariance
+    X : tensor, shape (n, d)
+    Z : tensor, shape (m, d), optional
+        X when left out: stationary kernels are then exactly symmetric, with the exact prior variance
+        on the diagonal.
+
+    Returns
+    -------
+    tensor, shape (n, m)
+        float64. Between equal points, the gradient of a Matern kernel in X and Z is 0. Nowhere is
+        anything of size n x m x d formed.
+    """
+    X = _trimmed(cov_func, pt.as_tensor_variable(X))
+    Z = None if Z is None else _trimmed(cov_func, pt.as_tensor_variable(Z))
+    return _matrix(cov_func, X, Z).astype("float64")
+
+
+def kernel_diag(cov_func: BaseCovariance, X) -> TensorVariable:
+    """Prior variances ``k(x_i, x_i)`` (n,) as float64, for inputs (n, d)."""
+    return cov_func(_trimmed(cov_func, pt.as_tensor_variable(X)), diag=True).astype("float64")
+
+
+def from_square_distance(kernel: Stationary, squared) -> TensorVariable:
+    """Kernel as a function of the squared scaled distance, elementwise.
+
+    PyMC adds 1e-12 to the square before a root, which takes 1e-6 off the variance of an `Exponential`.
+    Here ``k(x, x) = 1``, and the root's slope at 0 counts as 0.
+    """
+    if type(kernel).full_from_distance not in _OF_ROOT:
+        return kernel.full_from_distance(squared, squared=True)
+    zero = pt.eq(squared, 0.0)
+    root = pt.switch(zero, 0.0, pt.sqrt(pt.switch(zero, 1.0, squared)))
+    return kernel.full_from_distance(root)
+
+
+def _trimmed(cov_func, X):
+    """X without the last columns, where the kernel was made for fewer: PyMC warns at each call."""
+    if not isinstance(cov_func, Covariance) or X.ndim != 2 or X.type.shape[1] is None:
+        return X
+    wanted = max(cov_func.input_dim, int(cov_func.active_dims.max()) + 1)
+    return X[:, :wanted] if wanted < X.type.shape[1] else X
+
+
+def _columns(kernel, X, Z):
+    """The columns of X and Z that the kernel is a function of."""
+    X, Z = (
+        A if A is None or _is_all(kernel.active_dims, A) else A[:, kernel.active_dims]
+        for A in (X, Z)
+    )
+    return X, Z
+
+
+def _is_all(dims, A):
+    return np.array_equal(dims, np.arange(A.type.shape[1] or 0))
+
+
+def _matrix(cov, X, Z):
+    if not isinstance(cov, BaseCovariance):
+        return cov  # a scalar or an array in a sum or a product
+    for kinds, form in _FORMS.items():
+        if type(cov) in kinds:
+            return form(cov, X, Z)
+    if _is_plain(cov):
+        return _stationary(cov, X, Z)
+    return cov(X) if Z is None else cov(X, Z)
+
+
+def _is_plain(cov):
+    """Whether the kernel is what `Stationary` makes of ``full_from_distance``, and no more."""
+    kind = type(cov)
+    return (
+        issubclass(kind, Stationary)
+        and kind.__call__ is BaseCovariance.__call__
+        and kind.full is Stationary.full
+        and kind.square_dist is Stationary.square_dist
+        and cov.ls.ndim <= 1
+    )
+
+
+def _stationary(cov, X, Z):
+    X, Z = _columns(cov, X, Z)
+    if cov.ls.ndim == 0 or cov.ls.type.shape == (1,):
+        # One lengthscale: what is differentiated is elementwise, whatever the number of inputs.
+        return from_square_distance(cov, square_distances(X, Z) / cov.ls.squeeze() ** 2)
+    return from_square_distance(cov, square_distances(X, Z, 1.0 / cov.ls))
+
+
+def _periodic(cov, X, Z):
+    """``sum_a (sin(pi (x_a - z_a) / period_a) / ls_a)^2``, one input after the other."""
+    inner = cov.cov_func if isinstance(cov, WrappedPeriodic) else cov
+    X, Z = _columns(cov, X, Z)
+    Z = X if Z is None else Z
+    entries = [pt.atleast_1d(pt.as_tensor_variable(v)) for v in (cov.period, inner.ls)]
+    total = 0.0
+    for a in range(len(cov.active_dims)):
+        period, ls = (v[a if v.type.shape != (1,) else 0] for v in entries)
+        angle = np.pi * (X[:, a][:, None] - Z[:, a][None, :]) / period
+        total = total + (pt.sin(angle) / ls) ** 2
+    return from_square_distance(inner, total)
+
+
+def _scaled(cov, X, Z):
+    X, Z = _columns(cov, X, Z)
+    left = cov.scaling_func(X, cov.args)
+    right = left if Z is None else cov.scaling_func(Z, cov.args)
+    return pt.outer(left, right) * _matrix(cov.cov_func, X, Z)
+
+
+def _warped(cov, X, Z):
+    X, Z = _columns(cov, X, Z)
+    return _matrix(cov.cov_func, cov.w(X, cov.args), None if Z is None else cov.w(Z, cov.args))
+
+
+def _gibbs(cov, X, Z):
+    X, Z = _columns(cov, X, Z)
+    left = pt.as_tensor_variable(cov.lfunc(X, cov.args)).reshape((-1, 1))
+    right = left if Z is None else pt.as_tensor_variable(cov.lfunc(Z, cov.args)).reshape((-1, 1))
+    total = left**2 + right.T**2
+    return pt.sqrt(2.0 * left * right.T / total) * pt.exp(-square_distances(X, Z) / total)
+
+
+_FORMS = {
+    (Add,): lambda cov, X, Z: reduce(add, (_matrix(part, X, Z) for part in cov._factor_list)),
+    (Prod,): lambda cov, X, Z: reduce(mul, (_matrix(part, X, Z) for part in cov._factor_list)),
+    (Exponentiated,): lambda cov, X, Z: _matrix(cov.kernel, X, Z) ** cov.power,
+    (Periodic, WrappedPeriodic): _periodic,
+    (ScaledCov,): _scaled,
+    (WarpedInput,): _warped,
+    (Gibbs,): _gibbs,
+}

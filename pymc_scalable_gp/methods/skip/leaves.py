@@ -1,0 +1,193 @@
+"""Roots of SKIP's 1-D kernels: interpolated from even grids, or exact on a column's own values."""
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.tensor.linalg import cholesky, solve_triangular
+
+from pymc_scalable_gp.cov.products import Factor, ProductTerm
+from pymc_scalable_gp.linops.structured import Dense, Toeplitz
+from pymc_scalable_gp.ops.cubic_interpolation import cubic_interpolation, interpolate
+from pymc_scalable_gp.ops.whitened_columns import whitened_columns
+from pymc_scalable_gp.utils.evaluate import evaluate
+
+# The grid goes on beyond the data by this share of their range, on either side.
+MARGIN = 0.1
+
+
+# Added to a Gram matrix before its Cholesky factor, as a share of its trace.
+JITTER = 1e-10
+
+
+class GridLeaves:
+    """Roots ``W_i U_i`` of the factors of a term, interpolated from even grids: O(n r) a column.
+
+    Everything but `anchor`, the least training inputs, counts from there: an offset of the inputs rounds
+    neither the nodes nor the positions between them.
+    """
+
+    def __init__(self, term: ProductTerm, columns, support, size, rank, point):
+        self.term = term
+        self.anchor = columns.min(axis=0)
+        width = columns.max(axis=0) - self.anchor
+        margin = MARGIN * np.where(width > 0.0, width, 1.0)
+        self.low, self.high = -margin, width + margin
+        # Two nodes more on either side, which interpolation needs.
+        self.step = (self.high - self.low) / (size - 5)
+        self.origin = self.low - 2.0 * self.step
+        self.stationary = np.array([factor.stationary for factor in term.factors], dtype=bool)
+        self.tables = self._tables(support, size, rank, point)
+
+    def _positions(self, columns):
+        """Positions (n, d) in units of the grids, of points moved onto the grid."""
+        return (pt.clip(columns - self.anchor, self.low, self.high) - self.origin) / self.step
+
+    def _tables(self, support, size, rank, point):
+        """Tables ``U_i = T_i G_i L_i^{-T}`` (m, r_i): the factor's root at x is ``w(x)' U_i``."""
+        start = np.where(self.stationary, 0.0, self.anchor + self.origin)
+        nodes = start[:, None] + self.step[:, None] * np.arange(size)
+        first = self.term.gram(nodes[:, :1], nodes)[:, 0]
+        full = self.term.gram(nodes, nodes)
+        numeric = evaluate([full], point)[0]
+        s = (support - self.anchor - self.origin) / self.step
+        tables = []
+        for i, K in enumerate(numeric):
+            W = interpolate(s[:, i], np.eye(len(K)))
+            G = leading_directions(K, W, rank, fill=self.stationary[i])
+            T = Toeplitz(first[i]) if self.stationary[i] else Dense(full[i])
+            TG = pt.specify_shape(T.matmat(pt.constant(G)), G.shape)
+            tables.append(whitened_columns(TG, G, JITTER))
+        return tables
+
+    def roots(self, columns, inside) -> list:
+        """Roots (n, r_i), fading beyond the grids unless all points are `inside`."""
+        s = self._positions(columns)
+        found = [cubic_interpolation(s[:, i], table) for i, table in enumerate(self.tables)]
+        if inside:
+            return found
+        fade = self.fade(columns)
+        return [root * fade[i][:, None] for i, root in enumerate(found)]
+
+    def fade(self, columns):
+        """``k_i(x_i, x_i') / k_i(x_i', x_i')`` (d, n), x' the nearest point of the grid."""
+        columns = columns - self.anchor
+        beyond = columns - pt.clip(columns, self.low, self.high)
+        origin = np.zeros((len(self.low), 1))
+        kept = self.stationary[:, None]
+        share = self.term.gram(beyond.T, origin)[:, :, 0]
+        alone = self.term.gram(origin, origin)[:, :, 0]
+        return pt.switch(kept, share / pt.switch(kept, alone, 1.0), 1.0)
+
+    def outside(self, columns) -> dict[int, str]:
+        """How far columns reach beyond the grids, by column of X."""
+        columns = columns - self.anchor
+        beyond = np.maximum(self.low - columns.min(axis=0), columns.max(axis=0) - self.high)
+        return {
+            dim: f"column {dim} reaches {far:.3g} beyond the grid"
+            for dim, far in zip(self.term.dims, beyond, strict=True)
+            if far > 0.0
+        }
+
+
+class CategoryLeaf:
+    """Root of a kernel that compares categories: rows of a table, selected exactly.
+
+    With categories v and their matrix K the table is ``K G L^{-T}``, ``L L' = G' K G``: with G = I where
+    the rank admits it, and otherwise K's leading directions at the training rows.
+    """
+
+    def __init__(self, factor: Factor, values, support, rank, point):
+        self.factor, self.values = factor, values
+        K = factor.plain_gram(values, values).astype("float64")
+        G = np.eye(len(values))
+        if len(values) > rank:
+            selection = G[np.searchsorted(values, support)]
+            G = leading_directions(evaluate([K], point)[0], selection, rank, fill=False)
+        KG = pt.specify_shape(K @ G, G.shape)
+        self.tables = [whitened_columns(KG, pt.constant(G), JITTER)]
+
+    def roots(self, column, inside) -> list:
+        """Root (n, r); NaN at a category that the training inputs did not have."""
+        values = pt.constant(self.values)
+        place = pt.clip(pt.searchsorted(values, column), 0, len(self.values) - 1)
+        known = pt.eq(values[place], column)
+        return [pt.switch(known[:, None], self.tables[0][place], np.nan)]
+
+    def outside(self, column):
+        """Nothing, or an error about a new category.
+
+        Raises
+        ------
+        ValueError
+            If a value was not in the training inputs.
+        """
+        new = np.setdiff1d(column, self.values)
+        if len(new):
+            shown = ", ".join(f"{v:g}" for v in new[:5]) + ", ..." * (len(new) > 5)
+            raise ValueError(
+                f"column {self.factor.dim} holds {shown}, which no training input has: its kernel "
+                "compares categories, between which SKIP does not interpolate. Leave those rows out, "
+                "build(X) on inputs with every category, or, for a kernel of your own that is "
+                "continuous, set categorical = False in its class"
+            )
+        return {}
+
+
+class ValueLeaf:
+    """Root ``L^{-1} k(v, x)`` of a continuous kernel whose column has few values v; ``L L' = k(v, v)``.
+
+    Exact at these values, and the best prediction from them elsewhere.
+    """
+
+    def __init__(self, factor: Factor, values):
+        self.factor, self.values = factor, values
+        count = len(values)
+        K = pt.specify_shape(factor.plain_gram(values, values).astype("float64"), (count, count))
+        jitter = JITTER * pt.trace(K)
+        self.tables = [cholesky(K + jitter * pt.eye(count), lower=True, on_error="nan")]
+
+    def roots(self, column, inside) -> list:
+        """Root (n, number of values)."""
+        K = self.factor.plain_gram(self.values, column).astype("float64")
+        root = solve_triangular(self.tables[0], K, lower=True).T
+        return [pt.specify_shape(root, (None, len(self.values)))]
+
+    def outside(self, column):
+        """Nothing: the kernel itself says what is known."""
+        return {}
+
+
+def few_values(factor: Factor, column, grid_size, rank) -> tuple[type | None, np.ndarray]:
+    """Which exact leaf a column of training inputs calls for, if any, and its distinct values.
+
+    A kernel that compares categories always gets its table; so does one that is not known to be
+    continuous, on whole numbers. A continuous one gets its values where they are no more than the
+    rank: its root is then no wider than an interpolated one.
+    """
+    values = np.unique(column)
+    categorical = factor.categorical
+    if categorical is None:
+        categorical = len(values) <= grid_size and np.array_equal(values, np.round(values))
+    if categorical:
+        return CategoryLeaf, values
+    return (ValueLeaf if len(values) <= rank else None), values
+
+
+def leading_directions(K, W, rank, fill):
+    """``G = W' Omega`` (m, r) with Omega the leading eigenvectors of ``W K W'``.
+
+    Where those are fewer, and `fill`, cosines follow: a shorter lengthscale will need them.
+    """
+    values, vectors = np.linalg.eigh(K)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    inner = W.T @ W
+    values, vectors = np.linalg.eigh(root.T @ inner @ root)
+    values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
+    keep = values > 1e-12 * values[0]
+    omega = root @ vectors[:, keep] / np.sqrt(values[keep])  # W omega is orthonormal
+    if fill and omega.shape[1] < rank:
+        grid = (np.arange(len(K)) + 0.5) / len(K)
+        cosines = np.cos(np.pi * np.arange(rank) * grid[:, None])
+        basis, triangle = np.linalg.qr(np.column_stack([inner @ omega, inner @ cosines]))
+        fresh = np.abs(np.diag(triangle)) > 1e-8 * np.abs(triangle).max()
+        return basis[:, fresh][:, :rank]
+    return inner @ omega

@@ -1,0 +1,206 @@
+"""Squared distances between two sets of points, whatever their offset."""
+
+import numpy as np
+import pytensor.tensor as pt
+from numba.extending import register_jitable
+from pytensor.gradient import disconnected_grad, disconnected_type
+from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops._base import GufuncOp, connected
+from pymc_scalable_gp.ops._differences import fill_moments, fill_squares
+from pymc_scalable_gp.ops._distances import add_differences, distances
+from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
+from pymc_scalable_gp.ops._kernels import empty_matrix
+from pymc_scalable_gp.ops._numba import register_numba
+
+# Beyond so many inputs, matrix products take over, with close pairs by differences.
+BY_PRODUCT = 64
+
+
+_BLOCK = 256  # rows, in matrix products
+
+
+class SquareDistances(GufuncOp):
+    """Matrix (n, m) of `square_distances`; with `symmetric`, both sets are the same."""
+
+    __props__ = ("symmetric",)
+    gufunc_signature = "(n,d),(m,d),(d)->(n,m)"
+
+    def __init__(self, symmetric=False):
+        self.symmetric = bool(symmetric)
+
+    def perform(self, node, inputs, output_storage):
+        arrays = (np.ascontiguousarray(a) for a in inputs)
+        output_storage[0][0] = _squares(*arrays, self.symmetric)
+
+    def pullback(self, inputs, outputs, cotangents):
+        """``dx_ia = 2 s_a^2 sum_j g_ij (x_ia - z_ja)``; for z with the roles exchanged.
+
+        ``ds_a = 2 s_a sum_ij g_ij (x_ia - z_ja)^2``.
+        """
+        (X, Z, scale), (g,) = inputs, cotangents
+        if not connected(g):
+            return [disconnected_type() for _ in inputs]
+        first, second = DifferenceMoments(1), DifferenceMoments(2)
+        weights = 2.0 * scale**2
+        return [
+            weights * first(X, Z, scale, g),
+            weights * first(Z, X, scale, g.T),
+            2.0 * scale * second(X, Z, scale, g).sum(axis=0),
+        ]
+
+
+class DifferenceMoments(GufuncOp):
+    """``sum_j g_ij (x_ia - z_ja)^power`` (n, d), for power 1 or 2; the scale says what is close."""
+
+    __props__ = ("power",)
+    gufunc_signature = "(n,d),(m,d),(d),(n,m)->(n,d)"
+
+    def __init__(self, power):
+        self.power = power
+
+    def perform(self, node, inputs, output_storage):
+        X, Z, scale = (np.ascontiguousarray(a) for a in inputs[:3])
+        output_storage[0][0] = _moments(X, Z, scale, inputs[3], self.power)
+
+    def pullback(self, inputs, outputs, cotangents):
+        """For second derivatives; products of centred inputs, which close pairs take as rounding."""
+        (X, Z, scale, g), (h,) = inputs, cotangents
+        if not connected(h):
+            return [disconnected_type() for _ in inputs]
+        center = disconnected_grad(Z.mean(axis=0))
+        x, z = X - center, Z - center
+        if self.power == 1:
+            dg = (h * x).sum(axis=1)[:, None] - h @ z.T
+            return [h * g.sum(axis=1)[:, None], -(g.T @ h), pt.zeros_like(scale), dg]
+        dg = (h * x**2).sum(axis=1)[:, None] - 2.0 * (h * x) @ z.T + h @ (z**2).T
+        dx = 2.0 * h * DifferenceMoments(1)(X, Z, scale, g)
+        return [dx, -2.0 * (g.T @ (h * x) - (g.T @ h) * z), pt.zeros_like(scale), dg]
+
+
+def square_distances(X, Z=None, scale=None):
+    r"""Squared distances between points, each dimension multiplied by its scale.
+
+    .. math:: D_{ij} = \sum_a s_a^2 (x_{ia} - z_{ja})^2
+
+    Parameters
+    ----------
+    X : tensor, shape (n, d)
+    Z : tensor, shape (m, d), optional
+        The same points when left out: the result is then exactly symmetric.
+    scale : tensor, shape (d,), optional
+        Inverse lengthscales; ones when left out.
+
+    Returns
+    -------
+    tensor, shape (n, m)
+        Non-negative, and exactly 0 between equal points. Differentiable in all arguments.
+
+    Notes
+    -----
+    O(n m d) time; besides the result only blocks of rows. Up to 64 inputs differences are taken one
+    dimension after the other, so that the result does not depend on a common offset of X and Z
+    where ``X - Z`` does not. With more, it comes from a matrix product of centred inputs, and from the
+    differences for pairs so close that the product would lose digits.
+    """
+    X = pt.as_tensor_variable(X)
+    scale = pt.ones(X.shape[1]) if scale is None else scale
+    return SquareDistances(Z is None)(X, X if Z is None else Z, scale)
+
+
+@register_jitable
+def _scaled(X, Z, scale):
+    """Both, shifted to the mean of Z, then scaled."""
+    center = np.zeros(Z.shape[1])
+    for j in range(Z.shape[0]):
+        center += Z[j]
+    center /= max(Z.shape[0], 1)
+    return (X - center) * scale, (Z - center) * scale
+
+
+@register_jitable
+def _squares(X, Z, scale, symmetric):
+    n, m = X.shape[0], Z.shape[0]
+    out = empty_matrix(n, m)
+    if X.shape[1] <= BY_PRODUCT:
+        fill_squares(X, Z, scale, out)
+        return out
+    X, Z = _scaled(X, Z, scale)
+    for start in range(0, n, _BLOCK):
+        stop = min(start + _BLOCK, n)
+        distances(X[start:stop], Z, out[start:stop])
+    out *= out
+    if symmetric:
+        for i in range(n):
+            out[i, i + 1 :] = out[i + 1 :, i]
+    return out
+
+
+@register_jitable
+def _moments(X, Z, scale, g, power):
+    n, m = X.shape[0], Z.shape[0]
+    out = np.zeros(X.shape)
+    if power == 2 or X.shape[1] <= BY_PRODUCT:
+        fill_moments(X, Z, g, out, power)
+        return out
+    if n == 0 or m == 0:
+        return out
+    X, Z = _scaled(X, Z, scale)
+    for start in range(0, n, _BLOCK):
+        stop = min(start + _BLOCK, n)
+        weights = np.empty((m, stop - start))
+        weights[:] = g[start:stop].T
+        add_differences(Z, X[start:stop], weights, out[start:stop], 0)
+    for a in range(X.shape[1]):
+        out[:, a] *= 1.0 / scale[a] if scale[a] != 0.0 else 0.0
+    return out
+
+
+@register_numba(SquareDistances)
+def numba_square_distances(op):
+    symmetric = op.symmetric
+
+    @nb.numba_njit
+    def square_distances(X, Z, scale):
+        return _squares(
+            np.ascontiguousarray(X), np.ascontiguousarray(Z), np.ascontiguousarray(scale), symmetric
+        )
+
+    return square_distances
+
+
+@register_numba(DifferenceMoments)
+def numba_difference_moments(op):
+    power = op.power
+
+    @nb.numba_njit
+    def difference_moments(X, Z, scale, g):
+        return _moments(
+            np.ascontiguousarray(X), np.ascontiguousarray(Z), np.ascontiguousarray(scale), g, power
+        )
+
+    return difference_moments
+
+
+@register_jax(SquareDistances)
+def jax_square_distances(op):
+    def forward(X, Z, scale):
+        def add(total, columns):
+            x, z, s = columns
+            return total + ((x[:, None] - z) * s) ** 2, None
+
+        return jax.lax.scan(add, jnp.zeros((len(X), len(Z))), (X.T, Z.T, scale))[0]
+
+    return forward
+
+
+@register_jax(DifferenceMoments, differentiable=False)
+def jax_difference_moments(op):
+    def forward(X, Z, scale, g):
+        def column(columns):
+            x, z = columns
+            return (g * (x[:, None] - z) ** op.power).sum(axis=1)
+
+        return jax.lax.map(column, (X.T, Z.T)).T
+
+    return forward

@@ -1,0 +1,60 @@
+"""What a covariance is made of, and what is said about columns that it does not look at."""
+
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytest
+from pymc.gp import cov as c
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.cov.queries import warn_unused_columns
+
+X = np.random.default_rng(0).uniform(size=(12, 3))
+Y = X.sum(axis=1)
+MATCH = r"^Only 1 column\(s\) out of 3 are being used .* column 1, 2 of X\. Give .* input_dim=3"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda k: sgp.GriefGP(cov_func=k, grid=6, rank=6),
+        lambda k: sgp.SoftKIMarginal(cov_func=k, inducing=6),
+        lambda k: sgp.KMCGMarginal(cov_func=k, n_iter=5),
+        lambda k: sgp.CholQRMarginal(cov_func=k, n_inducing=6),
+        lambda k: sgp.SKIPMarginal(cov_func=k, grid_size=20, rank=6),
+    ],
+    ids=["GriefGP", "SoftKI", "KMCG", "CholQR", "SKIP"],
+)
+def test_every_class_says_so_once_at_the_users_line(make):
+    gp = make(2.0 * c.ExpQuad(1, ls=0.5))
+    with pm.Model():
+        with pytest.warns(UserWarning, match=MATCH) as found:
+            gp.marginal_likelihood("y", X=X, y=Y, sigma=0.1)
+        # CholQR fits its map twice; Python shows a warning once for each line of the user's.
+        assert {(w.filename, str(w.message)) for w in found} == {(__file__, str(found[0].message))}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            gp.predict(X[:2], point={})
+
+
+def test_nothing_is_said_about_what_is_intended():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_unused_columns(c.ExpQuad(3, ls=0.5, active_dims=[0]), 3)
+        warn_unused_columns(c.ExpQuad(3, ls=0.5) + 1.0, 3)
+        warn_unused_columns(c.ExpQuad(2, ls=0.5), 3, also=[2])
+        warn_unused_columns(c.Constant(2.0), 3)
+        with pm.Model():
+            gp = sgp.SKIPMarginal(
+                cov_func=c.ExpQuad(1, ls=0.5), grid_size=20, rank=6, task_dim=1,
+                task_cov=np.ones((2, 1)),
+            )  # fmt: skip
+            gp.marginal_likelihood(
+                "y", X=np.column_stack([X[:, 0], np.arange(12) % 2]), y=Y, sigma=0.1
+            )
+
+
+def test_columns_with_another_use_are_not_counted():
+    with pytest.warns(UserWarning, match=r"column\(s\) out of 4 .* column 1, 3 of X"):
+        warn_unused_columns(c.ExpQuad(1, ls=0.5), 4, also=[2])

@@ -1,0 +1,66 @@
+"""Grids: masked and missing cells, and axes in another order."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_array_equal
+
+import pymc_scalable_gp as sgp
+
+AXES = [np.arange(4.0), np.arange(5.0)]
+Y = np.arange(20.0).reshape((4, 5))
+MASK = np.zeros((4, 5), dtype=bool)
+MASK[1, 2] = MASK[3, 4] = True
+MASKED = np.ma.MaskedArray(Y, MASK, fill_value=1e20)
+
+
+def test_masked_cells_are_missing_cells():
+    grid = sgp.RegularGrid(AXES, observed=~MASK)
+    assert_array_equal(grid.ravel(MASKED), Y[~MASK])
+    assert not isinstance(grid.ravel(MASKED), np.ma.MaskedArray)
+    with pytest.raises(ValueError, match=r"y has 2 NaN or infinite .* \(masked values are NaN\)"):
+        sgp.RegularGrid(AXES).ravel(MASKED)
+    with pytest.raises(ValueError, match="y has 2 NaN or infinite"):
+        sgp.RegularGrid(AXES).ravel(MASKED.ravel())
+    other = ~MASK
+    other[1, 2] = True
+    with pytest.raises(ValueError, match="y has 1 NaN or infinite"):
+        sgp.RegularGrid(AXES, observed=other).ravel(MASKED)
+    assert_array_equal(sgp.RegularGrid(AXES).ravel(np.ma.MaskedArray(Y)), Y.ravel())
+    whole = np.ma.MaskedArray(Y.astype(int), MASK)
+    assert_array_equal(grid.ravel(whole), Y[~MASK])
+
+
+def test_what_the_message_says_works():
+    grid = sgp.RegularGrid(AXES, observed=np.isfinite(MASKED))
+    assert_array_equal(grid.observed, ~MASK)
+    assert_array_equal(grid.ravel(MASKED), Y[~MASK])
+
+
+def test_the_density_is_that_of_the_observed_cells():
+    """A fill value of 1e20 went into it."""
+    densities = []
+    for y in (MASKED, np.where(MASK, np.nan, Y), Y[~MASK]):
+        with pm.Model() as model:
+            gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=2.0), n_iter=5, probes=0)
+            gp.marginal_likelihood("y", X=sgp.RegularGrid(AXES, ~MASK), y=y, sigma=0.5)
+            densities.append(model.compile_logp(mode="FAST_COMPILE")({}))
+    assert densities[0] == densities[1] == densities[2]
+    assert np.isfinite(densities[0])
+
+
+def test_masked_axes_and_points_are_refused():
+    with pytest.raises(ValueError, match=r"axes\[1\] has 1 masked values"):
+        sgp.RegularGrid([AXES[0], np.ma.MaskedArray(AXES[1], AXES[1] == 2.0)])
+    points = np.ma.MaskedArray(np.arange(6.0), np.arange(6) == 2)
+    with pytest.raises(ValueError, match="X has 1 masked values"):
+        sgp.RegularGrid.from_points(points)
+
+
+def test_a_decreasing_axis_gets_words():
+    with pytest.raises(
+        ValueError, match=r"axes\[0\] is decreasing, from 3 to 0: .* np\.flip\(y, axis=0"
+    ):
+        sgp.RegularGrid([AXES[0][::-1], AXES[1]])
+    with pytest.raises(ValueError, match=r"axes\[1\] must be strictly increasing.* a decrease at"):
+        sgp.RegularGrid([AXES[0], np.array([0.0, 2.0, 1.0])])
