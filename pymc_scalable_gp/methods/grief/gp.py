@@ -11,7 +11,7 @@ from pymc_scalable_gp.core.data import check_inputs, check_weights
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.summaries import RotatedRows
-from pymc_scalable_gp.methods.grief.features import GriefMap
+from pymc_scalable_gp.methods.grief.spec import CurrentMap, GriefSpec
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.utils.checks import check_choice, check_count
 
@@ -98,7 +98,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
        Eigenfunctions (GP-GRIEF). ICML. https://doi.org/10.48550/arXiv.1807.02125
     """
 
-    def __init__(self, *, mean_func=None, cov_func, approx=None, grid=10, rank=500, rotate=False):
+    def __init__(self, *, mean_func=None, cov_func, approx=None, grid=None, rank=500, rotate=False):
         if approx is not None:
             check_choice("approx", approx, APPROXIMATIONS)
         if not isinstance(rotate, bool | np.bool_):
@@ -107,7 +107,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             raise ValueError(f'rotate=True works with approx="DTC" only, got {approx!r}')
         if not isinstance(cov_func, BaseCovariance):
             raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
-        feature_map = GriefMap(cov_func, grid, check_count("rank", rank))
+        feature_map = CurrentMap(GriefSpec(cov_func, grid, check_count("rank", rank)))
         super().__init__(feature_map, mean_func=mean_func, cov_func=cov_func)
         self.approx, self.rotate = approx, bool(rotate)
 

@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.methods.grief.grid import node_masses
 from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp, dense_marginal
 from pymc_scalable_gp.utils.evaluate import evaluate
 
@@ -30,7 +31,7 @@ def gauss(a, b, ell):
 
 def cartesian(gp):
     """All grid points of a one-term GP."""
-    return np.stack(np.meshgrid(*gp._map.grids[0].nodes, indexing="ij"), -1).reshape(-1, 2)
+    return np.stack(np.meshgrid(*gp._map.fitted.grids[0].nodes, indexing="ij"), -1).reshape(-1, 2)
 
 
 # -- features -----------------------------------------------------------------------------------
@@ -59,7 +60,8 @@ def test_truncated_features_keep_the_leading_eigenpairs(rank):
     gp.build(X)
     phi = gp.features(X).eval()
     U = cartesian(gp)
-    root = np.sqrt(np.kron(*gp._map.grids[0].masses))
+    nodes = gp._map.fitted.grids[0].nodes
+    root = np.sqrt(np.kron(*(node_masses(X[:, i], nodes[i]) for i in range(2))))
     values, vectors = np.linalg.eigh(root[:, None] * gauss(U, U, ell) * root)
     values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
     expected = (gauss(X, U, ell) * root) @ vectors / np.sqrt(values)
@@ -105,13 +107,13 @@ def test_selection_is_deterministic_and_stays_when_parameters_move():
         gps = [sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(3, ls=ell), rank=30) for _ in range(2)]
         for gp in gps:
             gp.build(X, point={"ell": np.array([0.3, 1.0, 3.0])})
-    first, second = (gp._map.grids[0].selection for gp in gps)
+    first, second = (gp._map.fitted.grids[0].selection for gp in gps)
     assert_array_equal(first, second)
     used = first.max(axis=0)
     assert used[0] > used[1] > used[2]  # the shortest lengthscale needs most eigenfunctions
     phi = [evaluate([gp.features(X)], {"ell": np.array([2.0, 1.0, 0.5])}, model)[0] for gp in gps]
     assert_array_equal(phi[0], phi[1])
-    assert_array_equal(gps[0]._map.grids[0].selection, first)
+    assert_array_equal(gps[0]._map.fitted.grids[0].selection, first)
 
 
 def test_constant_features_of_a_fixed_kernel_drop_null_directions():

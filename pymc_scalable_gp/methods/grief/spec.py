@@ -1,0 +1,220 @@
+"""What a GRIEF model is asked for, and its fit to training inputs."""
+
+import math
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from pymc_scalable_gp.core.features import FeatureMap
+from pymc_scalable_gp.cov.products import product_terms
+from pymc_scalable_gp.methods.grief.eigenfunctions import (
+    TermGrid,
+    column_factors,
+    frozen_basis,
+    select,
+)
+from pymc_scalable_gp.methods.grief.features import GriefMap, Missing, is_constant
+from pymc_scalable_gp.methods.grief.grid import (
+    check_grid,
+    grid_nodes,
+    least_resolving,
+    node_ladder,
+    node_masses,
+    share_rank,
+)
+from pymc_scalable_gp.utils.evaluate import evaluate
+
+# Rows, evenly spaced through X, on which eigenfunctions are compared when they are selected, and
+# those on which sets of nodes are.
+PROBE_ROWS = 2048
+NODE_PROBE_ROWS = 200
+PACKAGE = str(Path(__file__).parents[2])
+
+
+class GriefSpec:
+    """A product kernel (or a sum of them), the nodes, and the rank at most.
+
+    Parameters
+    ----------
+    cov_func : pm.gp.cov.Covariance
+    grid : None, int, or sequence of None, int or node array
+        None: as many nodes as resolve the kernel, chosen by :meth:`fit`.
+    rank : int
+
+    Raises
+    ------
+    ValueError
+        If the kernel is not a product over dimensions.
+    """
+
+    def __init__(self, cov_func, grid=None, rank=500):
+        self.cov_func, self.grid, self.rank = cov_func, grid, rank
+        self.terms = tuple(product_terms(cov_func))
+
+    def fit(self, X: np.ndarray, point=None) -> GriefMap:
+        """Features for training inputs X (n, d), selected at the hyperparameters `point`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a grid that does not fit X, or a kernel that is not finite at `point`.
+        """
+        sizes = check_grid(self.grid, X.shape[1])
+        for term in self.terms:
+            if max(term.dims, default=0) >= X.shape[1]:
+                raise ValueError(
+                    f"the kernel uses column {max(term.dims)}, but X has {X.shape[1]} columns"
+                )
+        columns = [_choose_nodes(term, X, sizes, point) for term in self.terms]
+        cells = [math.prod(nodes.size for nodes in column) for column in columns]
+        if self.rank > sum(cells) and all(size is not None for size in sizes):
+            warnings.warn(
+                f"rank={self.rank} exceeds the {sum(cells)} cells of the grid: using rank "
+                f"{sum(cells)}. For a closer approximation give a finer grid=",
+                UserWarning,
+                skip_file_prefixes=(PACKAGE,),
+            )
+        ranks = share_rank(self.rank, cells)
+        probe = evenly(X, PROBE_ROWS)
+        prior = evaluate([self.cov_func(probe, diag=True)], point)[0].sum()
+        parts = zip(self.terms, columns, ranks, strict=True)
+        grids, resolved, held = zip(
+            *(_fit_term(*part, probe, point) for part in parts), strict=True
+        )
+        missing = Missing(1.0 - sum(resolved) / prior, (sum(resolved) - sum(held)) / prior)
+        return GriefMap(self.cov_func, grids, missing)
+
+
+def evenly(X, count):
+    """At most `count` rows, evenly spaced through X."""
+    n = X.shape[0]
+    return X[np.unique(np.linspace(0, n - 1, min(n, count)).astype(int))]
+
+
+def _stacked(columns):
+    """Nodes of unequal number as a matrix (d, m), the last one repeated."""
+    m = max((column.size for column in columns), default=1)
+    padded = [np.pad(column, (0, m - column.size), mode="edge") for column in columns]
+    return np.array(padded).reshape(len(columns), m)
+
+
+def _choose_nodes(term, X, sizes, point):
+    """Nodes of every column of a term: as given, or the fewest that resolve its kernel at `point`."""
+    ladders = [
+        node_ladder(X[:, dim], len(term.dims))
+        if sizes[dim] is None
+        else [grid_nodes(X[:, dim], sizes[dim])]
+        for dim in term.dims
+    ]
+    if all(len(ladder) == 1 for ladder in ladders):
+        return [ladder[0] for ladder in ladders]
+    probe = evenly(X, NODE_PROBE_ROWS)
+    points = [
+        np.concatenate([probe[:, dim], *ladder])
+        for dim, ladder in zip(term.dims, ladders, strict=True)
+    ]
+    stacked = _stacked(points)
+    (grams,) = evaluate([term.gram(stacked, stacked)], point)
+    chosen = []
+    for gram, ladder, own in zip(grams, ladders, points, strict=True):
+        sizes_ = [nodes.size for nodes in ladder]
+        chosen.append(ladder[least_resolving(gram[: own.size, : own.size], sizes_)])
+    return chosen
+
+
+def _fit_term(term, columns, rank, probe, point):
+    """Grid of one term, and the prior variance at the probe rows on the whole grid and in the features."""
+    if not columns:  # a constant kernel
+        held = evaluate([term.scale], point)[0] * len(probe)
+        return (
+            TermGrid(term, np.zeros((0, 1)), np.zeros((0, 1, 1)), np.zeros((1, 0), int)),
+            held,
+            held,
+        )
+    nodes = _stacked(columns)
+    d, m = nodes.shape
+    rows = probe[:, term.dims].T
+    outputs = [term.gram(nodes, nodes), term.gram(nodes, rows), term.scale]
+    grams, crosses, scale = evaluate(outputs, point)
+    if not (np.isfinite(grams).all() and np.isfinite(crosses).all() and np.isfinite(scale)):
+        raise ValueError(
+            "the kernel is not finite at the hyperparameters of the build: give build(X, point=...) "
+            "other ones"
+        )
+    basis, used = np.zeros((d, m, m)), np.zeros((d, m), bool)
+    factors = np.zeros((d, m, len(probe)))
+    for i, column in enumerate(columns):
+        own = slice(column.size)
+        used[i, own] = True
+        basis[i, own, own] = frozen_basis(grams[i, own, own], node_masses(rows[i], column))
+        factors[i, own] = column_factors(grams[i, own, own], crosses[i, own], basis[i, own, own])
+    selection = select(factors, used, rank, fixed=is_constant(term))
+    # Cholesky factors are nested: what lies behind the last function used is not needed.
+    basis = np.ascontiguousarray(basis[:, :, : 1 + selection.max(initial=0)])
+    phi = math.prod(factors[i, selection[:, i]] for i in range(d))
+    resolved = np.square(factors).sum(axis=1).prod(axis=0).sum()
+    return TermGrid(term, nodes, basis, selection), scale * resolved, scale * np.square(phi).sum()
+
+
+class CurrentMap(FeatureMap):
+    """The latest fit of a specification: what a GP holds before and after ``build``."""
+
+    def __init__(self, spec: GriefSpec):
+        self.spec = spec
+        self.fitted: GriefMap | None = None
+
+    @property
+    def is_fitted(self):
+        """Whether there is a fit."""
+        return self.fitted is not None
+
+    def fit_to(self, X, point=None):
+        """Fit anew."""
+        self.fitted = self.spec.fit(X, point)
+
+    def rotate(self, X, progressbar=True):
+        """Take the basis that is orthogonal on the rows of X."""
+        self.fitted = self._fit.rotated(X, progressbar)
+
+    @property
+    def _fit(self) -> GriefMap:
+        if self.fitted is None:
+            raise AttributeError("the rank is known once the grid is: call build(X) first")
+        return self.fitted
+
+    @property
+    def rank(self):
+        """Number of features."""
+        return self._fit.rank
+
+    @property
+    def is_constant(self):
+        """Whether the features are one fixed function."""
+        return self._fit.is_constant
+
+    @property
+    def singular(self):
+        """Singular factor of a rotated fit, or None."""
+        return self._fit.singular
+
+    @property
+    def missing(self):
+        """Shares of the prior variance that the features miss."""
+        return self._fit.missing
+
+    def features(self, X):
+        """Feature matrix (n, r)."""
+        return self._fit.features(X)
+
+    def constant_basis(self, X):
+        """The eigenfunctions, where kernel and grid are fixed."""
+        return self._fit.constant_basis(X)
+
+    def kernel_diag(self, X):
+        """``k(x_i, x_i)``."""
+        return self.spec.cov_func(X, diag=True).astype("float64")
+
+    def outside(self, X):
+        """Say how far X lies beyond the grid."""
+        return self._fit.outside(X)
