@@ -51,7 +51,7 @@ def test_gradient_against_pytensors_own_for_one_matrix():
 def test_the_default_jitter_factors_a_singular_matrix():
     ones = np.ones((1, 50, 50))
     W = inverse_cholesky(ones).eval()[0]
-    assert_allclose(W @ (ones[0] + 50e-12 * np.eye(50)) @ W.T, np.eye(50), atol=1e-3)
+    assert_allclose(W @ (ones[0] + 50e-10 * np.eye(50)) @ W.T, np.eye(50), atol=1e-3)
 
 
 @pytest.mark.parametrize("mode", [PY, "NUMBA"])

@@ -89,7 +89,14 @@ def column_factors(gram: np.ndarray, cross: np.ndarray, basis: np.ndarray) -> np
     """`TermGrid.factors` of one column (m, n), as arrays: ``L^-1 basis' k(U, x)``."""
     inner = basis.T @ gram @ basis
     jitter = JITTER * np.trace(inner) * np.eye(len(inner))
-    return np.linalg.solve(np.linalg.cholesky(inner + jitter), basis.T @ cross)
+    try:
+        lower = np.linalg.cholesky(inner + jitter)
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            "the kernel matrix of a column's nodes is not positive semidefinite at the "
+            "hyperparameters of the build: give build(X, point=...) other ones"
+        ) from error
+    return np.linalg.solve(lower, basis.T @ cross)
 
 
 def select(factors: np.ndarray, used: np.ndarray, rank: int, fixed: bool) -> np.ndarray:
