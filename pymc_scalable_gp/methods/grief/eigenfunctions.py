@@ -14,7 +14,7 @@ from pymc_scalable_gp.ops.stacked_product import stacked_product
 # Eigenvalues of a 1-D grid matrix, and mean squares, below this share of the largest are rounding.
 EIGENVALUE_CUTOFF = 1e-10
 # Hadamard powers tried for the directions that are rounding at the fixed hyperparameters.
-POWERS = 5
+POWERS = 6
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def frozen_basis(gram: np.ndarray, masses: np.ndarray) -> np.ndarray:
     for attempt in range(POWERS + 1):
         values, vectors = np.linalg.eigh(rest.T @ (power * root[:, None] * root) @ rest)
         values, vectors = values[::-1], vectors[:, ::-1]
-        keep = values > EIGENVALUE_CUTOFF * values[0]
+        keep = values > EIGENVALUE_CUTOFF * (masses @ np.diag(power))
         if attempt == POWERS:
             keep[:] = True
         columns.append(rest @ vectors[:, keep])

@@ -11,6 +11,7 @@ from pymc_scalable_gp.core.data import check_inputs, check_weights
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.summaries import RotatedRows
+from pymc_scalable_gp.methods.grief.checks import check_periods, warn_missing
 from pymc_scalable_gp.methods.grief.spec import CurrentMap, GriefSpec
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.utils.checks import check_choice, check_count
@@ -46,10 +47,10 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     approx : {"DTC", "FITC", "VFE"}, optional
         Treatment of the prior variance that r features miss, as in `pm.gp.MarginalApprox`.
         Default: "FITC", and "DTC" (the only choice) with weights or ``rotate=True``.
-    grid : int, sequence of int, or list of 1-D arrays
+    grid : int, sequence of int, or list of 1-D arrays, optional
         Nodes in each dimension, half way between even spacing and the column's quantiles; a column
-        with fewer distinct values uses those. Choose a spacing below the lengthscale where the data
-        are; more nodes cost little.
+        with fewer distinct values uses those. Left out, :meth:`build` takes as many as resolve the
+        kernel there: 100 to 200 in one dimension, 50 to 200 in two, 10 to 20 in more than ten.
     rank : int
         Number of eigenfunctions r, at most; of a sum of kernels each term gets an equal part. Raise
         it until the posterior stops moving, or :meth:`diagnostics` shows little missing variance.
@@ -59,7 +60,14 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     Raises
     ------
     ValueError
-        For a kernel that is not a product over dimensions, or bad options.
+        For a kernel that is not a product over dimensions, or bad options; in :meth:`prior` for
+        a Periodic or Cosine kernel with a free period.
+
+    Warns
+    -----
+    UserWarning
+        In :meth:`build`, when the features of a kernel with free parameters miss more than 5% of the
+        prior variance there: what to change.
 
     Notes
     -----
@@ -73,9 +81,10 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     prediction            O(n* r^2), rotated O(n* r)     O(block r + r^2)
     ====================  =============================  ==========================
 
-    The selection ``I`` is made once, by :meth:`build`, at given hyperparameters, so that the
-    likelihood is smooth. Hand-written gradients serve PyTensor, numpyro and blackjax alike; under
-    JAX only reverse mode is available.
+    The selection ``I`` and the eigenvectors ``Q`` are those at the hyperparameters of :meth:`build`.
+    Elsewhere ``Q Lambda^-1/2`` becomes ``Q L^-T`` with ``L L' = Q'V^1/2 k(U, U) V^1/2 Q``, so that both
+    densities are smooth: eigenvectors swap and turn where eigenvalues meet. Hand-written gradients
+    serve PyTensor, numpyro and blackjax alike; under JAX only reverse mode is available.
 
     Examples
     --------
@@ -148,6 +157,8 @@ class GriefGP(FeatureMarginal, FeatureLatent):
                 )
             self._map.rotate(data.value, progressbar)
             self._built_on = data.value.copy() if data.mutable else data.value
+        elif not self._map.is_constant:  # with a fixed kernel the weights may make up for it
+            warn_missing(self._map.missing, self.rank)
         return self.rank
 
     def marginal_likelihood(
@@ -180,7 +191,14 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         return self._observe(name, fit, progressbar, **kwargs)
 
     def prior(self, name, X, *, weights=None, **kwargs):
-        """Latent function values, as :meth:`FeatureLatent.prior`, with optional `weights` (rank,)."""
+        """Latent function values, as :meth:`FeatureLatent.prior`, with optional `weights` (rank,).
+
+        Raises
+        ------
+        ValueError
+            Also for a Periodic or Cosine kernel with a free period: the latent density would jump.
+        """
+        check_periods(self.cov_func)
         if not self._map.is_fitted:
             self.build(X)
         return self._prior(name, X, check_weights(weights, self.rank), **kwargs)

@@ -10,6 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pymc_scalable_gp.methods.grief.grid import (
     check_grid,
     grid_nodes,
+    least_resolving,
+    node_ladder,
     node_masses,
     share_rank,
     top_products,
@@ -51,6 +53,56 @@ def test_check_grid_spreads_one_number():
     mixed = check_grid([3, [0.0, 1.0]], 2)
     assert mixed[0] == 3
     assert_array_equal(mixed[1], [0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ([0.5, 0.1], "decreasing order, 0.5 before 0.1"),
+        ([0.0, 1.0, 1.0], "twice the same node, 1 bef"),
+    ],
+)
+def test_check_grid_refuses_nodes_out_of_order(nodes, words):
+    with pytest.raises(ValueError, match=rf"grid\[1\] has .*{words}.*np.unique"):
+        check_grid([[0.0, 1.0], nodes], 2)
+
+
+def test_check_grid_leaves_columns_to_be_chosen():
+    assert check_grid(None, 2) == [None, None]
+    assert check_grid([None, 7], 2) == [None, 7]
+
+
+@pytest.mark.parametrize(
+    ("d", "sizes"),
+    [
+        (1, [100, 150, 200]),
+        (2, [50, 75, 112, 168, 200]),
+        (3, [33, 49, 73, 100]),
+        (8, [12, 18, 27, 37]),
+        (20, [10, 15, 20]),
+        (100, [10, 15, 20]),
+    ],
+)
+def test_ladder_of_node_counts(d, sizes):
+    x = np.random.default_rng(0).uniform(size=1000)
+    assert [nodes.size for nodes in node_ladder(x, d)] == sizes
+
+
+def test_ladder_ends_with_the_distinct_values():
+    x = np.repeat(np.arange(120.0), 2)
+    ladder = node_ladder(x, 1)
+    assert [nodes.size for nodes in ladder] == [100, 120]
+    assert_array_equal(ladder[-1], np.arange(120.0))
+    assert [nodes.size for nodes in node_ladder(np.arange(5.0), 1)] == [5]
+
+
+@pytest.mark.parametrize(("ell", "place"), [(1.0, 0), (0.2, 1), (0.05, 2), (0.001, 2)])
+def test_the_first_set_of_nodes_below_the_lengthscale_is_taken(ell, place):
+    """Spacings of 0.5, 0.125 and 0.03."""
+    probe, sets = np.linspace(0.1, 3.9, 77), [np.linspace(0, 4, m) for m in (9, 33, 129)]
+    points = np.concatenate([probe, *sets])
+    gram = 7.0 * np.exp(-0.5 * ((points[:, None] - points) / ell) ** 2)
+    assert least_resolving(gram, [9, 33, 129]) == place
 
 
 def brute_force(logs, rank):
