@@ -11,7 +11,7 @@ from pymc_scalable_gp.core.data import check_inputs, check_weights
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.summaries import RotatedRows
-from pymc_scalable_gp.methods.grief.checks import check_periods, warn_missing
+from pymc_scalable_gp.methods.grief.checks import check_periods
 from pymc_scalable_gp.methods.grief.spec import CurrentMap, GriefSpec
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.utils.checks import check_choice, check_count
@@ -157,8 +157,6 @@ class GriefGP(FeatureMarginal, FeatureLatent):
                 )
             self._map.rotate(data.value, progressbar)
             self._built_on = data.value.copy() if data.mutable else data.value
-        elif not self._map.is_constant:  # with a fixed kernel the weights may make up for it
-            warn_missing(self._map.missing, self.rank)
         return self.rank
 
     def marginal_likelihood(

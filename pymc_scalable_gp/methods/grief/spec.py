@@ -2,12 +2,12 @@
 
 import math
 import warnings
-from pathlib import Path
 
 import numpy as np
 
 from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.cov.products import product_terms
+from pymc_scalable_gp.methods.grief.checks import PACKAGE, warn_missing
 from pymc_scalable_gp.methods.grief.eigenfunctions import (
     TermGrid,
     column_factors,
@@ -29,7 +29,6 @@ from pymc_scalable_gp.utils.evaluate import evaluate
 # those on which sets of nodes are.
 PROBE_ROWS = 2048
 NODE_PROBE_ROWS = 200
-PACKAGE = str(Path(__file__).parents[2])
 
 
 class GriefSpec:
@@ -83,7 +82,10 @@ class GriefSpec:
             *(_fit_term(*part, probe, point) for part in parts), strict=True
         )
         missing = Missing(1.0 - sum(resolved) / prior, (sum(resolved) - sum(held)) / prior)
-        return GriefMap(self.cov_func, grids, missing)
+        found = GriefMap(self.cov_func, grids, missing)
+        if not found.is_constant:  # weights of a fixed kernel's features may make up for it
+            warn_missing(missing, found.rank)
+        return found
 
 
 def evenly(X, count):
@@ -197,11 +199,6 @@ class CurrentMap(FeatureMap):
     def singular(self):
         """Singular factor of a rotated fit, or None."""
         return self._fit.singular
-
-    @property
-    def missing(self):
-        """Shares of the prior variance that the features miss."""
-        return self._fit.missing
 
     def features(self, X):
         """Feature matrix (n, r)."""
