@@ -188,7 +188,7 @@ def peers(cov, fold, args):
     """The classes that are compared, each with its name."""
     centres, _ = kmeans2(fold.X[:: max(1, len(fold.X) // 5000)], 300, minit="++", seed=0, iter=10)
     yield "SKIP", sgp.SKIPMarginal(cov_func=cov, rank=args.rank), {}
-    yield "GriefGP", sgp.GriefGP(cov_func=cov, rank=1000), {}
+    yield "GriefGP", sgp.GriefGP(cov_func=cov, grid=10, rank=1000), {}
     yield "SGPR", pm.gp.MarginalApprox(approx="VFE", cov_func=cov), {"Xu": centres}
 
 

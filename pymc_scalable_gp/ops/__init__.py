@@ -7,6 +7,7 @@ from pymc_scalable_gp.ops.hadamard import (
     row_kronecker_apply,
     row_kronecker_project,
 )
+from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.khatri_rao import khatri_rao_features
 from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
@@ -23,6 +24,7 @@ __all__ = [
     "cubic_interpolation",
     "eigh_sorted",
     "hadamard_matvec",
+    "inverse_cholesky",
     "khatri_rao_features",
     "lanczos",
     "lowrank_logp",

@@ -55,7 +55,7 @@ def exact(args):
         K = cov(X).eval()
         found = [f"{ell:g}", iterations(K, y, np.zeros((n, 1)))]
         for k in RANKS:
-            gp = sgp.GriefGP(cov_func=cov, rank=k)
+            gp = sgp.GriefGP(cov_func=cov, grid=10, rank=k)
             gp.build(X)
             found += [
                 iterations(K, y, pivoted_cholesky(K, k)),

@@ -1,6 +1,7 @@
 """GP-GRIEF's feature map."""
 
-import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -9,86 +10,44 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.core.singular import Singular, compile_features, singular_factor
-from pymc_scalable_gp.cov.products import product_terms
-from pymc_scalable_gp.cov.queries import warn_unused_columns
+from pymc_scalable_gp.cov.evaluate import kernel_diag
 from pymc_scalable_gp.methods.grief.eigenfunctions import TermGrid
-from pymc_scalable_gp.methods.grief.grid import (
-    check_grid,
-    count_cells,
-    grid_nodes,
-    node_masses,
-    share_rank,
-)
-from pymc_scalable_gp.utils.evaluate import evaluate
 from pymc_scalable_gp.utils.graphs import is_random
 
 # New inputs this share of the grid's width beyond it are still covered; further out we warn.
 OUTSIDE_SHARE = 0.05
 
 
-# Rows, evenly spaced through X, on which eigenfunctions are compared when they are selected.
-PROBE_ROWS = 2048
+class Missing(NamedTuple):
+    """Shares of the prior variance that the features miss, on the rows and at the point of the fit."""
+
+    nodes: float  # lies between the grid's nodes
+    rank: float  # belongs to eigenfunctions that were left out
 
 
 class GriefMap(FeatureMap):
-    """Leading eigenfunctions of a (sum of) product kernel(s) on a Cartesian grid."""
+    """Leading eigenfunctions of a (sum of) product kernel(s) on a Cartesian grid.
 
-    def __init__(self, cov_func, grid=10, rank=500):
-        self.cov_func = cov_func
-        self.terms = product_terms(cov_func)
-        self.grid = grid
-        self.max_rank = rank
-        self.grids: list[TermGrid] | None = None
-        self.singular: Singular | None = None
+    Made by ``GriefSpec.fit``; its attributes never change. :meth:`rotated` gives another map.
+    """
 
-    @property
-    def is_fitted(self):
-        """Whether the grid is fixed."""
-        return self.grids is not None
+    def __init__(
+        self,
+        cov_func,
+        grids: Sequence[TermGrid],
+        missing: Missing,
+        columns: int,
+        singular: Singular | None = None,
+    ):
+        self.cov_func, self.grids, self.columns = cov_func, tuple(grids), columns
+        self.missing, self.singular = missing, singular
 
     @property
     def rank(self):
-        """Number of eigenfunctions."""
-        if self.grids is None:
-            raise AttributeError("the rank is known once the grid is: call build(X) first")
+        """Number of eigenfunctions, or of their rotated combinations."""
         if self.singular is not None:
             return len(self.singular.values)
         return sum(grid.rank for grid in self.grids)
-
-    def fit_to(self, X, point=None):
-        """Place the grid over X (n, d), share the rank, and select at the hyperparameters `point`."""
-        sizes, self.columns = check_grid(self.grid, X.shape[1]), X.shape[1]
-        warn_unused_columns(self.cov_func, X.shape[1])
-        n = X.shape[0]
-        probe = X[np.unique(np.linspace(0, n - 1, min(n, PROBE_ROWS)).astype(int))]
-        grids = []
-        for term in self.terms:
-            if max(term.dims, default=0) >= X.shape[1]:
-                raise ValueError(
-                    f"the kernel uses column {max(term.dims)}, but X has {X.shape[1]} columns"
-                )
-            columns = [grid_nodes(X[:, dim], sizes[dim]) for dim in term.dims]
-            m = max((c.size for c in columns), default=1)
-            nodes, masses = np.zeros((len(columns), m)), np.zeros((len(columns), m))
-            for i, (column, dim) in enumerate(zip(columns, term.dims, strict=True)):
-                nodes[i] = np.pad(column, (0, m - column.size), mode="edge")
-                masses[i, : column.size] = node_masses(probe[:, dim], column)
-            grids.append(TermGrid(term, nodes, masses, 0))
-        cells = [count_cells(grid.masses > 0) for grid in grids]
-        if self.max_rank > sum(cells):
-            warnings.warn(
-                f"rank={self.max_rank} exceeds the {sum(cells)} cells of the grid: using rank "
-                f"{sum(cells)}. For a closer approximation give a finer grid=",
-                UserWarning,
-                stacklevel=4,
-            )
-        shares = share_rank(self.max_rank, cells)
-        for grid, rank in zip(grids, shares, strict=True):
-            grid.rank = rank
-            if grid.term.dims:
-                factors = grid.factors(pt.constant(probe))
-                grid.select(evaluate([factors], point)[0], fixed=not is_random(factors))
-        self.grids = grids
 
     def features(self, X):
         """Feature matrix (n, r) at inputs (n, d)."""
@@ -103,10 +62,7 @@ class GriefMap(FeatureMap):
     @property
     def is_constant(self):
         """Whether the features are one fixed function, without parameters or shared values."""
-        seen = ancestors([grid.eigen()[1] for grid in self.grids if grid.term.dims])
-        scales = [grid.term.scale for grid in self.grids]
-        shared = any(isinstance(v, SharedVariable) for v in (*seen, *ancestors(scales)))
-        return not shared and not is_random(*seen, *scales)
+        return all(is_constant(grid.term) for grid in self.grids)
 
     @property
     def box(self):
@@ -117,15 +73,16 @@ class GriefMap(FeatureMap):
                 low[dim], high[dim] = nodes.min(), nodes.max()
         return low, high
 
-    def rotate(self, X, progressbar=True):
-        """Turn the features into a basis that is orthogonal on the rows of X."""
-        self.singular = None
+    def rotated(self, X, progressbar=True):
+        """The map whose basis is orthogonal on the rows of X (n, d)."""
         phi = compile_features(self.plain_features)
-        self.singular = singular_factor(phi, X, self.rank, progressbar)
+        rank = sum(grid.rank for grid in self.grids)
+        singular = singular_factor(phi, X, rank, progressbar)
+        return GriefMap(self.cov_func, self.grids, self.missing, self.columns, singular)
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``."""
-        return self.cov_func(X, diag=True).astype("float64")
+        return kernel_diag(self.cov_func, X)
 
     def outside(self, X):
         """Say how far X lies beyond the grid."""
@@ -138,3 +95,11 @@ class GriefMap(FeatureMap):
                     share = f", {beyond / (high - low):.0%} of its width" if high > low else ""
                     found[dim] = f"column {dim} reaches {beyond:.3g} beyond the grid{share}"
         return "; ".join(found.values()) + " (a wider grid covers it)" if found else None
+
+
+def is_constant(term) -> bool:
+    """Whether a product term depends on no random variable and no shared value."""
+    point = pt.zeros((len(term.dims), 1))
+    outputs = [term.scale, term.gram(point, point)] if term.dims else [term.scale]
+    shared = any(isinstance(v, SharedVariable) for v in ancestors(outputs))
+    return not shared and not is_random(*outputs)

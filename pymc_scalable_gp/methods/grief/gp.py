@@ -9,12 +9,12 @@ from pymc.gp.cov import BaseCovariance
 from scipy.optimize import brentq
 
 from pymc_scalable_gp.core.data import check_inputs, check_weights
-from pymc_scalable_gp.core.features import Refit
 from pymc_scalable_gp.core.latent import AdditiveLatent, FeatureLatent
 from pymc_scalable_gp.core.likelihood import FullRows
 from pymc_scalable_gp.core.marginal import AdditiveMarginal, FeatureMarginal
 from pymc_scalable_gp.core.summarized import can_summarize, summarize
-from pymc_scalable_gp.methods.grief.features import GriefMap
+from pymc_scalable_gp.methods.grief.checks import check_periods
+from pymc_scalable_gp.methods.grief.spec import GriefSpec
 from pymc_scalable_gp.utils.checks import check_count
 
 
@@ -48,10 +48,10 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     approx : {"DTC", "FITC", "VFE"}, optional
         Treatment of the prior variance that r features miss, as in `pm.gp.MarginalApprox`.
         Default: "FITC", and "DTC" (the only choice) with weights or ``rotate=True``.
-    grid : int, sequence of int, or list of 1-D arrays
+    grid : int, sequence of int, or list of 1-D arrays, optional
         Nodes in each dimension, half way between even spacing and the column's quantiles; a column
-        with fewer distinct values uses those. Choose a spacing below the lengthscale where the data
-        are; more nodes cost little.
+        with fewer distinct values uses those. Left out, :meth:`build` takes as many as resolve the
+        kernel there: 100 to 200 in one dimension, 50 to 200 in two, 10 to 20 in more than ten.
     rank : int
         Number of eigenfunctions r, at most; of a sum of kernels each term gets an equal part. Raise
         it until the posterior stops moving, or :meth:`diagnostics` shows little missing variance.
@@ -61,7 +61,14 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     Raises
     ------
     ValueError
-        For a kernel that is not a product over dimensions, or bad options.
+        For a kernel that is not a product over dimensions, or bad options; in :meth:`prior` for
+        a Periodic or Cosine kernel with a free period.
+
+    Warns
+    -----
+    UserWarning
+        In :meth:`build`, when the features of a kernel with free parameters miss more than 5% of the
+        prior variance there: what to change.
 
     Notes
     -----
@@ -75,9 +82,10 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     prediction            O(n* r^2), rotated O(n* r)     O(block r + r^2)
     ====================  =============================  ==========================
 
-    The selection ``I`` is made once, by :meth:`build`, at given hyperparameters, so that the
-    likelihood is smooth. Hand-written gradients serve PyTensor, numpyro and blackjax alike; under
-    JAX only reverse mode is available.
+    The selection ``I`` and the eigenvectors ``Q`` are those at the hyperparameters of :meth:`build`.
+    Elsewhere ``Q Lambda^-1/2`` becomes ``Q L^-T`` with ``L L' = Q'V^1/2 k(U, U) V^1/2 Q``, so that both
+    densities are smooth: eigenvectors swap and turn where eigenvalues meet. Hand-written gradients
+    serve PyTensor, numpyro and blackjax alike; under JAX only reverse mode is available.
 
     Examples
     --------
@@ -100,12 +108,12 @@ class GriefGP(FeatureMarginal, FeatureLatent):
        Eigenfunctions (GP-GRIEF). ICML. https://doi.org/10.48550/arXiv.1807.02125
     """
 
-    def __init__(self, *, mean_func=None, cov_func, approx=None, grid=10, rank=500, rotate=False):
+    def __init__(self, *, mean_func=None, cov_func, approx=None, grid=None, rank=500, rotate=False):
         if not isinstance(rotate, bool | np.bool_):
             raise TypeError(f"rotate must be True or False, got {rotate!r}")
         if not isinstance(cov_func, BaseCovariance):
             raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
-        spec = Refit(GriefMap(cov_func, grid, check_count("rank", rank)))
+        spec = GriefSpec(cov_func, grid, check_count("rank", rank))
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func, approx=approx)
         if rotate and approx not in (None, "DTC"):
             raise ValueError(f'rotate=True works with approx="DTC" only, got {approx!r}')
@@ -119,8 +127,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
-        grid = self.grid if isinstance(self.grid, int) else list(map(np.size, self.grid))
-        own = {"grid": grid, "rank": self.max_rank, "rotate": self.rotate}
+        own = {"grid": self.grid, "rank": self.max_rank, "rotate": self.rotate}
         return super().settings() | own
 
     def check_addable(self):
@@ -157,7 +164,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
                     "rotate=True needs a kernel without free parameters: fix them, for instance at "
                     "sgp.subset_map(...), or use rotate=False"
                 )
-            self.feature_map.rotate(data.value, progressbar)
+            self._map = self.feature_map.rotated(data.value, progressbar)
             self._rotated_rows = data.value.copy() if data.mutable else data.value
         return self.rank
 
@@ -203,7 +210,14 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         return summarize(data, rotation, progressbar)
 
     def prior(self, name, X, *, weights=None, **kwargs):
-        """Latent function values, as :meth:`FeatureLatent.prior`, with optional `weights` (rank,)."""
+        """Latent function values, as :meth:`FeatureLatent.prior`, with optional `weights` (rank,).
+
+        Raises
+        ------
+        ValueError
+            Also for a Periodic or Cosine kernel with a free period: the latent density would jump.
+        """
+        check_periods(self.cov_func)
         data = self._latent_inputs(X, kwargs)
         weights = check_weights(weights, self.rank)
         coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank)

@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.methods.grief.grid import node_masses
 from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp, dense_marginal
 from pymc_scalable_gp.utils.evaluate import evaluate
 
@@ -59,7 +60,8 @@ def test_truncated_features_keep_the_leading_eigenpairs(rank):
     gp.build(X)
     phi = gp.features(X).eval()
     U = cartesian(gp)
-    root = np.sqrt(np.kron(*gp.feature_map.grids[0].masses))
+    nodes = gp.feature_map.grids[0].nodes
+    root = np.sqrt(np.kron(*(node_masses(X[:, i], nodes[i]) for i in range(2))))
     values, vectors = np.linalg.eigh(root[:, None] * gauss(U, U, ell) * root)
     values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
     expected = (gauss(X, U, ell) * root) @ vectors / np.sqrt(values)

@@ -9,8 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_scalable_gp.methods.grief.grid import (
     check_grid,
-    count_cells,
     grid_nodes,
+    least_resolving,
+    node_ladder,
     node_masses,
     share_rank,
     top_products,
@@ -42,8 +43,8 @@ def test_columns_with_few_values_use_those(column, expected):
     assert_array_equal(grid_nodes(np.array(column), 5), expected)
 
 
-def test_given_nodes_are_sorted_and_distinct():
-    assert_array_equal(grid_nodes(np.zeros(3), np.array([2, 0, 2, 1])), [0.0, 1.0, 2.0])
+def test_given_nodes_are_taken_as_they_are():
+    assert_array_equal(grid_nodes(np.zeros(3), np.array([0, 1, 5])), [0.0, 1.0, 5.0])
 
 
 def test_check_grid_spreads_one_number():
@@ -52,6 +53,56 @@ def test_check_grid_spreads_one_number():
     mixed = check_grid([3, [0.0, 1.0]], 2)
     assert mixed[0] == 3
     assert_array_equal(mixed[1], [0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ([0.5, 0.1], "decreasing order, 0.5 before 0.1"),
+        ([0.0, 1.0, 1.0], "twice the same node, 1 bef"),
+    ],
+)
+def test_check_grid_refuses_nodes_out_of_order(nodes, words):
+    with pytest.raises(ValueError, match=rf"grid\[1\] has .*{words}.*np.unique"):
+        check_grid([[0.0, 1.0], nodes], 2)
+
+
+def test_check_grid_leaves_columns_to_be_chosen():
+    assert check_grid(None, 2) == [None, None]
+    assert check_grid([None, 7], 2) == [None, 7]
+
+
+@pytest.mark.parametrize(
+    ("d", "sizes"),
+    [
+        (1, [100, 150, 200]),
+        (2, [50, 75, 112, 168, 200]),
+        (3, [33, 49, 73, 100]),
+        (8, [12, 18, 27, 37]),
+        (20, [10, 15, 20]),
+        (100, [10, 15, 20]),
+    ],
+)
+def test_ladder_of_node_counts(d, sizes):
+    x = np.random.default_rng(0).uniform(size=1000)
+    assert [nodes.size for nodes in node_ladder(x, d)] == sizes
+
+
+def test_ladder_ends_with_the_distinct_values():
+    x = np.repeat(np.arange(120.0), 2)
+    ladder = node_ladder(x, 1)
+    assert [nodes.size for nodes in ladder] == [100, 120]
+    assert_array_equal(ladder[-1], np.arange(120.0))
+    assert [nodes.size for nodes in node_ladder(np.arange(5.0), 1)] == [5]
+
+
+@pytest.mark.parametrize(("ell", "place"), [(1.0, 0), (0.2, 1), (0.05, 2), (0.001, 2)])
+def test_the_first_set_of_nodes_below_the_lengthscale_is_taken(ell, place):
+    """Spacings of 0.5, 0.125 and 0.03."""
+    probe, sets = np.linspace(0.1, 3.9, 77), [np.linspace(0, 4, m) for m in (9, 33, 129)]
+    points = np.concatenate([probe, *sets])
+    gram = 7.0 * np.exp(-0.5 * ((points[:, None] - points) / ell) ** 2)
+    assert least_resolving(gram, [9, 33, 129]) == place
 
 
 def brute_force(logs, rank):
@@ -100,12 +151,6 @@ def test_a_grid_of_1e200_cells_costs_no_more_than_its_rank():
     single = logs[:, 0].sum() + (logs[:, 1] - logs[:, 0])
     missing = single[single > values[-1] + 1e-9]
     assert np.isin(np.round(missing, 9), np.round(values, 9)).all()
-
-
-def test_count_cells_of_any_size():
-    assert count_cells(np.ones((100, 100), dtype=bool)) == 100**100
-    assert count_cells(np.array([[True, True, False], [True, False, False]])) == 2
-    assert count_cells(np.zeros((0, 1), dtype=bool)) == 1
 
 
 @pytest.mark.parametrize(

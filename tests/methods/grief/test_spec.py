@@ -1,0 +1,218 @@
+"""Specifications: nodes chosen by default, fits that do not change, what build says."""
+
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.methods.grief.eigenfunctions import frozen_basis
+from pymc_scalable_gp.methods.grief.spec import GriefSpec
+from pymc_scalable_gp.utils.evaluate import evaluate
+
+
+def columns(n, d, seed=0):
+    return np.random.default_rng(seed).uniform(0.0, 10.0, (n, d))
+
+
+def spacing(grids):
+    return np.diff(grids[0].nodes, axis=1).max()
+
+
+# -- nodes --------------------------------------------------------------------------------------
+
+
+def test_nodes_follow_the_lengthscale_at_the_point():
+    X = columns(1000, 1)
+    with pm.Model():
+        spec = GriefSpec(pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ell")))
+        found = [spec.fit(X, {"ell": ell}).grids[0].nodes.size for ell in (3.0, 0.11, 0.01)]
+    assert found == [100, 150, 200]
+
+
+def test_each_column_gets_nodes_of_its_own():
+    """Counted by distinct nodes: the shorter of two is padded with its last one."""
+    X = np.column_stack([columns(1000, 1)[:, 0], np.arange(1000) % 7])
+    cov = pm.gp.cov.ExpQuad(2, ls=[0.1, 5.0])
+    nodes = GriefSpec(cov, rank=50).fit(X).grids[0].nodes
+    assert [np.unique(row).size for row in nodes] == [168, 7]
+    nodes = GriefSpec(cov, [30, None], rank=50).fit(X).grids[0].nodes
+    assert [np.unique(row).size for row in nodes] == [30, 7]
+
+
+def test_the_rank_follows_a_grid_that_was_not_asked_for():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit = GriefSpec(pm.gp.cov.Matern12(1, ls=1.0)).fit(np.arange(30.0)[:, None])
+    assert fit.rank == 30
+
+
+def test_a_kernel_that_is_not_finite_at_the_point():
+    with pm.Model():
+        spec = GriefSpec(pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ell")), 5, 5)
+        with pytest.raises(ValueError, match=r"not finite at the hyperparameters.*point="):
+            spec.fit(columns(9, 1), {"ell": np.nan})
+
+
+# -- fits ---------------------------------------------------------------------------------------
+
+
+def test_a_fit_never_changes():
+    X = columns(40, 2)
+    spec = GriefSpec(pm.gp.cov.ExpQuad(2, ls=[2.0, 4.0]), 6, 15)
+    first = spec.fit(X)
+    before = {**vars(first)}
+    phi = first.features(X).eval()
+    spec.fit(3.0 * X)
+    turned = first.rotated(X, progressbar=False)
+    assert turned.singular is not None
+    assert all(vars(first)[name] is value for name, value in before.items())
+    assert_array_equal(first.features(X).eval(), phi)
+    assert_allclose(
+        turned.features(X).eval(), phi @ turned.singular.vectors, rtol=1e-10, atol=1e-10
+    )
+    with pytest.raises(TypeError, match=r"GriefSpec.fit"):
+        first.fit_to(X)
+
+
+def test_away_from_the_point_the_features_are_the_best_in_the_fixed_directions():
+    """``M (B' M)^-1 M'`` with ``M = K_XU B`` and B the leading columns, by dense algebra."""
+    X = columns(50, 1)
+    with pm.Model() as model:
+        spec = GriefSpec(pm.gp.cov.Matern52(1, ls=pm.LogNormal("ell")), 20, 8)
+        fit = spec.fit(X, {"ell": 2.0})
+    phi = evaluate([fit.features(X)], {"ell": 1.1}, model)[0]
+    (grid,) = fit.grids
+    (nodes,), (B,) = grid.nodes, grid.basis
+
+    def matern(a, b):
+        r = np.sqrt(5.0) * np.abs(a[:, None] - b) / 1.1
+        return (1.0 + r + r**2 / 3.0) * np.exp(-r)
+
+    assert B.shape == (20, 8)
+    M = matern(X[:, 0], nodes) @ B
+    expected = M @ np.linalg.solve(B.T @ matern(nodes, nodes) @ B, M.T)
+    assert_allclose(phi @ phi.T, expected, atol=1e-7)
+
+
+def test_directions_that_are_rounding_are_those_of_a_shorter_lengthscale():
+    """At lengthscale 10 on [0, 1] three eigenvectors stand out; the twelfth has its sign changes too."""
+    u = np.linspace(0.0, 1.0, 40)
+    gram = np.exp(-0.5 * ((u[:, None] - u) / 10.0) ** 2)
+    assert np.sum(np.linalg.eigvalsh(gram) > 40 * 1e-10) == 3
+    basis = frozen_basis(gram, np.full(40, 1 / 40))
+    assert_allclose(basis.T @ basis, np.eye(40) / 40, atol=1e-12)
+    changes = [np.sum(np.diff(np.sign(column)) != 0) for column in basis.T[:12]]
+    assert changes == list(range(12))
+
+
+# -- what build says ----------------------------------------------------------------------------
+
+
+def build(X, ell, fixed=False, **options):
+    d = X.shape[1]
+    with pm.Model() as model:
+        free = pm.LogNormal("ell", np.log(ell), 0.1)
+        gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(d, ls=ell if fixed else free), **options)
+        gp.build(X, point={"ell": ell})
+    return gp, model
+
+
+@pytest.mark.parametrize(
+    ("d", "ell", "options", "words"),
+    [
+        (4, 2.0, {"rank": 100}, r"for want of rank \(raise rank=, now 100\): sigma"),
+        (1, 0.2, {"grid": 20, "rank": 20}, r"for want of nodes \(give a finer grid=\): sigma"),
+        (2, 0.5, {"grid": 12, "rank": 50}, r"for want of rank .* and .* for want of nodes"),
+    ],
+)
+def test_build_says_when_much_variance_is_missing(d, ell, options, words):
+    X = columns(300, d)
+    with pytest.warns(UserWarning, match=words) as record:
+        gp, model = build(X, ell, **options)
+    assert record[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build(X, ell, fixed=True, **options)
+        build(X, ell, fixed=True, rotate=True, **options)
+    share = float(str(record[0].message).split("%")[0].split()[-1]) / 100.0
+    value = evaluate([gp.features(X)], {"ell": ell}, model)[0]
+    assert_allclose(share, 1.0 - np.mean((value**2).sum(axis=1)), atol=0.006)
+
+
+# -- defaults against the exact GP --------------------------------------------------------------
+
+
+def sine(rng):
+    X = np.linspace(0.0, 10.0, 200)[:, None]
+    return X, np.sin(4.0 * X[:, 0]), 0.2
+
+
+def ties(rng):
+    X = np.round(rng.uniform(0.0, 5.0, (150, 1)), 1)
+    return X, np.sin(3.0 * X[:, 0]) * X[:, 0] / 3.0, 0.3
+
+
+def step(rng):
+    X = rng.uniform(0.0, 10.0, (250, 1))
+    return X, np.sign(np.sin(X[:, 0])), 0.3
+
+
+def surface(rng):
+    X = rng.uniform(-3.0, 3.0, (300, 2))
+    return X, np.sin(2.0 * X[:, 0]) * np.cos(X[:, 1]), 0.2
+
+
+def gauges(rng):
+    """Two inputs and short lengthscales, as of rain: a draw of about 60 waves."""
+    X = rng.uniform(0.0, 10.0, (500, 2))
+    waves = rng.standard_normal((60, 2)) @ X.T
+    return X, np.sqrt(2 / 60) * np.cos(waves + rng.uniform(0, 6.3, (60, 1))).sum(axis=0), 0.5
+
+
+def friedman(rng):
+    X = rng.uniform(0.0, 1.0, (400, 3))
+    return X, 2.0 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 4.0 * (X[:, 2] - 0.5) ** 2, 0.2
+
+
+def best(X, y, make):
+    """Mean at the rows and sigma at the best hyperparameters, with nothing but ``cov_func=``."""
+    d = X.shape[1]
+    with pm.Model() as model:
+        ell = pm.InverseGamma("ell", 2, 2, shape=d)
+        eta, sigma = pm.HalfNormal("eta", 2), pm.HalfNormal("sigma", 1)
+        gp = make(cov_func=eta**2 * pm.gp.cov.ExpQuad(d, ls=ell))
+        gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+        tree = pm.find_MAP(
+            initvals={"ell": np.full(d, 0.5), "sigma": 0.3}, jitter=False, progressbar=False,
+            return_inferencedata=True, compile_kwargs={"mode": "FAST_COMPILE"},
+        )  # fmt: skip
+        point = {name: v.values[0, 0] for name, v in tree.posterior.data_vars.items()}
+        mean, _ = gp.predict(X, point=point, diag=True, model=model)
+    return mean, float(point["sigma"])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ties,
+        pytest.param(sine, marks=pytest.mark.slow),
+        pytest.param(step, marks=pytest.mark.slow),
+        pytest.param(gauges, marks=pytest.mark.slow),
+        pytest.param(surface, marks=pytest.mark.slow),
+        pytest.param(friedman, marks=pytest.mark.slow),
+    ],
+)
+def test_defaults_come_close_to_the_exact_gp(data):
+    """RMSE of the function within 5%, sigma within 10%, of `pm.gp.Marginal`'s best point."""
+    rng = np.random.default_rng(3)
+    X, f, noise = data(rng)
+    y = f + noise * rng.standard_normal(f.size)
+    exact, exact_sigma = best(X, y, pm.gp.Marginal)
+    found, sigma = best(X, y, sgp.GriefGP)
+    rmse, target = (np.sqrt(np.mean((mean - f) ** 2)) for mean in (found, exact))
+    assert abs(exact_sigma / noise - 1.0) < 0.3  # both found the function, not the noise
+    assert_allclose(rmse, target, rtol=0.05)
+    assert_allclose(sigma, exact_sigma, rtol=0.1)

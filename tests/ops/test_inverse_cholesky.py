@@ -1,0 +1,70 @@
+"""Inverse Cholesky factors: values, gradients, back-ends, failure."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+
+from pymc_scalable_gp.ops import inverse_cholesky
+from pymc_scalable_gp.ops.inverse_cholesky import InverseCholesky
+from pymc_scalable_gp.testing import PY, check_op
+
+
+def symmetric(roots):
+    return roots @ roots.swapaxes(-1, -2)
+
+
+def reference(roots, jitter=0.01):
+    A = symmetric(roots)
+    eye = np.eye(A.shape[1])
+    return np.stack([np.linalg.inv(np.linalg.cholesky(a + jitter * np.trace(a) * eye)) for a in A])
+
+
+def test_op():
+    """A large jitter, so that its own part in the gradient shows."""
+    rng = np.random.default_rng(0)
+    base = rng.standard_normal((2, 4, 4))
+    strided = rng.standard_normal((4, 8, 4))[::2, ::-2]
+    cases = [base, base[:1, :1, :1], strided, np.asfortranarray(base)]
+
+    def build(roots):
+        return inverse_cholesky(pt.matmul(roots, roots.transpose(0, 2, 1)), 0.01)
+
+    check_op(
+        InverseCholesky, build, reference, [(a,) for a in cases], rtol=1e-11, grad_rtol=1e-9,
+        jax_cases=2,
+    )  # fmt: skip
+
+
+def test_gradient_against_pytensors_own_for_one_matrix():
+    rng = np.random.default_rng(1)
+    root, (g,) = pt.matrix(dtype="float64"), rng.standard_normal((1, 5, 5))
+    A = root @ root.T
+    own = pt.linalg.inv(pt.linalg.cholesky(A + 0.01 * pt.trace(A) * pt.eye(5)))
+    losses = [(inverse_cholesky(A[None], 0.01)[0] * g).sum(), (own * g).sum()]
+    function = pytensor.function([root], [pt.grad(loss, root) for loss in losses], mode=PY)
+    found, expected = function(rng.standard_normal((5, 5)))
+    assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_the_default_jitter_factors_a_singular_matrix():
+    ones = np.ones((1, 50, 50))
+    W = inverse_cholesky(ones).eval()[0]
+    assert_allclose(W @ (ones[0] + 50e-10 * np.eye(50)) @ W.T, np.eye(50), atol=1e-3)
+
+
+@pytest.mark.parametrize("mode", [PY, "NUMBA"])
+def test_failure_gives_nan_and_leaves_the_others(mode):
+    a = pt.tensor3(dtype="float64")
+    function = pytensor.function([a], inverse_cholesky(a), mode=mode)
+    good = 2.0 * np.eye(3)
+    bad = np.diag([1.0, np.nan, 1.0]), np.diag([1.0, np.inf, 1.0]), np.diag([1.0, -1.0, 1.0])
+    found = function(np.stack([good, *bad]))
+    assert_allclose(found[0], np.eye(3) / np.sqrt(2.0), rtol=1e-9)
+    assert np.isnan(found[1:]).all()
+
+
+def test_needs_stacked_matrices():
+    with pytest.raises(TypeError, match=r"stacked square matrices \(d, m, m\)"):
+        inverse_cholesky(np.eye(3))
