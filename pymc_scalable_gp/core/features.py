@@ -1,6 +1,5 @@
 """The contract between a method and the front ends: a finite feature map."""
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
@@ -22,19 +21,6 @@ class FeatureSpec(Protocol):
 
     def fit(self, X: np.ndarray, **options) -> "FeatureMap":
         """Feature map for training inputs (n, d); what was fitted before stays as it is."""
-
-
-class Refit:
-    """A map with ``fit_to`` as a specification: each fit is made on a copy."""
-
-    def __init__(self, feature_map):
-        self.feature_map = feature_map
-
-    def fit(self, X, **options):
-        """A fitted copy."""
-        fitted = copy.copy(self.feature_map)
-        fitted.fit_to(X, **options)
-        return fitted
 
 
 class FeatureMap(ABC):

@@ -1,8 +1,12 @@
 """SKIP's feature map: the last two roots of one tree for each term of the kernel."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytensor.tensor as pt
+from pymc.gp.cov import BaseCovariance
 from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.cov.evaluate import kernel_diag
@@ -16,32 +20,31 @@ from pymc_scalable_gp.utils.warn import warn
 _ENTRIES = 2**24
 
 
+@dataclass(frozen=True)
+class SKIPSpec:
+    """Kernel, size of its grids, columns of a root, and the tasks' column and covariance."""
+
+    cov_func: BaseCovariance
+    grid_size: int = 100
+    rank: int = 30
+    task_dim: int | None = None
+    task_cov: TensorVariable | None = None
+    task_var: TensorVariable | None = None
+
+    def __post_init__(self):
+        product_terms(self.cov_func)  # raises where the kernel is not a product
+
+    def fit(self, X, point=None) -> "SKIPMap":
+        """Place the grids over X (n, d) and freeze every merge's directions at `point`."""
+        return SKIPMap(self, X, point)
+
+
 class SKIPMap(FeatureMap):
     """Features ``A # B`` from the last two roots of the tree of each product term."""
 
-    def __init__(
-        self, cov_func, grid_size=100, rank=30, task_dim=None, task_cov=None, task_var=None
-    ):
-        self.cov_func = cov_func
-        self.terms = product_terms(cov_func)
-        self.grid_size, self.max_rank = grid_size, rank
-        self.task_dim, self.task_cov, self.task_var = task_dim, task_cov, task_var
-        self.trees: list[TermTree] | None = None
-
-    @property
-    def is_fitted(self):
-        """Whether grids and directions are fixed."""
-        return self.trees is not None
-
-    @property
-    def rank(self):
-        """Number of features: for each term the product of its last two roots' columns."""
-        if self.trees is None:
-            raise AttributeError("the rank is known once the tree is: call build(X) first")
-        return self.size
-
-    def fit_to(self, X, point=None):
-        """Place the grids over X (n, d) and freeze every merge's directions at `point`."""
+    def __init__(self, spec: SKIPSpec, X: np.ndarray, point=None):
+        self.cov_func, self.terms = spec.cov_func, product_terms(spec.cov_func)
+        self.task_dim, self.task_cov, self.task_var = spec.task_dim, spec.task_cov, spec.task_var
         self.columns, self.point = X.shape[1], point
         used = used_columns(self.cov_func, self.columns)
         if self.task_dim is not None:
@@ -54,9 +57,14 @@ class SKIPMap(FeatureMap):
                 raise ValueError("cov_func has a constant term: give it as an intercept instead")
         single = self.task_dim is not None
         self.trees = [
-            TermTree(term, X, self.grid_size, self.max_rank, single, point) for term in self.terms
+            TermTree(term, X, spec.grid_size, spec.rank, single, point) for term in self.terms
         ]
-        self.size = sum(roots.rank for roots in self.roots(pt.constant(X[:1])))
+        self._rank = sum(roots.rank for roots in self.roots(pt.constant(X[:1])))
+
+    @property
+    def rank(self):
+        """Number of features: for each term the product of its last two roots' columns."""
+        return self._rank
 
     def _check_tasks(self, X, used):
         if not -self.columns <= self.task_dim < self.columns:
@@ -148,7 +156,8 @@ class SKIPMap(FeatureMap):
         """Ends of the grids; infinite for columns without one."""
         low, high = np.full(self.columns, -np.inf), np.full(self.columns, np.inf)
         for tree in self.trees:
-            low[tree.term.dims], high[tree.term.dims] = tree.low, tree.high
+            for dim, ends in tree.ends().items():
+                low[dim], high[dim] = ends
         return low, high
 
     def intermediates(self):

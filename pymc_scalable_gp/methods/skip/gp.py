@@ -7,12 +7,11 @@ from pymc.gp.cov import BaseCovariance, Coregion
 from pytensor.graph.basic import Constant
 
 from pymc_scalable_gp.core.data import check_inputs
-from pymc_scalable_gp.core.features import Refit
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.cov.queries import leaves, refuse_white_noise
-from pymc_scalable_gp.methods.skip.features import SKIPMap
+from pymc_scalable_gp.methods.skip.features import SKIPSpec
 from pymc_scalable_gp.methods.skip.products import HadamardProducts
 from pymc_scalable_gp.methods.skip.tasks import ByTask
 from pymc_scalable_gp.utils.checks import check_count
@@ -22,7 +21,7 @@ class _SKIP(FeatureGP):
     """What the marginal and the latent class share."""
 
     @staticmethod
-    def _spec_of(cov_func, grid_size, rank, task_dim, task_cov, task_var) -> Refit:
+    def _spec_of(cov_func, grid_size, rank, task_dim, task_cov, task_var) -> SKIPSpec:
         if not isinstance(cov_func, BaseCovariance):
             raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
         refuse_white_noise(cov_func)
@@ -37,7 +36,7 @@ class _SKIP(FeatureGP):
             raise ValueError(f"rank={rank} exceeds grid_size={grid_size}: raise the grid's size")
         task_cov = _check_task_cov(task_dim, task_cov)
         task_var = _check_task_var(task_cov, task_var)
-        return Refit(SKIPMap(cov_func, grid_size, rank, task_dim, task_cov, task_var))
+        return SKIPSpec(cov_func, grid_size, rank, task_dim, task_cov, task_var)
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""

@@ -141,6 +141,13 @@ class TermTree:
             found |= leaf.outside(columns[:, i])
         return found | (self.grid.outside(columns[:, self.on_grid]) if self.grid else {})
 
+    def ends(self) -> dict[int, tuple[float, float]]:
+        """Ends of the grids, by column of X."""
+        if self.grid is None:
+            return {}
+        low, high = self.grid.anchor + self.grid.low, self.grid.anchor + self.grid.high
+        return dict(zip(self.grid.term.dims, zip(low, high, strict=True), strict=True))
+
     def _freeze(self, left, right):
         """Merge of two roots, each with its value now; no core (a, b, r) where a b <= r already."""
         (left, left_value), (right, right_value) = left, right
