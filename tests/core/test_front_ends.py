@@ -14,6 +14,7 @@ X = RNG.uniform(-1.0, 1.0, (30, 2))
 Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.standard_normal(30)
 XNEW = RNG.uniform(-0.7, 0.7, (5, 2))
 FAST = {"mode": "FAST_COMPILE"}
+pytestmark = pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
 COV = 2.0 * pm.gp.cov.ExpQuad(2, ls=0.7)
 
 

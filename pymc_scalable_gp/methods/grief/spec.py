@@ -82,7 +82,7 @@ class GriefSpec:
             *(_fit_term(*part, probe, point) for part in parts), strict=True
         )
         missing = Missing(1.0 - sum(resolved) / prior, (sum(resolved) - sum(held)) / prior)
-        found = GriefMap(self.cov_func, grids, missing)
+        found = GriefMap(self.cov_func, grids, missing, X.shape[1])
         if not found.is_constant:  # weights of a fixed kernel's features may make up for it
             warn_missing(missing, found.rank)
         return found

@@ -142,11 +142,16 @@ class TermTree:
         return found | (self.grid.outside(columns[:, self.on_grid]) if self.grid else {})
 
     def ends(self) -> dict[int, tuple[float, float]]:
-        """Ends of the grids, by column of X."""
+        """Ends of what the tree covers, by column of X; a category that is new gives NaN by itself."""
+        found = {
+            self.term.dims[i]: (leaf.values[0], leaf.values[-1])
+            for i, leaf in self.own.items()
+            if isinstance(leaf, ValueLeaf)
+        }
         if self.grid is None:
-            return {}
+            return found
         low, high = self.grid.anchor + self.grid.low, self.grid.anchor + self.grid.high
-        return dict(zip(self.grid.term.dims, zip(low, high, strict=True), strict=True))
+        return found | dict(zip(self.grid.term.dims, zip(low, high, strict=True), strict=True))
 
     def _freeze(self, left, right):
         """Merge of two roots, each with its value now; no core (a, b, r) where a b <= r already."""
