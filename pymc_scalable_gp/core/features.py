@@ -116,6 +116,13 @@ class FeatureMap(ABC):
         return Assert(message)(rows, inside)
 
 
+def side_by_side(parts: Sequence[TensorVariable]) -> TensorVariable:
+    """Feature matrices (n, r_i) as one, stored column by column as the likelihood reads them."""
+    if len(parts) == 1:
+        return parts[0]
+    return pt.concatenate([part.T for part in parts], axis=0).T
+
+
 class SumMap(FeatureMap):
     """Features of a sum of independent GPs: the parts' features side by side."""
 
@@ -135,11 +142,11 @@ class SumMap(FeatureMap):
 
     def features(self, X):
         """Concatenation along the features."""
-        return pt.concatenate([part.features(X) for part in self.parts], axis=1)
+        return side_by_side([part.features(X) for part in self.parts])
 
     def features_at(self, data):
         """Concatenation along the features."""
-        return pt.concatenate([part.features_at(data) for part in self.parts], axis=1)
+        return side_by_side([part.features_at(data) for part in self.parts])
 
     def design(self, X):
         """The parts' designs in turn."""

@@ -1,6 +1,5 @@
 """Numerical predictions at one point or mixed over posterior draws, in row blocks."""
 
-import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from pymc_scalable_gp.utils.evaluate import (
     model_inputs,
     point_values,
 )
+from pymc_scalable_gp.utils.warn import warn
 
 _CACHED_VALUES = 2**26  # keep fixed features of up to this many entries (0.5 GB) between draws
 
@@ -27,11 +27,9 @@ def warn_outside(feature_map, X: np.ndarray) -> None:
     """Warn when inputs lie where the features no longer describe the kernel."""
     text = feature_map.outside(X)
     if text:
-        warnings.warn(
+        warn(
             f"Xnew lies outside what the approximation covers: {text}. Predictions there return to "
-            "the mean function and the prior variance",
-            UserWarning,
-            stacklevel=4,
+            "the mean function and the prior variance"
         )
 
 

@@ -1,6 +1,5 @@
 """Observed variable of rows that were summarised: a density that looks at them no more."""
 
-import warnings
 from functools import partial
 
 import pytensor.tensor as pt
@@ -12,6 +11,7 @@ from pytensor.tensor.random.utils import normalize_size_param
 from pymc_scalable_gp.core.lowrank_normal import draw_low_rank
 from pymc_scalable_gp.core.summaries import RowSummary, Snapshot, present_value
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
+from pymc_scalable_gp.utils.warn import warn
 
 
 class SummarizedNormalRV(SymbolicRandomVariable):
@@ -99,10 +99,8 @@ def summarized_normal_logprob(op, values, rng, size, mu, basis, weights, noise, 
     if op.snapshot.matches(X, value):
         return op.snapshot.guard(op.summary.logp(weights, noise), X, value)
     if present_value(value) is not None:
-        warnings.warn(
+        warn(
             "the data differ from those that this GP's likelihood was summarised for: every "
-            "evaluation now costs O(n r^2). Build the model again with the new data",
-            UserWarning,
-            stacklevel=3,
+            "evaluation now costs O(n r^2). Build the model again with the new data"
         )
     return lowrank_logp(scaled(basis, weights), noise, value - mu).logp

@@ -60,7 +60,7 @@ class Target:
         # What the swaps minimise too: FITC chooses its points by DTC.
         approx = "VFE" if gp.approx == "VFE" else "DTC"
         features, kdiag = nystrom(gp.cov_func, rows, points), diag
-        density = lowrank_logp(features, graphs[3], graphs[2], kdiag=kdiag, approx=approx)[0]
+        density = lowrank_logp(features, graphs[3], graphs[2], kdiag=kdiag, approx=approx).logp
         some = kernel_matrix(gp.cov_func, pt.constant(X[: min(len(X), 5)]))
         self.hyper = Hyperparameters([some, *graphs], model)
         theta = pt.vector("theta", dtype="float64", shape=(self.hyper.size,))

@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
-from pymc_scalable_gp.core.features import FeatureMap
+from pymc_scalable_gp.core.features import FeatureMap, side_by_side
 from pymc_scalable_gp.core.singular import Singular, compile_features, singular_factor
 from pymc_scalable_gp.cov.evaluate import kernel_diag
 from pymc_scalable_gp.methods.grief.eigenfunctions import TermGrid
@@ -57,7 +57,7 @@ class GriefMap(FeatureMap):
     def plain_features(self, X):
         """Eigenfunctions (n, r) before any rotation."""
         parts = [grid.features(X) for grid in self.grids]
-        return parts[0] if len(parts) == 1 else pt.concatenate(parts, axis=1)
+        return side_by_side(parts)
 
     @property
     def is_constant(self):

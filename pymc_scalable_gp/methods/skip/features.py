@@ -8,7 +8,7 @@ from pymc.gp.cov import BaseCovariance
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.features import FeatureMap
+from pymc_scalable_gp.core.features import FeatureMap, side_by_side
 from pymc_scalable_gp.cov.evaluate import kernel_diag
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
@@ -130,8 +130,7 @@ class SKIPMap(FeatureMap):
 
     def features(self, X):
         """Features (n, r), term after term."""
-        parts = [roots.features() for roots in self.roots(X)]
-        return parts[0] if len(parts) == 1 else pt.concatenate(parts, axis=1)
+        return side_by_side([roots.features() for roots in self.roots(X)])
 
     def design(self, X):
         """The roots at inputs X, each as the tensors that it is made of."""

@@ -43,8 +43,10 @@ class Roots(NamedTuple):
         """``A # B`` (n, a b)."""
         if self.B is None:
             return self.A
-        rows = (self.A[:, :, None] * self.B[:, None, :]).reshape((self.A.shape[0], self.rank))
-        return pt.specify_shape(rows, (None, self.rank))
+        # Stored column by column, as the likelihood reads them.
+        columns = self.A.T[:, None, :] * self.B.T[None, :, :]
+        columns = columns.reshape((self.rank, self.A.shape[0]))
+        return pt.specify_shape(columns.T, (None, self.rank))
 
     def times(self, coef):
         """``(A # B) coef`` (n,), without the features."""

@@ -39,7 +39,7 @@ class Trainer:
         residual = y - mean
         approx = getattr(gp, "approx", None) or "DTC"
         found = lowrank_logp(phi, noise, residual, kdiag=kdiag, approx=approx)
-        fit, draws = found[0], {}
+        fit, draws = found.logp, {}
         if objective == "pseudo":
             fit, draws = _pseudo(phi, noise, residual, found, probes, rng)
         loss = -fit / y.shape[0] - prior / rows
