@@ -220,7 +220,7 @@ def test_rank_above_the_number_of_cells_warns():
 def test_kernel_over_fewer_columns_than_x():
     gp = gp_with(pm.gp.cov.ExpQuad(3, ls=0.8, active_dims=[0, 2]))
     gp, model = likelihood(gp=gp)
-    assert gp._map.grids[0].term.dims == [0, 2]
+    assert gp._map.fitted.grids[0].term.dims == [0, 2]
     moved = X.copy()
     moved[:, 1] = 50.0  # not a column of the kernel: not outside of anything
     same = gp.predict(X, diag=True, model=model)
