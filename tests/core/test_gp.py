@@ -39,6 +39,7 @@ def build_model(X=X, y=Y, approx="FITC", sigma=None, coords=None, **kwargs):
             grid=5,
             rank=12,
         )
+        gp.build(X, point=POINT)
         gp.marginal_likelihood("y", X=X, y=y, sigma=noise, **kwargs)
     return gp, model
 

@@ -94,7 +94,7 @@ def check_grid(grid, d: int) -> list:
         grid = [grid] * d
     if not isinstance(grid, Sequence | np.ndarray) or isinstance(grid, str):
         raise TypeError(
-            "grid must be None, an int, one int a dimension, or a list of 1-D node arrays, got "
+            "grid must be an int, one int a dimension, or a list of 1-D node arrays, or None, got "
             f"{grid!r}"
         )
     if len(grid) != d:
