@@ -191,8 +191,8 @@ def test_bad_options(options, error, match):
 @pytest.mark.parametrize(
     ("grid", "error", "match"),
     [
-        ("fine", TypeError, "grid must be None, an int, one int a dimension, or a list"),
-        (2.5, TypeError, "grid must be None, an int"),
+        ("fine", TypeError, "grid must be an int, one int a dimension, or a list"),
+        (2.5, TypeError, "grid must be an int"),
         ([4, 4], ValueError, "grid has 2 entries, but X has 3 columns"),
         (0, ValueError, r"grid\[0\] is 0: a dimension needs at least 1 node"),
         ([4, -1, 4], ValueError, r"grid\[1\] is -1"),
