@@ -244,23 +244,12 @@ class CholQRMarginal(FeatureMarginal):
         found = target.hyper.untransformed(hybrid.theta)
         return InducingSelection(hybrid.pivots, found, history, proposed, accepted)
 
-    def marginal_likelihood(self, name, X, y, sigma, **kwargs):
-        """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
-
-        The points are those of :meth:`select_inducing` or :meth:`build`. Without either they are chosen
-        by the kernel alone, as ``build(X)`` does, and a warning says so: neither y nor sigma, which may
-        have one value a row, plays a part.
-        """
-        if not self.is_built:
-            data = check_inputs(X)
-            n = data.value.shape[0]
-            check_target(y, n)
-            noise_sd = check_sigma(sigma, None if data.mutable else n)
-            self.build(X)
-            remedy = "call gp.select_inducing(...) to choose them with y"
-            if noise_sd.ndim:
-                remedy = (
-                    "call gp.build(X, point=...) to choose them at the hyperparameters you expect"
-                )
-            warn(f"points were chosen by the kernel alone: {remedy}")
-        return super().marginal_likelihood(name, X, y, sigma, **kwargs)
+    def build_missing(self, X) -> None:
+        """Choose points by the kernel alone, as ``build(X)`` does, where nobody chose any, and say so."""
+        if self.is_built:
+            return
+        self.build(X)
+        warn(
+            "points were chosen by the kernel alone: call gp.select_inducing(...) to choose them with y, or "
+            "gp.build(X, point=...) at the hyperparameters you expect"
+        )
