@@ -250,6 +250,6 @@ class CholQRMarginal(FeatureMarginal):
             return
         self.build(X)
         warn(
-            "points were chosen by the kernel alone: call gp.select_inducing(...) to choose them with y, or "
-            "gp.build(X, point=...) at the hyperparameters you expect"
+            "points were chosen by the kernel alone: call gp.select_inducing(...) to choose them with "
+            "y, or gp.build(X, point=...) at the hyperparameters you expect"
         )

@@ -53,5 +53,5 @@ def test_copies_are_told_at_the_callers_line():
 
 def test_a_sum_has_no_points_of_its_own():
     one, two = (sgp.SoftKIMarginal(cov_func=COV, inducing=n) for n in (4, 6))
-    with pytest.raises(TypeError, match="ask its parts for theirs"):
+    with pytest.raises(AttributeError, match="take that of each part"):
         _ = (one + two).inducing
