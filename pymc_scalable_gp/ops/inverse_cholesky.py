@@ -3,11 +3,10 @@
 import numpy as np
 import pytensor.tensor as pt
 from numba.extending import register_jitable
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
+from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
+from pymc_scalable_gp.ops._base import GufuncOp, connected
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._kernels import cholesky_lower, invert_lower
 from pymc_scalable_gp.ops._numba import register_numba
@@ -18,23 +17,14 @@ from pymc_scalable_gp.ops.stacked_product import stacked_product
 JITTER = 1e-10
 
 
-class InverseCholesky(Op):
+class InverseCholesky(GufuncOp):
     """``L_i^{-1}`` with ``L_i L_i' = A_i + jitter tr(A_i) I`` (see `inverse_cholesky`)."""
 
     __props__ = ("jitter",)
+    gufunc_signature = "(d,m,m)->(d,m,m)"
 
     def __init__(self, jitter):
         self.jitter = float(jitter)
-
-    def make_node(self, matrices):
-        matrices = pt.as_tensor_variable(matrices)
-        if matrices.ndim != 3:
-            raise TypeError("inverse_cholesky needs stacked square matrices (d, m, m)")
-        matrices = matrices if matrices.dtype == "float64" else matrices.astype("float64")
-        return Apply(self, [matrices], [matrices.type()])
-
-    def infer_shape(self, node, input_shapes):
-        return input_shapes
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = _inverse_cholesky(inputs[0], self.jitter)
@@ -45,7 +35,7 @@ class InverseCholesky(Op):
         From ``dL = L tril(W dA W')`` (Giles 2008) and ``dW = -W dL W``; tril halves the diagonal.
         """
         (W,), (g,) = outputs, cotangents
-        if isinstance(g.type, DisconnectedType):
+        if not connected(g):
             return [disconnected_type()]
         place = pt.arange(W.shape[1])
         half = pt.ge(place[:, None], place[None, :]) - 0.5 * pt.eq(place[:, None], place[None, :])
