@@ -66,5 +66,5 @@ def test_failure_gives_nan_and_leaves_the_others(mode):
 
 
 def test_needs_stacked_matrices():
-    with pytest.raises(TypeError, match=r"stacked square matrices \(d, m, m\)"):
+    with pytest.raises(TypeError, match=r"InverseCholesky needs inputs of shapes \(d, m, m\)"):
         inverse_cholesky(np.eye(3))
