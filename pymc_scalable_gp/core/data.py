@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance, WhiteNoise
 from pytensor.compile.sharedvalue import SharedVariable
@@ -13,7 +12,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.utils.evaluate import evaluate
-from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.graphs import fixed_shared, is_random
 
 # What pandas puts where a value is missing, by the name of its type: pandas is not imported.
 _ABSENT = ("NAType", "NaTType", "NoneType")
@@ -202,7 +201,7 @@ def _as_data(value, name, ndim) -> Data:
         return Data(_float64(value), _numeric(present, name), True)
     array = _numeric(value, name)
     # Shared, not constant: PyTensor would bake large constants into the compiled function.
-    tensor = pytensor.shared(array, borrow=True, shape=array.shape)
+    tensor = fixed_shared(array)
     return Data(tensor, array, False)
 
 

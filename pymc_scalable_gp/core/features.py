@@ -45,11 +45,6 @@ class FeatureMap(ABC):
         """Features at checked inputs, whose structure a method may use."""
         return self.features(data.tensor)
 
-    @property
-    def constants(self) -> Sequence[TensorVariable]:
-        """Shared variables that the map made itself and nothing replaces."""
-        return ()
-
     def basis(self, X: TensorVariable) -> TensorVariable:
         """Functions (n, k) at inputs, with ``features = basis @ mixing``."""
         return self.features(X)
@@ -134,11 +129,6 @@ class SumMap(FeatureMap):
     def rank(self) -> int:
         """Sum of the parts' ranks."""
         return int(self.starts[-1])
-
-    @property
-    def constants(self):
-        """Those of all parts."""
-        return [tensor for part in self.parts for tensor in part.constants]
 
     def features(self, X):
         """Concatenation along the features."""

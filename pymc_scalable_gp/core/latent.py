@@ -1,7 +1,6 @@
 """Latent front end, shared by every method: any likelihood."""
 
 import pymc as pm
-import pytensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.additive import Additive
@@ -11,7 +10,7 @@ from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.likelihood import LatentFunction
 from pymc_scalable_gp.core.mean import mean_vector
-from pymc_scalable_gp.utils.graphs import depends_only_on, is_random
+from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared, is_random
 
 
 class FeatureLatent(FeatureGP):
@@ -64,15 +63,13 @@ class FeatureLatent(FeatureGP):
 
 def hold(feature_map: FeatureMap, data: Data, name: str) -> tuple:
     """The design at X, with what depends on nothing but X computed once."""
-    allowed = [data.tensor, *feature_map.constants]
     fixed = not data.mutable and not is_random(data.tensor)
 
     def held(part):
         if isinstance(part, tuple):
             return tuple(held(each) for each in part)
-        if fixed and depends_only_on([part], allowed):
-            shape = part.type.shape
-            return pytensor.shared(part.eval(), name=f"{name}_features", shape=shape)
+        if fixed and depends_only_on([part], [data.tensor]):
+            return fixed_shared(part.eval(), f"{name}_features")
         return part
 
     return held(feature_map.design(data.tensor))

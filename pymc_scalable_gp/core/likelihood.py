@@ -56,10 +56,10 @@ class MarginalData:
         return self.X.value.shape[0]
 
     def is_fixed(self, *tensors: TensorVariable) -> bool:
-        """Whether tensors are functions of the inputs and of the features' own constants alone."""
+        """Whether tensors are functions of the inputs alone."""
         if is_random(self.X.tensor):  # inputs with measurement error
             return False
-        return depends_only_on(tensors, [self.X.tensor, *self.feature_map.constants])
+        return depends_only_on(tensors, [self.X.tensor])
 
     def corrected(self, missed: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
         """Variances D (n,) beside the features, and what the bound of "VFE" takes off the density.

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.raise_op import Assert
@@ -15,6 +14,7 @@ from pymc_scalable_gp.core.coefficients import Coefficients
 from pymc_scalable_gp.core.singular import Singular
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
+from pymc_scalable_gp.utils.graphs import fixed_shared
 
 _LOG_2PI = np.log(2.0 * np.pi)
 
@@ -42,7 +42,7 @@ class RowSummary:
 
     def _terms(self, function, weights, noise):
         factor_t = self.singular.vectors * self.singular.values
-        factor_t = pytensor.shared(factor_t, borrow=True, shape=factor_t.shape)
+        factor_t = fixed_shared(factor_t)
         u = pt.constant(self.projected)
         if weights.ndim == 2:
             return function((weights.T @ factor_t).T, noise, u)
@@ -131,6 +131,6 @@ def _holds(variable, value) -> bool:
 def _same(tensor, value):
     """Whether `tensor` equals `value`, without an error where their lengths differ."""
     rows = pt.eq(tensor.shape[0], len(value))
-    kept = pytensor.shared(value, borrow=True, shape=value.shape)
+    kept = fixed_shared(value)
     count = pt.minimum(tensor.shape[0], len(value))
     return rows & pt.eq(tensor[:count], kept[:count]).all()

@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from pymc_scalable_gp.ops.numeric_gram import NumericGram
 from pymc_scalable_gp.utils.checks import check_count
-from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.graphs import fixed_shared, is_random
 
 # Pairs of objects on which a user's function is tried before anything else.
 _TRIALS = 20
@@ -48,7 +48,7 @@ class Numeric(Covariance, ABC):
             return NumericGram(self.matrix)(X, Z)
         _refuse_data(X, Z, kernel=self)
         values = [pytensor.function([], v, mode="FAST_COMPILE")() for v in (X, Z)]
-        return pytensor.shared(np.asarray(self.matrix(*values), dtype="float64"))
+        return fixed_shared(self.matrix(*values))
 
     def diag(self, X):
         """Prior variances as a tensor."""
@@ -57,7 +57,7 @@ class Numeric(Covariance, ABC):
             return pt.diag(NumericGram(lambda a, _: np.diag(self.diagonal(a)))(X, X))
         _refuse_data(X, kernel=self)
         value = pytensor.function([], X, mode="FAST_COMPILE")()
-        return pytensor.shared(np.asarray(self.diagonal(value), dtype="float64"))
+        return fixed_shared(self.diagonal(value))
 
 
 def _refuse_data(*tensors, kernel):

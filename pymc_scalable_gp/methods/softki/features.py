@@ -63,11 +63,6 @@ class SoftKIMap(FeatureMap):
         return self.points.value.shape[0]
 
     @property
-    def constants(self):
-        """The points, unless they may be replaced."""
-        return () if self.points.mutable else (self.points.tensor,)
-
-    @property
     def box(self):
         """The range of the training inputs."""
         return self.low, self.high
