@@ -14,7 +14,7 @@ from pymc_scalable_gp.core.data import (
     check_temperature,
     check_weights,
 )
-from pymc_scalable_gp.methods.kmcg.features import choose_rows
+from pymc_scalable_gp.methods.kmcg.basis import choose_rows
 
 N = 12
 X = np.linspace(0.0, 1.0, N)[:, None]

@@ -29,7 +29,7 @@ MARGINAL = {
         grid_size=30, rank=6, n_iter=10, preconditioner=10, **k
     ),
     "KMCG": lambda **k: sgp.KMCGMarginal(n_iter=12, probes=0, **k),
-    "KMCG, subset": lambda **k: sgp.KMCGMarginal(n_iter=9, inducing=20, **k),
+    "KMCG, subset": lambda **k: sgp.KMCGMarginal(n_iter=9, inducing=20, probes=0, **k),
 }
 NO_GRADIENT = ("GriefGP, rotated", "SKIP, products")
 LATENT = {

@@ -20,8 +20,8 @@ FAST = {"mode": "FAST_COMPILE"}
 METHODS = {
     "GriefGP": lambda **k: sgp.GriefGP(grid=5, rank=12, **k),
     "SoftKI": lambda **k: sgp.SoftKIMarginal(inducing=9, **k),
-    "KMCG": lambda **k: sgp.KMCGMarginal(n_iter=12, **k),
-    "KMCG, subset": lambda **k: sgp.KMCGMarginal(n_iter=9, inducing=20, **k),
+    "KMCG": lambda **k: sgp.KMCGMarginal(n_iter=12, probes=0, **k),
+    "KMCG, subset": lambda **k: sgp.KMCGMarginal(n_iter=9, inducing=20, probes=0, **k),
     "CholQR": lambda **k: sgp.CholQRMarginal(n_inducing=9, **k),
     "SKIP": lambda **k: sgp.SKIPMarginal(grid_size=30, rank=6, **k),
 }

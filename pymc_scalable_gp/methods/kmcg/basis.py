@@ -19,6 +19,9 @@ from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
 from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.utils.evaluate import evaluate
 
+# Steps P when none are given, and there are as many rows.
+DEFAULT_STEPS = 100
+
 # Added to the diagonal of T, as a share of its trace: rounding makes small Ritz values negative.
 JITTER = 1e-12
 
@@ -42,8 +45,12 @@ class KrylovBasis:
     beta: TensorVariable
 
     @classmethod
-    def of(cls, cov_func, steps: int, subset, X: Data, residual: TensorVariable) -> "KrylovBasis":
+    def of(
+        cls, cov_func, steps: int | None, subset, X: Data, residual: TensorVariable
+    ) -> "KrylovBasis":
         """From inputs X, a subset of their rows (a number, indices or None), and residuals (n,).
+
+        Without `steps`, of 100, or of as many as there are rows.
 
         Raises
         ------
@@ -53,6 +60,8 @@ class KrylovBasis:
         warn_unused_columns(cov_func, X.value.shape[1])
         rows = None if subset is None else choose_rows(subset, X.value.shape[0])
         size = X.value.shape[0] if rows is None else len(rows)
+        if steps is None:
+            steps = min(DEFAULT_STEPS, size)
         if steps > size:
             raise ValueError(f"n_iter={steps} exceeds the {size} rows it works on: lower it")
         index = slice(None) if rows is None else rows

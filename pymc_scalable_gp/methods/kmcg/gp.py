@@ -1,6 +1,5 @@
 """KMCG: kernel machine conjugate gradients, features from the Krylov space of the targets."""
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -13,15 +12,17 @@ from pymc_scalable_gp.core.data import Data, check_inputs, check_sigma, check_ta
 from pymc_scalable_gp.core.marginal import FeatureMarginal, joint_approx
 from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.cov.queries import refuse_white_noise, used_columns
-from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
+from pymc_scalable_gp.methods.kmcg.advice import advise
+from pymc_scalable_gp.methods.kmcg.basis import DEFAULT_STEPS, KrylovBasis
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
 from pymc_scalable_gp.methods.kmcg.likelihood import KrylovSettings, krylov_likelihood
 from pymc_scalable_gp.methods.kmcg.predict import GridPredictor
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.warn import warn
 
-# Probes of the log determinant on a grid.
+# Probes of the log determinant where none are given.
 DEFAULT_PROBES = 8
 
 
@@ -50,18 +51,22 @@ class KMCGMarginal(FeatureMarginal):
     approx : {"DTC", "FITC", "VFE"}, optional
         Treatment of the prior variance that the features miss, as in `pm.gp.MarginalApprox`.
         Default: "DTC", the paper's, and the only one that does not look at the rows again.
-    n_iter : int
+    n_iter : int, optional
         P, the number of steps and of features. Fixed, so that the density is one function of the
         parameters. ``diagnostics()`` says how far CG has come: raise it until the residual falls
-        below 0.01, or until the posterior no longer moves.
+        below 0.01, or until the posterior no longer moves. Default: 100, or the number of rows where
+        that is less.
     probes : int, optional
         Number S of random vectors that estimate the log determinant of the exact ``K + sigma^2 I`` for the
-        density, by P Lanczos steps each; 0 takes that of the P features, the paper's equation 16.
-        Default: 8 on a `RegularGrid`, 0 for arrays. With 0, P has to reach nearly all of the kernel's
-        variance (``diagnostics()["missing_mean"]``) before hyperparameters can be inferred:
-        otherwise the few directions that y itself chose explain it under *any* kernel, and the
-        density prefers lengthscales near zero. With S probes, posterior means move by about
-        ``S^-1/2`` posterior standard deviations.
+        density, by P Lanczos steps each. Default: 8. With S probes, posterior means move by about
+        ``S^-1/2`` posterior standard deviations; ``diagnostics()["logdet_se"]`` is the estimate's
+        standard error. They need "DTC", one sigma and all rows, and as many rows as the model was built
+        with.
+
+        ``probes=0`` is the paper's density: it takes the determinant of the P features, equation 16.
+        That is for fixed hyperparameters. Inferred with it, they are wrong unless P reaches nearly all
+        of the kernel's variance (``diagnostics()["missing_mean"]``): the few directions that y itself
+        chose explain it under *any* kernel, and the density prefers lengthscales near zero.
     inducing : int or integer array, optional
         M, or indices of the M rows whose kernel matrix is used; all when left out. An int takes
         evenly spaced rows: shuffle rows that are in a periodic order. Not for grids.
@@ -101,13 +106,14 @@ class KMCGMarginal(FeatureMarginal):
     default_approx = "DTC"
 
     def __init__(
-        self, *, mean_func=None, cov_func, approx=None, n_iter=100, probes=None, inducing=None
+        self, *, mean_func=None, cov_func, approx=None, n_iter=None, probes=None, inducing=None
     ):
         if not isinstance(cov_func, BaseCovariance):
             raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
         refuse_white_noise(cov_func)
         super().__init__(None, mean_func=mean_func, cov_func=cov_func, approx=approx)
-        self.n_iter, self.inducing = check_count("n_iter", n_iter), inducing
+        self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
+        self.inducing = inducing
         self.probes = None if probes is None else check_count("probes", probes, 0)
         if self.probes and (self.approx != "DTC" or inducing is not None):
             raise ValueError('probes need approx="DTC" and all rows: leave inducing= out')
@@ -116,11 +122,11 @@ class KMCGMarginal(FeatureMarginal):
     @property
     def rank(self) -> int:
         """Number of features: of steps P."""
-        return self.n_iter
+        return self.feature_map.rank if self.is_built else self.n_iter or DEFAULT_STEPS
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
-        return super().settings() | {"n_iter": self.n_iter, "probes": self.probes}
+        return super().settings() | {"n_iter": self.rank, "probes": self.probes}
 
     def marginal_likelihood(self, name, X, y, sigma, *, random_seed=0, **kwargs):
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
@@ -133,9 +139,18 @@ class KMCGMarginal(FeatureMarginal):
         X : array, shape (n, d), pm.Data or RegularGrid
         random_seed : int
             Seed of the probes: they are drawn once, so that the density is one function.
+
+        Warns
+        -----
+        UserWarning
+            With free hyperparameters: where probes cannot be used and ``probes=0`` was not asked for;
+            or, up to 2048 rows, where the log determinant's error at the model's initial point makes
+            the log density uncertain by more than 2.
         """
         self._seed = random_seed
-        return super().marginal_likelihood(name, X, y, sigma, **kwargs)
+        variable = super().marginal_likelihood(name, X, y, sigma, **kwargs)
+        advise(self._conditioned, self.probes)
+        return variable
 
     def build(self, X, y=None) -> int:
         """Fix the rows that the Krylov basis is made of; done by ``marginal_likelihood``.
@@ -202,11 +217,9 @@ class KMCGMarginal(FeatureMarginal):
             self.n_iter = int(below[0]) + 1
             self._keep(X, y)
         else:
-            warnings.warn(
+            warn(
                 f"after n_iter={self.rank} steps the residual is {residuals[-1]:.3g} of y's norm, above "
-                f"tolerance={tolerance:g}: raise n_iter, or go on if predictions suffice",
-                UserWarning,
-                stacklevel=2,
+                f"tolerance={tolerance:g}: raise n_iter, or go on if predictions suffice"
             )
         return self.rank
 
@@ -254,7 +267,7 @@ class KMCGMarginal(FeatureMarginal):
         """Number of probes: as given, or by default where they can be used."""
         usable = data.approx == "DTC" and not data.sigma.ndim and self.inducing is None
         if self.probes is None:
-            return DEFAULT_PROBES if usable and data.X.grid is not None else 0
+            return DEFAULT_PROBES if usable else 0
         if self.probes and not usable:
             raise ValueError("probes need one sigma for all rows")
         return self.probes
@@ -274,10 +287,11 @@ class AdditiveKMCG(KMCGMarginal):
 
     def __init__(self, parts):
         mean_func, cov_func = sums(parts)
+        steps = [part.n_iter for part in parts if part.n_iter is not None]
         probes = [part.probes for part in parts if part.probes is not None]
         super().__init__(
             mean_func=mean_func, cov_func=cov_func, approx=joint_approx(parts),
-            n_iter=max(part.n_iter for part in parts), probes=max(probes, default=None),
+            n_iter=max(steps, default=None), probes=max(probes, default=None),
             inducing=parts[0].inducing,
         )  # fmt: skip
         self._parts = tuple(parts)

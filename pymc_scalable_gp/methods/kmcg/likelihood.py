@@ -1,10 +1,10 @@
 """KMCG's Gaussian likelihood: in the coordinates of its basis, or of its features."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.coefficients import Coefficients
@@ -13,17 +13,17 @@ from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
 from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
 from pymc_scalable_gp.methods.kmcg.krylov_normal import KrylovNormal
+from pymc_scalable_gp.methods.kmcg.logdet import ProbedLogdet
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
-from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
 
 
 @dataclass(frozen=True)
 class KrylovSettings:
-    """Steps P, subset of the rows, number of probes, and their seed."""
+    """Steps P (None: the default), subset of the rows, number of probes, and their seed."""
 
-    steps: int
+    steps: int | None
     subset: int | np.ndarray | None
-    probes: int | None
+    probes: int
     seed: int = 0
 
 
@@ -33,6 +33,11 @@ class KrylovLikelihood(Likelihood):
     data: MarginalData
     basis: KrylovBasis
     settings: KrylovSettings
+
+    @property
+    def logdet(self) -> ProbedLogdet | None:
+        """The probes' estimate of the exact log determinant; None: that of the features counts."""
+        return None
 
     def given(self, X, y, sigma):
         """A basis of those data, with the same settings."""
@@ -48,14 +53,21 @@ class KrylovLikelihood(Likelihood):
         """How far conjugate gradients have come.
 
         ``residual``, the norm of ``y - K a`` relative to that of y after P steps, and
-        ``steps_needed``, the steps after which it is below 0.01 (infinite: not within P).
+        ``steps_needed``, the steps after which it is below 0.01 (infinite: not within P). With
+        probes also ``logdet_se``, the standard error of the log determinant's estimate from its spread
+        over the probes (NaN for one), and ``logdet_excess``, a bound on what P steps a probe add to it:
+        the log density is uncertain by half of either.
         """
         residuals = self.basis.residuals(point, model)
         below = np.flatnonzero(residuals <= 0.01)
-        return {
+        found = {
             "residual": float(residuals[-1]),
             "steps_needed": float(below[0] + 1) if len(below) else np.inf,
         }
+        if self.logdet is not None:
+            names = ("logdet_se", "logdet_excess")
+            found |= dict(zip(names, self.logdet.errors(point, model), strict=True))
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,27 +82,23 @@ class KrylovCoordinates(KrylovLikelihood):
 
     def observe(self, name, **kwargs):
         """A :class:`KrylovNormal`."""
-        data = self.data
+        data, logdet = self.data, self.logdet
         return KrylovNormal(
-            name, data.mean, self.basis.Q, self.basis.coordinates, data.sigma, self._logdet(),
+            name, data.mean, self.basis.Q, self.basis.coordinates, data.sigma,
+            None if logdet is None else logdet.estimate(),
             targets=np.array(data.y.value), mutable=data.X.mutable or data.y.mutable,
             observed=data.observed, **kwargs,
         )  # fmt: skip
 
-    def _logdet(self):
-        """Estimate of ``log|K + sigma^2 I|``, or None."""
-        count = self.settings.probes
-        if count == 0:
+    @cached_property
+    def logdet(self):
+        """With as many probes as the settings say."""
+        settings, data, basis = self.settings, self.data, self.basis
+        if settings.probes == 0:
             return None
-        if self.data.X.mutable:
-            raise ValueError(
-                "probes need inputs that are an array, not pm.Data, which may change their number: "
-                "give X as an array, or probes=0 (equation 16 of the paper, for predictions alone)"
-            )
-        rng = np.random.default_rng(self.settings.seed)
-        signs = rng.integers(0, 2, (count, self.data.size), dtype=np.int8)
-        probes = pytensor.shared(2.0 * signs - 1.0, shape=signs.shape)
-        return stochastic_logdet(self.basis.operator, self.data.sigma**2, probes, self.basis.steps)
+        return ProbedLogdet(
+            basis.operator, data.sigma**2, data.X, basis.steps, settings.probes, settings.seed
+        )
 
     def coefficients(self):
         """From the coordinates, where the residual is ``|e|`` times the first axis."""

@@ -39,9 +39,11 @@ def cg_directions(A, b, steps):
     return np.column_stack(S)
 
 
-def marginal(X, y, sigma=0.2, d=2, ell=0.6, **options):
+def marginal(X, y, sigma=0.2, d=2, ell=0.6, probes=0, **options):
+    """The paper's form by default."""
     with pm.Model() as model:
-        gp = sgp.KMCGMarginal(cov_func=1.3**2 * pm.gp.cov.ExpQuad(d, ls=ell), **options)
+        cov = 1.3**2 * pm.gp.cov.ExpQuad(d, ls=ell)
+        gp = sgp.KMCGMarginal(cov_func=cov, probes=probes, **options)
         gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
     return gp, model
 
@@ -124,8 +126,8 @@ FORMS = {
     "subset": (X, Y, {"inducing": 20}),
     "VFE": (X, Y, {"approx": "VFE"}),
     "FITC": (X, Y, {"approx": "FITC"}),
-    "grid": (sgp.RegularGrid(AXES), RNG.standard_normal((7, 5)), {"probes": 0}),
-    "gaps": (sgp.RegularGrid(AXES, MASK), RNG.standard_normal((7, 5)), {"probes": 0}),
+    "grid": (sgp.RegularGrid(AXES), RNG.standard_normal((7, 5)), {}),
+    "gaps": (sgp.RegularGrid(AXES, MASK), RNG.standard_normal((7, 5)), {}),
     "gaps, FITC": (sgp.RegularGrid(AXES, MASK), RNG.standard_normal((7, 5)), {"approx": "FITC"}),
 }
 
@@ -138,7 +140,7 @@ def test_density_and_gradient(form):
         eta, sigma, slope = pm.HalfNormal("eta"), pm.HalfNormal("sigma"), pm.Normal("slope")
         gp = sgp.KMCGMarginal(
             mean_func=pm.gp.mean.Linear(coeffs=pt.stack([slope, 0.0])),
-            cov_func=eta**2 * pm.gp.cov.ExpQuad(2, ls=ell), n_iter=6, **options,
+            cov_func=eta**2 * pm.gp.cov.ExpQuad(2, ls=ell), n_iter=6, probes=0, **options,
         )  # fmt: skip
         gp.marginal_likelihood("y", X=inputs, y=targets, sigma=sigma)
     check_marginal_logp(gp, model, **FAST)
@@ -146,7 +148,8 @@ def test_density_and_gradient(form):
 
 def test_one_sigma_a_row():
     with pm.Model() as model:
-        gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=pm.HalfNormal("ell")), n_iter=6)
+        cov = pm.gp.cov.ExpQuad(2, ls=pm.HalfNormal("ell"))
+        gp = sgp.KMCGMarginal(cov_func=cov, n_iter=6, probes=0)
         gp.marginal_likelihood("y", X=X, y=Y, sigma=np.linspace(0.1, 0.3, 40))
     check_marginal_logp(gp, model, **FAST)
 
@@ -351,7 +354,9 @@ def test_kernel_of_low_rank_ends_the_basis():
     for steps in (2, 6):
         with pm.Model() as model:
             scale = pm.HalfNormal("scale")
-            gp = sgp.KMCGMarginal(cov_func=scale * pm.gp.cov.Linear(2, c=0.0), n_iter=steps)
+            gp = sgp.KMCGMarginal(
+                cov_func=scale * pm.gp.cov.Linear(2, c=0.0), n_iter=steps, probes=0
+            )
             gp.marginal_likelihood("y", X=X, y=X @ [1.0, -2.0], sigma=0.2)
         logp = model.compile_logp(**FAST)
         dlogp = model.compile_dlogp(**FAST)

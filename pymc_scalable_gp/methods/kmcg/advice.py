@@ -1,0 +1,61 @@
+"""What KMCG's likelihood warns of when it is made."""
+
+from pymc import modelcontext
+
+from pymc_scalable_gp.methods.kmcg.likelihood import KrylovLikelihood
+from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.warn import warn
+
+# Rows up to which the error of the log determinant is looked at: it costs one more density.
+CHECKED_ROWS = 2048
+# Nats of the log density.
+TOLERATED = 2.0
+
+
+def advise(likelihood: KrylovLikelihood, asked: int | None) -> None:
+    """Warn where free hyperparameters would be inferred from a determinant that is far off.
+
+    `asked` is what ``probes=`` was given: 0 asks for the features' determinant, and is not warned of.
+    """
+    if not is_random(*likelihood.basis.operator.parameters, likelihood.sigma):
+        return
+    if likelihood.logdet is not None:
+        _advise_probes(likelihood)
+    elif asked is None:
+        warn(
+            f"without probes ({_obstacle(likelihood)}) the density takes the determinant of the "
+            f"{likelihood.basis.steps} features alone, under which lengthscales tend to zero and the noise "
+            'is wrong: infer the hyperparameters with approx="DTC", one sigma and all rows, or with '
+            "another class; with fixed ones give probes=0, which also says that this is meant"
+        )
+
+
+def _obstacle(likelihood):
+    if likelihood.basis.rows is not None:
+        return "inducing= takes a subset of the rows"
+    if likelihood.sigma.ndim:
+        return "there is one sigma a row"
+    return f'approx="{likelihood.data.approx}"'
+
+
+def _advise_probes(likelihood):
+    if likelihood.data.size > CHECKED_ROWS:
+        return
+    count, steps = likelihood.settings.probes, likelihood.basis.steps
+    spread, excess = (
+        each / 2.0 for each in likelihood.logdet.errors(model=modelcontext(None).root)
+    )
+    found = []
+    if spread > TOLERATED:
+        needed = 4 * int(-(-count * (spread / TOLERATED) ** 2 // 4))
+        found.append(
+            f"by a standard error of {spread:.1f} with probes={count} (give probes={needed})"
+        )
+    if excess > TOLERATED:
+        found.append(f"by up to {excess:.1f} downwards with n_iter={steps} (raise n_iter)")
+    if found:
+        warn(
+            "the log determinant is estimated; at the model's initial point the log density is off "
+            + ", and ".join(found)
+            + ". Hyperparameters follow that error; diagnostics() tells it at other points"
+        )
