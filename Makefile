@@ -7,12 +7,13 @@ DOC := .venv/.stamp-docs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow lint map bench docs clean
+.PHONY: help quickstart test test-slow mutants lint map bench docs clean
 
 help:
 	@echo "make quickstart  fit, predict and plot a first model"
 	@echo "make test        the fast tests"
 	@echo "make test-slow   the tests marked slow"
+	@echo "make mutants     faults put into a copy of the package, and whether the tests see them"
 	@echo "make lint        ruff: rules and format; imports between the rooms of the package"
 	@echo "make map         the map of the code in CONTRIBUTING.md"
 	@echo "make bench       the benchmark scripts and short runs of the papers' tables"
@@ -42,6 +43,9 @@ test: $(DEV)
 
 test-slow: $(DEV)
 	$(PY) -m pytest -n 2 -m slow tests
+
+mutants: $(DEV)
+	OPENBLAS_NUM_THREADS=1 nice -n 10 $(PY) tests/mutants.py
 
 lint: $(DEV)
 	$(PY) -m ruff check .

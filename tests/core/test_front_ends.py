@@ -6,6 +6,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose
+from scipy import stats
 
 import pymc_scalable_gp as sgp
 
@@ -315,3 +316,20 @@ def test_a_diagonal_correction_needs_no_range():
     pm.set_data({"X": X + 40.0}, model=model)
     draws = pm.draw(y, 400, random_seed=1, **FAST)
     assert_allclose(draws.var(), 1.09, rtol=0.05)
+
+
+# -- what is added to a conditional ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pred_noise", [False, True])
+def test_noise_and_jitter_of_the_conditional(pred_noise):
+    """The conditional's density is the dense normal's of `predict`, with the jitter given."""
+    with pm.Model() as model:
+        gp = grief()
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=0.3)
+        f = gp.conditional("f", XNEW, pred_noise=pred_noise, jitter=0.05)
+        mean, cov = gp.predict(XNEW, {}, pred_noise=pred_noise)
+    value = RNG.standard_normal(5)
+    found = model.compile_logp(vars=[f], **FAST)({"f": value})
+    expected = stats.multivariate_normal(mean, cov + 0.05 * np.eye(5)).logpdf(value)
+    assert_allclose(found, expected, rtol=1e-10)

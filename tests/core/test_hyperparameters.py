@@ -171,3 +171,13 @@ def test_restarts_go_on_while_they_gain():
         two_variables().minimize(bowl, np.zeros(2), maxiter=1, restarts=k)[1] for k in range(3)
     ]
     assert values[2] < values[1] < values[0] < bowl(np.zeros(2))[0]
+
+
+def test_no_step_beyond_the_reach():
+    """An objective without a minimum ends where a parameter has changed by e^10."""
+    start = np.array([1.0, -2.0])
+    theta, value = two_variables().minimize(
+        lambda theta: (-theta.sum(), -np.ones(2)), start, maxiter=100
+    )
+    assert_allclose(theta, start + hyperparameters.REACH)
+    assert_allclose(value, -theta.sum())

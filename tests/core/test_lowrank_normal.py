@@ -148,3 +148,9 @@ def test_refusals():
         sgp.LowRankNormal.dist(0.0, PHI, 1.0, approx="FITC")
     with pytest.raises(NotImplementedError, match="one vector at a time"):
         pm.logp(dist(size=4), np.zeros((4, N)))
+
+
+def test_draws_where_the_features_exceed_the_prior_variance():
+    """Nothing is missed there: rounding must not take from the noise."""
+    rv = sgp.LowRankNormal.dist(MU, PHI, 1e-6, kdiag=(PHI**2).sum(axis=1) - 1e-9, approx="FITC")
+    assert np.isfinite(pm.draw(rv, random_seed=1, **FAST)).all()

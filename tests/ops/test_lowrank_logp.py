@@ -361,3 +361,17 @@ def test_only_logp_is_differentiable():
     alpha = lowrank_logp(phi, np.array(0.5), np.ones(4))[1]
     with pytest.raises(ValueError, match="only the first output of LowRankLogp"):
         pt.grad(alpha.sum(), phi)
+
+
+def test_the_second_sweep_of_the_ridge_solution():
+    """A factor that is off by 1e-4 leaves 2e-4 of the coefficients after one sweep, its square now."""
+    rng = np.random.default_rng(0)
+    phi, residual = rng.standard_normal((30, 4)), rng.standard_normal(30)
+    inner = np.eye(4) + phi.T @ phi / 0.5
+    lower = np.linalg.inv(np.linalg.cholesky(inner)) * (1.0 + 1e-4)
+    beta, alpha = np.zeros(4), np.zeros(30)
+    variance = np.full(30, 0.5)
+    terms._refine(phi.T.copy(), np.ones(4), variance, residual, lower, beta, alpha)
+    exact = np.linalg.solve(inner, phi.T @ residual / 0.5)
+    assert_allclose(beta, exact, rtol=1e-6)
+    assert_allclose(alpha, (residual - phi @ exact) / 0.5, atol=1e-6)

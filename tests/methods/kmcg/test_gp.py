@@ -2,12 +2,14 @@
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.methods.kmcg.krylov_normal import KrylovNormal
 from pymc_scalable_gp.testing import check_marginal_logp, dense_marginal
 from pymc_scalable_gp.utils.evaluate import evaluate
 
@@ -513,3 +515,33 @@ def test_the_tolerance_stops_the_steps_of_a_one_shot_fit():
         assert fewer.choose_steps(x, y, tolerance=1e-6) == 2
     with pytest.raises(ValueError, match="tolerance must be positive"):
         fewer.choose_steps(x, y, tolerance=0.0)
+
+
+def test_probes_by_default():
+    """Eight on a grid, drawn by the seed."""
+    grid = sgp.RegularGrid(AXES, MASK)
+    y = np.random.default_rng(1).standard_normal(grid.n)
+
+    def logp(seed=0, **options):
+        with pm.Model() as model:
+            gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=0.6), n_iter=6, **options)
+            gp.marginal_likelihood("y", X=grid, y=y, sigma=0.2, random_seed=seed)
+        return float(model.compile_logp(**FAST)({}))
+
+    default = logp()
+    assert_allclose(default, logp(probes=8), rtol=1e-12)
+    assert abs(default - logp(probes=0)) > 1e-3
+    assert abs(default - logp(seed=1)) > 1e-3
+
+
+def test_targets_that_the_basis_does_not_start_at_are_refused():
+    rng = np.random.default_rng(2)
+    values = rng.standard_normal(12)
+    Q = np.linalg.qr(np.column_stack([values + 0.1, rng.standard_normal((12, 3))]))[0]
+    Q *= np.sign(Q[:, 0] @ values)
+    y = pytensor.shared(values)
+    rv = KrylovNormal.dist(
+        np.zeros(12), Q, rng.standard_normal((4, 3)), 0.3, targets=values, mutable=True
+    )
+    with pytest.raises(AssertionError, match="others than the inputs' Krylov basis starts at"):
+        pm.logp(rv, y).eval(mode="FAST_COMPILE")

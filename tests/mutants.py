@@ -1,0 +1,852 @@
+"""Faults put into the package on purpose, one at a time, each of which some test must see.
+
+``python tests/mutants.py`` applies every mutant of `MUTANTS` to a copy of the tree, runs the tests
+that should fail, and reports which did: the score is the share that was killed, below 90% is a
+failure. A survivor says that a line can be wrong unseen: it needs a test, or a reason in `reason=`.
+
+The copies run on Python alone (no JAX, and no Numba unless a test asks for it), which the tests of
+the back-ends compare with. Processes are forked from one that has imported PyMC already, which
+takes longer than most of these tests.
+"""
+
+import argparse
+import compileall
+import importlib
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = "pymc_scalable_gp"
+ENOUGH = 0.9  # share of the mutants that must be killed
+SECONDS = 300  # that the tests of one mutant may take
+FAILED = 1  # pytest's exit code when a test failed, not when it could not run
+# In the copy only: Python is what the other back-ends are compared with.
+CONFTEST = f"""
+from {PACKAGE} import testing
+
+testing.check_op.__kwdefaults__["modes"] = ()
+"""
+
+
+class Mutant(NamedTuple):
+    """A fault: `old`, which stands once in a module, and the tests, named from tests/ on, to see it."""
+
+    file: str
+    old: str
+    new: str
+    tests: str
+    reason: str = ""  # why it may survive
+
+
+MUTANTS = [
+    Mutant(*fields)
+    for fields in (
+        (
+            "core/summaries.py",
+            "return _holds(y, self.y) and (self.X is None or _holds(X, self.X))",
+            "return self.X is None or _holds(X, self.X)",
+            "methods/grief/test_gp.py -k test_set_data_never_gives_the_old_prediction",
+        ),
+        (
+            "core/summaries.py",
+            "return _holds(y, self.y) and (self.X is None or _holds(X, self.X))",
+            "return _holds(y, self.y)",
+            "core/test_likelihood.py -k test_every_row_is_guarded",
+        ),
+        (
+            "core/summaries.py",
+            "same = _same(y, self.y) if self.X is None else _same(y, self.y) & _same(X, self.X)",
+            "same = pt.constant(True) if self.X is None else _same(X, self.X)",
+            "core/test_likelihood.py -k test_every_row_is_guarded",
+        ),
+        (
+            "core/summaries.py",
+            "same = _same(y, self.y) if self.X is None else _same(y, self.y) & _same(X, self.X)",
+            "same = _same(y, self.y)",
+            "core/test_likelihood.py -k test_every_row_is_guarded",
+        ),
+        (
+            "core/summaries.py",
+            "return rows & pt.eq(tensor[:count], kept[:count]).all()",
+            "return rows & pt.eq(tensor[:count:16], kept[:count:16]).all()",
+            "core/test_likelihood.py -k test_every_row_is_guarded",
+        ),
+        (
+            "core/summaries.py",
+            "(n - k) * pt.log(noise)",
+            "n * pt.log(noise)",
+            "methods/grief/test_gp.py -k test_all_paths_agree_at_unit_weights",
+        ),
+        (
+            "core/summaries.py",
+            "self.rest / noise + n * _LOG_2PI",
+            "self.rest / noise + k * _LOG_2PI",
+            "methods/grief/test_gp.py -k test_all_paths_agree_at_unit_weights",
+        ),
+        (
+            "core/summaries.py",
+            "pt.sqrt(weights * noise / spread)",
+            "pt.sqrt(weights / spread)",
+            "methods/grief/test_gp.py -k test_prediction_does_not_depend_on_the_path",
+        ),
+        (
+            "core/summaries.py",
+            "rest = outside * (_LOG_2PI + pt.log(noise)) + self.rest / noise",
+            "rest = outside * (_LOG_2PI + pt.log(noise))",
+            "methods/grief/test_gp.py -k test_all_paths_agree_at_unit_weights",
+        ),
+        (
+            "core/summarized.py",
+            "Snapshot(inputs, np.array(data.y.value), ",
+            "Snapshot(inputs, data.y.value, ",
+            "core/test_likelihood.py -k test_the_guard_keeps_a_copy_of_the_data",
+        ),
+        (
+            "core/summarized.py",
+            "np.array(X) if data.X.mutable",
+            "X if data.X.mutable",
+            "core/test_likelihood.py -k test_the_guard_keeps_a_copy_of_the_data",
+        ),
+        (
+            "core/summarized.py",
+            "if not self.state:",
+            "if False:",
+            "methods/grief/test_gp.py -k test_set_data_never_gives_the_old_prediction",
+        ),
+        (
+            "core/summarized.py",
+            'if data.approx != "DTC" or data.sigma.ndim:',
+            'if data.approx != "DTC":',
+            "core/test_gp.py -k test_one_sigma_a_row",
+        ),
+        (
+            "core/singular.py",
+            "keep = values > SINGULAR_CUTOFF * values[0]",
+            "keep = values >= 0.0",
+            "methods/grief/test_gp.py -k test_rotation_drops_directions",
+        ),
+        (
+            "core/singular.py",
+            "return (singular.vectors.T @ total) / singular.values",
+            "return singular.vectors.T @ total",
+            "methods/grief/test_gp.py -k test_all_paths_agree_at_unit_weights",
+        ),
+        (
+            "core/features.py",
+            "part.missed(X, phi[:, start:stop])",
+            "part.missed(X, phi)",
+            "core/test_front_ends.py -k test_variance_of_a_sum_counts_what_each_part_misses",
+        ),
+        (
+            "core/features.py",
+            "return pt.maximum(self.kernel_diag(X) - (phi**2).sum(axis=1), 0.0)",
+            "return pt.maximum(self.kernel_diag(X) - 0.5 * (phi**2).sum(axis=1), 0.0)",
+            "core/test_gp.py -k test_predict_against_the_dense_posterior",
+        ),
+        (
+            "core/features.py",
+            "return Assert(message)(rows, inside)",
+            "return rows",
+            "core/test_front_ends.py -k test_a_latent_function_beyond_its_range_is_refused",
+        ),
+        (
+            "core/features.py",
+            "inside = (X >= low - margin).all() & (X <= high + margin).all()",
+            "inside = (X >= low - margin).all()",
+            "core/test_front_ends.py -k test_a_latent_function_beyond_its_range_is_refused",
+        ),
+        (
+            "core/features.py",
+            "return low.max(axis=0), high.min(axis=0)",
+            "return low.min(axis=0), high.max(axis=0)",
+            "core/test_features.py",
+        ),
+        (
+            "core/coefficients.py",
+            "W = vectors / (1.0 + pt.sqrt(",
+            "W = vectors / (2.0 + pt.sqrt(",
+            "core/test_coefficients.py",
+        ),
+        (
+            "core/coefficients.py",
+            "root = self.root[columns] if self.deflated else self.root[..., columns]",
+            "root = self.root[..., columns]",
+            "core/test_coefficients.py",
+        ),
+        (
+            "core/gp.py",
+            "variance = feature_map.missed(data.tensor, phi) + self._noise(known, pred_noise)",
+            "variance = feature_map.missed(data.tensor, phi)",
+            "core/test_front_ends.py -k test_noise_and_jitter_of_the_conditional",
+        ),
+        (
+            "core/gp.py",
+            "pt.sqrt(variance + jitter)",
+            "pt.sqrt(variance)",
+            "core/test_front_ends.py -k test_noise_and_jitter_of_the_conditional",
+        ),
+        (
+            "core/gp.py",
+            "return known.sigma**2",
+            "return known.sigma",
+            "core/test_gp.py -k test_diag_pred_noise_and_the_model_context",
+        ),
+        (
+            "core/gp.py",
+            "if seen == state:",
+            "if True:",
+            "methods/grief/test_gp.py -k test_set_data_never_gives_the_old_prediction",
+        ),
+        (
+            "core/predict.py",
+            "var = missed + state.noise\n",
+            "var = missed\n",
+            "core/test_gp.py -k test_diag_pred_noise_and_the_model_context",
+        ),
+        (
+            "core/predict.py",
+            "cov = np.diag(missed + state.noise)",
+            "cov = np.diag(missed)",
+            "core/test_gp.py -k test_diag_pred_noise_and_the_model_context",
+        ),
+        (
+            "core/predict.py",
+            "second[rows] += shift * (mean - first[rows])",
+            "second[rows] += shift**2",
+            "core/test_gp.py -k test_predict_posterior_is_the_mixture_of_the_draws",
+        ),
+        (
+            "core/predict.py",
+            "spread[rows] += var",
+            "spread[rows] = var",
+            "core/test_gp.py -k test_predict_posterior_is_the_mixture_of_the_draws",
+        ),
+        (
+            "core/predict.py",
+            " + means.var(axis=1)",
+            "",
+            "core/test_gp.py -k test_predict_posterior_with_fixed_features",
+        ),
+        (
+            "core/predict.py",
+            "own = np.sqrt(missed + state.noise) * rng",
+            "own = (missed + state.noise) * rng",
+            "core/test_front_ends.py -k test_samples_of_the_function",
+        ),
+        (
+            "core/predict.py",
+            "return state.coef + root.T @ rng.standard_normal(len(root))",
+            "return state.coef + root @ rng.standard_normal(len(root))",
+            "core/test_front_ends.py -k test_samples_of_the_function",
+        ),
+        (
+            "core/predict.py",
+            "np.sqrt(np.maximum(1.0 - s**2, 0.0))",
+            "np.sqrt(np.maximum(1.0 - s, 0.0))",
+            "core/test_coefficients.py",
+        ),
+        (
+            "core/draws.py",
+            "np.asarray(variable.transpose(*order, ...))",
+            "np.asarray(variable)",
+            "core/test_front_ends.py -k test_posteriors_of_every_shape",
+        ),
+        (
+            "core/draws.py",
+            "rng.permutation(total)[:num_samples]",
+            "rng.permutation(total)",
+            "core/test_gp.py -k test_predict_posterior_of_some_draws",
+        ),
+        (
+            "core/hyperparameters.py",
+            "return self.height, np.zeros_like(theta)",
+            "return value, gradient",
+            "core/test_hyperparameters.py -k test_a_wall_where_the_objective_is_not_finite",
+        ),
+        (
+            "core/hyperparameters.py",
+            "self.height = value + abs(value) + 10.0",
+            "self.height = value",
+            "core/test_hyperparameters.py -k test_a_wall_where_the_objective_is_not_finite",
+        ),
+        (
+            "core/hyperparameters.py",
+            "[(v - REACH, v + REACH) for v in start]",
+            "None",
+            "core/test_hyperparameters.py -k test_no_step_beyond_the_reach",
+        ),
+        (
+            "core/hyperparameters.py",
+            "jacobian=False",
+            "jacobian=True",
+            "core/test_hyperparameters.py -k test_the_prior_is_that_of_the_untransformed_values",
+        ),
+        (
+            "core/subset_map.py",
+            "prior = hyper.log_prior(theta)",
+            "prior = 0.0 * hyper.log_prior(theta)",
+            "core/test_subset_map.py -k test_the_mode_of_the_posterior",
+        ),
+        (
+            "core/subset_map.py",
+            "(np.outer(alpha, alpha) - inverse), -alpha)",
+            "(np.outer(alpha, alpha) - inverse), alpha)",
+            "core/test_subset_map.py -k test_the_mode_of_the_posterior",
+        ),
+        (
+            "core/mean.py",
+            "if mean.ndim == 2 and mean.type.shape[1] in (1, None):",
+            "if False:",
+            "core/test_front_ends.py -k test_a_column_of_means_does_not_broadcast",
+        ),
+        (
+            "core/dims.py",
+            "if length != rows:",
+            "if False:",
+            "core/test_front_ends.py -k test_dims_of_another_length",
+        ),
+        (
+            "core/dims.py",
+            "if len(names) != 1:",
+            "if False:",
+            "core/test_front_ends.py -k test_dims_of_another_length",
+        ),
+        (
+            "utils/graphs.py",
+            "if not isinstance(v, Constant):\n                return False",
+            "if not isinstance(v, Constant):\n                return True",
+            "utils/test_graphs.py",
+        ),
+        (
+            "utils/graphs.py",
+            "elif isinstance(v.owner.op, RandomVariable | RNGConsumerOp):\n            return False",
+            "elif isinstance(v.owner.op, RandomVariable | RNGConsumerOp):\n            return True",
+            "utils/test_graphs.py",
+        ),
+        (
+            "core/likelihood.py",
+            "penalty = 0.5 * (missed / noise).sum()",
+            "penalty = -0.5 * (missed / noise).sum()",
+            "methods/skip/test_tasks.py -k test_the_sum_over_tasks_is_the_density",
+        ),
+        (
+            "core/likelihood.py",
+            "if is_random(self.X.tensor):",
+            "if False:",
+            "core/test_likelihood.py -k test_inputs_with_measurement_error_are_not_frozen",
+        ),
+        (
+            "core/likelihood.py",
+            'if not self.X.mutable or self.approx == "FITC"',
+            'if self.X.mutable or self.approx == "FITC"',
+            "core/test_front_ends.py -k test_a_marginal_without_correction",
+        ),
+        (
+            "core/lowrank_normal.py",
+            "pt.maximum(kdiag - (scaled**2).sum(axis=-1), 0.0)",
+            "(kdiag - (scaled**2).sum(axis=-1))",
+            "core/test_lowrank_normal.py -k test_draws_where_the_features_exceed",
+        ),
+        (
+            "core/lowrank_normal.py",
+            "pt.sqrt(variance) * e",
+            "variance * e",
+            "core/test_lowrank_normal.py -k test_draws_have_the_mean_and_covariance",
+        ),
+        (
+            "core/latent.py",
+            "if fixed and depends_only_on([part], allowed):",
+            "if depends_only_on([part], allowed):",
+            "methods/softki/test_gp.py -k test_latent_points_may_be_random_and_data_may_change",
+        ),
+        (
+            "core/data.py",
+            "    if count:\n        rows = np.ma",
+            "    if False:\n        rows = np.ma",
+            "core/test_data.py -k test_masked_entries_are_refused",
+        ),
+        (
+            "ops/_lanczos_steps.py",
+            "            for _ in range(3):\n",
+            "            for _ in range(1):\n",
+            "ops/test_lanczos.py -k test_recurrence_and",
+            "One pass is enough: the three-term recurrence leaves only rounding along the basis, at "
+            "most 1e-3 of a direction that is no breakdown, and a pass squares that. The others are "
+            "for operators whose products are less exact.",
+        ),
+        (
+            "ops/_lanczos_steps.py",
+            "w -= np.dot(Q[: j + 1].T, h)",
+            "pass",
+            "ops/test_lanczos.py -k test_recurrence_and",
+        ),
+        (
+            "ops/_lanczos_steps.py",
+            "h_bar[j] += alpha_bar[j]",
+            "h_bar[j] -= alpha_bar[j]",
+            "ops/test_lanczos.py -k test_against_unrolled_steps",
+        ),
+        (
+            "ops/_lanczos_steps.py",
+            "C[j, : j + 1] += alpha[j] * h_bar",
+            "pass",
+            "ops/test_lanczos.py -k test_against_unrolled_steps",
+        ),
+        (
+            "ops/_lowrank_terms.py",
+            "if sweep < 2:",
+            "if sweep < 1:",
+            "ops/test_lowrank_logp.py -k test_the_second_sweep",
+        ),
+        (
+            "ops/_lowrank_terms.py",
+            "row_bar += 0.5 * slack * inverse * inverse",
+            "row_bar += slack * inverse * inverse",
+            "ops/test_lowrank_logp.py -k test_op",
+        ),
+        (
+            "ops/_lowrank_terms.py",
+            "slope = -0.5 * inverse * (slack > 0.0)",
+            "slope = 0.5 * inverse * (slack > 0.0)",
+            "ops/test_lowrank_logp.py -k test_op",
+        ),
+        (
+            "ops/_lowrank_terms.py",
+            "return np.maximum(out, 0.0)",
+            "return out",
+            "ops/test_lowrank_logp.py -k test_op",
+        ),
+        (
+            "ops/_lowrank_terms.py",
+            "quad += np.sum(slack)",
+            "quad -= np.sum(slack)",
+            "ops/test_lowrank_logp.py -k test_op",
+        ),
+        (
+            "ops/_lowrank_terms.py",
+            "missed[j] += g *",
+            "missed[j] -= g *",
+            "ops/test_lowrank_logp.py -k test_op",
+        ),
+        (
+            "ops/lowrank_logp.py",
+            "trace = (phi.shape[0] - shrinkage.sum()) / noise",
+            "trace = phi.shape[0] / noise",
+            "ops/test_lowrank_logp.py -k test_op",
+        ),
+        (
+            "ops/lowrank_logp.py",
+            "noise_bar, -alpha * g, kdiag_bar]",
+            "noise_bar, alpha * g, kdiag_bar]",
+            "ops/test_lowrank_logp.py -k test_op",
+        ),
+        (
+            "ops/lowrank_posterior.py",
+            "alpha[:, None] * g - rows[:, None] * coef",
+            "alpha[:, None] * g + rows[:, None] * coef",
+            "ops/test_lowrank_posterior.py",
+        ),
+        (
+            "ops/lowrank_posterior.py",
+            "weights**2, -h * alpha, h",
+            "weights**2, h * alpha, h",
+            "ops/test_lowrank_posterior.py",
+        ),
+        (
+            "ops/lowrank_posterior.py",
+            "return 2.0 * rows, weights_bar",
+            "return rows, weights_bar",
+            "ops/test_lowrank_posterior.py",
+        ),
+        (
+            "ops/lowrank_posterior.py",
+            "- pt.diag(G) / weights",
+            "+ pt.diag(G) / weights",
+            "ops/test_lowrank_posterior.py",
+        ),
+        (
+            "ops/lowrank_posterior.py",
+            "phi_bar = phi_bar - 2.0 * kdiag_bar",
+            "phi_bar = phi_bar - kdiag_bar",
+            "ops/test_lowrank_posterior.py",
+        ),
+        (
+            "ops/lowrank_posterior.py",
+            "variance_bar = variance_bar + bars[4]",
+            "pass",
+            "ops/test_lowrank_posterior.py",
+        ),
+        (
+            "ops/square_distances.py",
+            "2.0 * scale * second",
+            "scale * second",
+            "ops/test_square_distances.py -k test_op",
+        ),
+        (
+            "ops/square_distances.py",
+            "weights * first(Z, X, scale, g.T)",
+            "-weights * first(Z, X, scale, g.T)",
+            "ops/test_square_distances.py -k test_op",
+        ),
+        (
+            "ops/square_distances.py",
+            "dx = 2.0 * h * DifferenceMoments(1)",
+            "dx = h * DifferenceMoments(1)",
+            "ops/test_square_distances.py -k test_moments",
+        ),
+        (
+            "ops/_distances.py",
+            "bar = weights * ((g * weights).sum(axis=0) - g)",
+            "bar = weights * (g - (g * weights).sum(axis=0))",
+            "ops/test_softmax_interpolation.py -k test_op",
+        ),
+        (
+            "ops/khatri_rao.py",
+            "add_product(bars[right, :width], g[j, start:stop], values[left, :width])",
+            "pass",
+            "ops/test_khatri_rao.py -k test_op",
+        ),
+        (
+            "ops/khatri_rao.py",
+            "add_product(bars[left, :width], bars[target, :width], values[right, :width])",
+            "pass",
+            "ops/test_khatri_rao.py -k test_op",
+        ),
+        (
+            "ops/eigh_sorted.py",
+            "gap = values[:, None, :] - values[:, :, None]",
+            "gap = values[:, :, None] - values[:, None, :]",
+            "ops/test_eigh_sorted.py -k test_op",
+        ),
+        (
+            "ops/inverse_cholesky.py",
+            "- 0.5 * pt.eq(",
+            "- 0.0 * pt.eq(",
+            "ops/test_inverse_cholesky.py -k test_op",
+        ),
+        (
+            "ops/inverse_cholesky.py",
+            "return [H_bar + self.jitter * trace",
+            "return [H_bar + 0.0 * trace",
+            "ops/test_inverse_cholesky.py -k test_op",
+        ),
+        (
+            "ops/whitened_columns.py",
+            "P[i, i] *= 0.5",
+            "P[i, i] *= 1.0",
+            "ops/test_whitened_columns.py -k test_op",
+        ),
+        (
+            "ops/segments.py",
+            "return SegmentGram(self.count)(g, W, segment), back",
+            "return SegmentGram(self.count)(g, W, segment), 2.0 * back",
+            "ops/test_segments.py -k test_times",
+        ),
+        (
+            "ops/hadamard.py",
+            "np.dot(_outer(B[start:stop], g), flat.T)",
+            "0.5 * np.dot(_outer(B[start:stop], g), flat.T)",
+            "ops/test_hadamard.py -k test_apply",
+        ),
+        (
+            "ops/toeplitz.py",
+            "lags[1:] += both[: size - m : -1]",
+            "pass",
+            "ops/test_toeplitz.py -k test_op",
+        ),
+        (
+            "ops/cubic_interpolation.py",
+            "[1, 2, 3]",
+            "[1, 2, 2]",
+            "ops/test_cubic_interpolation.py -k test_op",
+        ),
+        (
+            "ops/stochastic_logdet.py",
+            "            g_shift += weight * g_c\n",
+            "            g_shift += g_c\n",
+            "ops/test_stochastic_logdet.py -k test_value_and_gradient",
+        ),
+        (
+            "ops/stochastic_logdet.py",
+            "weight = np.dot(z, z) / count",
+            "weight = np.dot(z, z)",
+            "ops/test_stochastic_logdet.py -k test_axes_as_probes",
+        ),
+        (
+            "ops/log_quadrature.py",
+            "g_beta[j - 1] = 2.0 * np.sum",
+            "g_beta[j - 1] = np.sum",
+            "ops/test_log_quadrature.py -k test_op",
+        ),
+        (
+            "methods/softki/features.py",
+            "lost**4",
+            "lost**2",
+            "methods/softki/test_gp.py -k test_the_variance_between_range_and_prior",
+        ),
+        (
+            "methods/softki/features.py",
+            " * self.decay(X)[:, None]",
+            "",
+            "methods/softki/test_gp.py -k test_far_from_the_data_the_prior_returns",
+        ),
+        (
+            "methods/softki/steps.py",
+            "- prior / rows",
+            "- prior / y.shape[0]",
+            "methods/softki/test_training.py -k test_the_loss_is_the_batch_density",
+        ),
+        (
+            "methods/kmcg/gp.py",
+            "DEFAULT_PROBES = 8",
+            "DEFAULT_PROBES = 0",
+            "methods/kmcg/test_gp.py -k test_probes_by_default",
+        ),
+        (
+            "methods/kmcg/likelihood.py",
+            "np.random.default_rng(self.settings.seed)",
+            "np.random.default_rng(0)",
+            "methods/kmcg/test_gp.py -k test_probes_by_default",
+        ),
+        (
+            "methods/kmcg/krylov_normal.py",
+            "same = pt.le((1.0 - _ALIGNED) * length, Q[:, 0] @ residual)",
+            "same = pt.constant(True)",
+            "methods/kmcg/test_gp.py -k test_targets_that_the_basis_does_not_start_at",
+        ),
+        (
+            "methods/kmcg/krylov_normal.py",
+            "logp = logp - nothing - 0.5",
+            "logp = logp - 0.5",
+            "methods/kmcg/test_gp.py -k test_probes_by_default",
+        ),
+        (
+            "methods/cholqr/search.py",
+            "if factor.objective(self.variational) - prior < self.value():",
+            "if True:",
+            "methods/cholqr/test_search.py -k test_a_step_that_does_not_lower",
+        ),
+        (
+            "methods/cholqr/pivots.py",
+            "drawn = others[self.rng.integers(0, len(others), self.drawn)]",
+            "drawn = others[:0]",
+            "methods/cholqr/test_pivots.py -k test_random_candidates_find",
+        ),
+        (
+            "methods/cholqr/pivots.py",
+            "slack = column @ column / self.noise if variational else 0.0",
+            "slack = 0.0",
+            "methods/cholqr/test_pivots.py -k test_gain_is_the_fall_of_the_objective",
+        ),
+        (
+            "methods/cholqr/pivots.py",
+            "if new is None or factor.gain(new, variational) <= factor.gain(old, variational):",
+            "if new is None:",
+            "methods/cholqr/test_pivots.py -k test_hundreds_of_swaps_never_raise_the_objective",
+        ),
+        (
+            "methods/cholqr/spread.py",
+            "row = order[np.argmax(left[order] >= left.max() * (1.0 - TIE))]",
+            "row = np.argmax(left)",
+            "methods/cholqr/test_spread.py -k test_the_seed_chooses_among_equal_rows",
+        ),
+        (
+            "methods/skip/leaves.py",
+            "return (ValueLeaf if len(values) <= rank else None), values",
+            "return None, values",
+            "methods/skip/test_leaves.py -k test_continuous_kernels_go_on_between",
+        ),
+        (
+            "methods/skip/leaves.py",
+            "    if categorical:\n        return CategoryLeaf, values",
+            "    if False:\n        return CategoryLeaf, values",
+            "methods/skip/test_leaves.py -k test_a_new_category_is_refused",
+        ),
+        (
+            "methods/skip/leaves.py",
+            "return [root * fade[i][:, None] for i, root in enumerate(found)]",
+            "return found",
+            "methods/skip/test_gp.py -k test_far_from_the_data_the_prior_returns",
+        ),
+        (
+            "methods/skip/task_normal.py",
+            "mean = common + v[:, None] * rest",
+            "mean = common + rest",
+            "methods/skip/test_tasks.py -k test_the_sum_over_tasks_is_the_density",
+        ),
+        (
+            "methods/skip/task_normal.py",
+            "penalty = (Z**2).sum() + (v[:, None] * rest**2).sum()",
+            "penalty = (Z**2).sum()",
+            "methods/skip/test_tasks.py -k test_the_sum_over_tasks_is_the_density",
+        ),
+        (
+            "methods/skip/features.py",
+            "(scale if self.task_var is None else scale + self.task_var)",
+            "(scale)",
+            "methods/skip/test_tasks.py -k test_tasks_have_the_coregionalised",
+        ),
+        (
+            "methods/grief/eigenfunctions.py",
+            "order = np.argsort(-logs, axis=1",
+            "order = np.argsort(logs, axis=1",
+            "methods/grief/test_gp.py -k test_truncated_features_keep_the_leading_eigenpairs",
+        ),
+        (
+            "methods/grief/grid.py",
+            "order = sorted(range(len(cells)), key=cells.__getitem__)",
+            "order = range(len(cells))",
+            "methods/grief/test_grid.py -k test_share_rank",
+        ),
+        (
+            "methods/grief/grid.py",
+            "UNRESOLVED = 1e-5",
+            "UNRESOLVED = 1.0",
+            "methods/grief/test_grid.py -k test_the_first_set_of_nodes",
+        ),
+        (
+            "methods/grief/gp.py",
+            "coef * pt.sqrt(weights)",
+            "coef * weights",
+            "core/test_gp.py -k test_latent_conditional_and_weights",
+        ),
+    )
+]
+
+
+def mutated(mutant: Mutant, root=ROOT) -> str:
+    """Source with the fault; the old text must stand exactly once in its file."""
+    text = (root / PACKAGE / mutant.file).read_text(encoding="utf-8")
+    if (count := text.count(mutant.old)) != 1:
+        raise ValueError(f"{mutant.file} holds {count} times, not once:\n{mutant.old}")
+    if mutant.old == mutant.new:
+        raise ValueError(f"{mutant.file}: the mutant changes nothing:\n{mutant.old}")
+    return text.replace(mutant.old, mutant.new)
+
+
+def copy_tree(folder: Path) -> None:
+    """Package and tests, compiled to bytecode, with what makes them run on Python alone."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    for name in (PACKAGE, "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignore)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    (folder / "conftest.py").write_text(CONFTEST, encoding="utf-8")
+    compileall.compile_dir(str(folder / PACKAGE), quiet=1)
+
+
+def prepare() -> None:
+    """Import what is no part of the package, once for all processes."""
+    os.environ["PYTENSOR_FLAGS"] = "mode=FAST_COMPILE"
+    sys.dont_write_bytecode = True  # a fault of the same length and second would run the old code
+    sys.modules["jax"] = None
+    for name in ("pymc", "pytest", "sklearn.cluster", "arviz", "rich", "better_optimize"):
+        importlib.import_module(name)
+
+
+def run(folder: Path, tests: str, log: Path) -> int | None:
+    """Exit code of pytest in a process of its own; None when it took too long."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # idle threads of libraries: no locks
+        child = os.fork()
+    if child == 0:
+        code = 3
+        try:
+            output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(output, 1), os.dup2(output, 2)
+            os.chdir(folder)
+            sys.path[:] = [str(folder), *(p for p in sys.path if Path(p).resolve() != ROOT)]
+            options = ["-x", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder)]
+            code = int(
+                importlib.import_module("pytest").main([*options, *shlex.split(f"tests/{tests}")])
+            )
+        finally:
+            os._exit(code)
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
+
+
+def kill(mutant: Mutant, folder: Path, log: Path) -> str:
+    """What became of the mutant: killed, SURVIVED, or ERROR where its tests did not run."""
+    path = folder / PACKAGE / mutant.file
+    sound = path.read_text(encoding="utf-8")
+    path.write_text(mutated(mutant, folder), encoding="utf-8")
+    try:
+        code = run(folder, mutant.tests, log)
+    finally:
+        path.write_text(sound, encoding="utf-8")
+    return {0: "SURVIVED", FAILED: "killed", None: "killed"}.get(code, "ERROR")
+
+
+def check_sound(mutants, folder: Path, log: Path) -> None:
+    """The tests pass without a fault: only then does their failure say anything."""
+    for tests in dict.fromkeys(mutant.tests for mutant in mutants):
+        if run(folder, tests, log) != 0:
+            raise RuntimeError(f"fails without a fault: {tests}\n{log.read_text()[-3000:]}")
+        say(f"sound     {tests}")
+
+
+def say(text: str) -> None:
+    """Write a line at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def describe(mutant: Mutant) -> str:
+    """One line: file, old and new text."""
+    old, new = (" ".join(text.split()) for text in (mutant.old, mutant.new))
+    return f"{mutant.file}: {old}  ->  {new or '(nothing)'}"
+
+
+def main() -> int:
+    """Run the mutants asked for; 0 when enough were killed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="mutants whose line in --list holds this")
+    parser.add_argument("--list", action="store_true", help="show the mutants and run nothing")
+    parser.add_argument("--sound", action="store_true", help="first run the tests without a fault")
+    parser.add_argument("--verbose", action="store_true", help="show the end of each test run")
+    given = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if given.only in describe(mutant)]
+    for mutant in chosen:
+        mutated(mutant)
+    if given.list or not chosen:
+        say("\n".join(map(describe, chosen)) or f"no mutant holds {given.only!r}")
+        return 0 if chosen else 1
+    prepare()
+    left = []
+    with tempfile.TemporaryDirectory() as name:
+        folder, log = Path(name) / "tree", Path(name) / "log"
+        copy_tree(folder)
+        if given.sound:
+            check_sound(chosen, folder, log)
+        for mutant in chosen:
+            found = kill(mutant, folder, log)
+            said = log.read_text(encoding="utf-8").splitlines()[-3:]
+            left += [] if found == "killed" else [(found, mutant)]
+            say(f"{found:<9} {describe(mutant)}")
+            if given.verbose:
+                say("\n".join(f"    {line}" for line in said))
+    score = 1.0 - len(left) / len(chosen)
+    say(f"\n{len(chosen) - len(left)} of {len(chosen)} killed, {score:.0%}")
+    for found, mutant in left:
+        say(f"{found}: {describe(mutant)}\n  {mutant.reason or 'tests: ' + mutant.tests}")
+    errors = any(found == "ERROR" for found, _ in left)
+    return 0 if score >= ENOUGH and not errors else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
