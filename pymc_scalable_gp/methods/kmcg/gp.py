@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytensor
 from pymc.gp.cov import BaseCovariance
 from pytensor.tensor.variable import TensorVariable
 
@@ -20,6 +19,7 @@ from pymc_scalable_gp.methods.kmcg.likelihood import KrylovSettings, krylov_like
 from pymc_scalable_gp.methods.kmcg.predict import GridPredictor
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.warn import warn
 
 # Probes of the log determinant where none are given.
@@ -233,7 +233,7 @@ class KMCGMarginal(FeatureMarginal):
         if d is not None and len(X.axes) != d:
             raise ValueError(f"{name} has {len(X.axes)} axes, the GP was built on {d}")
         points = X.points
-        return Data(pytensor.shared(points, borrow=True, shape=points.shape), points, False, X)
+        return Data(fixed_shared(points), points, False, X)
 
     def _checked_pair(self, X, y) -> tuple[Data, Data]:
         data = self._inputs(X)

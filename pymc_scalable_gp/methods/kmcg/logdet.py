@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pytensor.raise_op import Assert
 from pytensor.tensor.variable import TensorVariable
@@ -15,6 +14,7 @@ from pymc_scalable_gp.linops.base import LinearOperator
 from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
 from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.graphs import fixed_shared
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class ProbedLogdet:
         """Signs (S, n)."""
         n = self.X.value.shape[0]
         drawn = np.random.default_rng(self.seed).integers(0, 2, (self.count, n), dtype=np.int8)
-        signs = pytensor.shared(2.0 * drawn - 1.0, shape=drawn.shape)
+        signs = fixed_shared(2.0 * drawn - 1.0)
         if not self.X.mutable:
             return signs
         message = (
