@@ -267,3 +267,13 @@ def test_shapes_dtypes_and_errors():
         lanczos(Diagonal(np.ones(5)), np.ones(5), 0)
     with pytest.raises(ValueError, match="b must be a vector"):
         lanczos(Diagonal(np.ones(5)), np.ones((5, 1)), 2)
+
+
+def test_the_basis_stays_orthogonal():
+    """Where the three-term recurrence alone loses it, as the leading Ritz values converge."""
+    d, b = np.geomspace(1.0, 1e-8, 60), np.ones(60)
+    Q, alpha, beta = lanczos(Dense(np.diag(d)), b, 40)
+    Q, alpha, beta = pytensor.function([], [Q, alpha, beta], mode=PY)()
+    assert_allclose(Q.T @ Q, np.eye(41), atol=1e-13)
+    T = np.diag(alpha) + np.diag(beta[:-1], 1) + np.diag(beta[:-1], -1)
+    assert_allclose(Q[:, :-1].T @ (d[:, None] * Q[:, :-1]), T, atol=1e-14)

@@ -1,0 +1,115 @@
+"""What the compiled density and gradient of each likelihood path compute: a canary for its cost.
+
+Counted are Ops that cost the cube of the rank, and arrays that are as long as the training set. A
+summarised likelihood has none of the latter, whatever the parameters. A count that falls is an
+improvement, to be written down here.
+"""
+
+from collections import Counter
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.mode import Mode
+from pytensor.link.basic import PerformLinker
+
+import pymc_scalable_gp as sgp
+
+N = 53  # no other length here
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-1.0, 1.0, (N, 2))
+Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.standard_normal(N)
+TASK = np.column_stack([X, np.arange(N) % 3])
+CUBIC = (
+    "Cholesky", "Eigh", "EighSorted", "InverseCholesky", "LU", "LowRankLogp",
+    "LowRankLogpGrad", "LowRankPosterior", "MatrixInverse", "QR", "SVD", "Solve",
+    "SolveTriangular", "WhitenedColumns", "WhitenedColumnsGrad",
+)  # fmt: skip
+
+
+def kernel():
+    return 2.0 * pm.gp.cov.ExpQuad(2, ls=pm.InverseGamma("ell", 3, 3))
+
+
+def full():
+    return sgp.GriefGP(cov_func=kernel(), grid=5, rank=12), X
+
+
+def summarized():
+    return sgp.SoftKIMarginal(cov_func=kernel(), inducing=X[:9]), X
+
+
+def rotated():
+    cov = 2.0 * pm.gp.cov.ExpQuad(2, ls=0.7)
+    return sgp.GriefGP(cov_func=cov, grid=5, rank=12, rotate=True), X
+
+
+def coordinates():
+    return sgp.KMCGMarginal(cov_func=kernel(), n_iter=7), X
+
+
+def products():
+    gp = sgp.SKIPMarginal(
+        cov_func=kernel(), grid_size=30, rank=6, n_iter=7, probes=2, preconditioner=5
+    )
+    return gp, X
+
+
+def tasks():
+    cov = 2.0 * pm.gp.cov.ExpQuad(3, ls=pm.InverseGamma("ell", 3, 3), active_dims=[0, 1])
+    B = pm.Normal("B", shape=(3, 2))
+    return sgp.SKIPMarginal(cov_func=cov, grid_size=30, rank=6, task_dim=2, task_cov=B), TASK
+
+
+def computed(make):
+    """Path, Ops that cost a cube, and the number of Ops that return n rows or columns."""
+    with pm.Model() as model:
+        sigma = pm.HalfNormal("sigma", 1)
+        gp, rows = make()
+        y = gp.marginal_likelihood("y", X=rows, y=Y, sigma=sigma)
+    inputs, value = model.value_vars, model.logp(vars=[y])
+    grads = pt.grad(value, inputs, disconnected_inputs="ignore")
+    mode = Mode(PerformLinker(allow_gc=False), "fast_run")  # every array stays where it was put
+    function = pytensor.function(inputs, [value, *grads], mode=mode)
+    point = model.initial_point(0)
+    assert all(np.isfinite(v).all() for v in function(*(point[v.name] for v in inputs)))
+    cubic, long = Counter(), 0
+    for node in function.maker.fgraph.apply_nodes:
+        name = type(getattr(node.op, "core_op", node.op)).__name__
+        cubic[name] += name in CUBIC
+        arrays = [function.vm.storage_map[out][0] for out in node.outputs]
+        long += any(N in np.shape(array) for array in arrays)
+    return gp.likelihood_path, {name: count for name, count in cubic.items() if count}, long
+
+
+EXPECTED = {
+    full: ("full", {"InverseCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1}, 17),
+    summarized: (
+        "summarized",
+        {"Cholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1, "SolveTriangular": 2}, 0,
+    ),
+    rotated: ("rotated", {}, 0),
+    coordinates: (
+        "coordinates",
+        {"Cholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1, "SolveTriangular": 4}, 7,
+    ),
+    products: (
+        "products",
+        {"Cholesky": 1, "SolveTriangular": 4, "WhitenedColumns": 2, "WhitenedColumnsGrad": 2}, 44,
+    ),
+    tasks: (
+        "tasks",
+        {"Cholesky": 1, "SolveTriangular": 4, "WhitenedColumns": 3, "WhitenedColumnsGrad": 3}, 58,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", EXPECTED, ids=lambda make: make.__name__)
+def test_nothing_is_computed_twice_or_over_the_rows(make):
+    path, cubic, most = EXPECTED[make]
+    found_path, found, long = computed(make)
+    assert found_path == path
+    assert found == cubic
+    assert long <= most
