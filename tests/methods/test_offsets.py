@@ -34,7 +34,7 @@ KERNELS = {
 METHODS = {
     "GriefGP": lambda at, **k: sgp.GriefGP(grid=[np.linspace(0, 2, 17) + at], rank=14, **k),
     "SoftKI": lambda at, **k: sgp.SoftKIMarginal(inducing=POINTS + at, **k),
-    "KMCG": lambda at, **k: sgp.KMCGMarginal(n_iter=8, **k),
+    "KMCG": lambda at, **k: sgp.KMCGMarginal(n_iter=8, probes=0, **k),
     "CholQR": lambda at, **k: sgp.CholQRMarginal(n_inducing=8, **k),
     "SKIP": lambda at, **k: sgp.SKIPMarginal(grid_size=60, rank=10, **k),
 }

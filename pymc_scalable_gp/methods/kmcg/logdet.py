@@ -55,10 +55,14 @@ class ProbedLogdet:
 
         The standard error is from the spread over the probes (NaN for one probe). The quadrature is
         bracketed: Gauss nodes overestimate a logarithm, Gauss-Radau nodes with one at 0 underestimate it.
+        Both are NaN where the kernel is not finite.
         """
         runs = [lanczos(self.operator, self.probes[s], self.steps)[1:] for s in range(self.count)]
         flat = [each for run in runs for each in run]
-        shift, *values = evaluate([self.shift, *flat], point, model)
+        with np.errstate(all="ignore"):  # a lengthscale of 0, for one
+            shift, *values = evaluate([self.shift, *flat], point, model)
+        if not all(np.isfinite(each).all() for each in (shift, *values)):
+            return np.nan, np.nan
         n = self.X.value.shape[0]
         pairs = zip(values[::2], values[1::2], strict=True)
         found = n * np.array([_bracket(alpha, beta, float(shift)) for alpha, beta in pairs])

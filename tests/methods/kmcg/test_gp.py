@@ -237,6 +237,7 @@ def test_probes_replace_the_determinant_only():
     assert_allclose(value.eval(**FAST), expected, rtol=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore:the log determinant is estimated")
 def test_gradient_with_probes():
     with pm.Model() as model:
         ell, eta, sigma = (pm.Flat(name) for name in ("ell", "eta", "sigma"))

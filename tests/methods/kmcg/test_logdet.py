@@ -178,6 +178,14 @@ def test_a_large_error_is_warned_of():
     fixed(pm.gp.cov.Exponential(1, ls=0.8), n_iter=3, probes=2)  # a constant: nothing to follow it
 
 
+def test_a_start_without_a_finite_kernel():
+    """The check at the initial point must not fail where the kernel does: a lengthscale of 0."""
+    with pm.Model() as model:
+        gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.Flat("ell")), n_iter=10)
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=0.1)
+    assert np.isnan(gp.diagnostics(point={"ell": np.nan}, model=model)["logdet_se"])
+
+
 def test_priors_of_an_outer_model():
     with pm.Model():
         ell = pm.HalfNormal("ell")
