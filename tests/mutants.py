@@ -342,6 +342,7 @@ MUTANTS = [
             "if is_random(self.X.tensor):",
             "if False:",
             "core/test_likelihood.py -k test_inputs_with_measurement_error_are_not_frozen",
+            "can_summarize has refused inputs without a present value before it asks this.",
         ),
         (
             "core/likelihood.py",
