@@ -5,6 +5,7 @@ import pymc as pm
 from pymc.gp.cov import BaseCovariance
 
 from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.keywords import marginal_keywords
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.cov.objects import FromFunction
 from pymc_scalable_gp.cov.queries import leaves, refuse_white_noise
@@ -251,6 +252,7 @@ class CholQRMarginal(FeatureMarginal):
         by the kernel alone, as ``build(X)`` does, and a warning says so: neither y nor sigma, which may
         have one value a row, plays a part.
         """
+        marginal_keywords(self, kwargs)
         if not self.is_built:
             data = check_inputs(X)
             n = data.value.shape[0]
