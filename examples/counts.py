@@ -2,10 +2,10 @@
 
 python examples/counts.py [--rows N] [--rank R] [--draws N] [--out FILE.png]
 
-Simulates visits at a rate whose logarithm is drawn from a Gaussian process, times an exposure. An exact Gaussian process
-on the logarithm of the rate says where to build the features; NUTS then samples the kernel's parameters
-and the function under the Poisson likelihood. Prints how far the sample and the bands can be relied on,
-and says so where they cannot. Takes two to three minutes of CPU time.
+Simulates visits at a rate whose logarithm is drawn from a Gaussian process, times an exposure. An exact
+Gaussian process on the logarithm of the observed rate says where to build the features; NUTS then
+samples the kernel's parameters and the function under the Poisson likelihood. Prints how far the sample
+and the bands can be relied on, and says so where they cannot. Takes two to three minutes of CPU time.
 """
 
 import argparse
