@@ -17,6 +17,7 @@ from pymc_scalable_gp.core.coefficients import Coefficients
 from pymc_scalable_gp.core.data import Data, check_given, check_inputs
 from pymc_scalable_gp.core.dims import check_dims
 from pymc_scalable_gp.core.features import FeatureMap, FeatureSpec
+from pymc_scalable_gp.core.keywords import conditional_keywords
 from pymc_scalable_gp.core.likelihood import Conditioned
 from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
 from pymc_scalable_gp.core.mean import mean_vector
@@ -163,7 +164,10 @@ class FeatureGP(Base):
         ------
         ValueError
             Before ``marginal_likelihood`` or ``prior``, or for bad inputs.
+        TypeError
+            For an unknown keyword.
         """
+        kwargs = conditional_keywords(self, kwargs)
         known, places = self._given(given)
         data = self._new_inputs(Xnew, known)
         check_dims(kwargs.get("dims"), data, "Xnew")

@@ -8,6 +8,7 @@ from pymc_scalable_gp.core.data import Data, check_inputs
 from pymc_scalable_gp.core.dims import check_dims
 from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.core.gp import FeatureGP
+from pymc_scalable_gp.core.keywords import prior_keywords
 from pymc_scalable_gp.core.likelihood import LatentFunction
 from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared, is_random
@@ -27,7 +28,7 @@ class FeatureLatent(FeatureGP):
             Inputs. Where `pm.set_data` replaces them by others beyond the range of those that the GP was
             built on, evaluation raises: the features hold no prior variance there.
         **kwargs
-            Passed to `pm.Deterministic`, such as ``dims``.
+            Passed to `pm.Deterministic`: ``dims``. What `pm.gp.Latent` takes besides may be its default.
 
         Returns
         -------
@@ -36,7 +37,7 @@ class FeatureLatent(FeatureGP):
         Raises
         ------
         TypeError, ValueError
-            For bad inputs, before anything is compiled.
+            For bad inputs or an unknown keyword, before anything is built.
         """
         data = self._latent_inputs(X, kwargs)
         coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank)
@@ -44,6 +45,7 @@ class FeatureLatent(FeatureGP):
 
     def _latent_inputs(self, X, kwargs) -> Data:
         """Checked inputs, with the features built on them unless they were before."""
+        kwargs = prior_keywords(self, kwargs)
         data = check_inputs(X)
         check_dims(kwargs.get("dims"), data, "X")
         self.build_missing(X)
@@ -51,7 +53,7 @@ class FeatureLatent(FeatureGP):
 
     def _latent(self, name, data, coef, kwargs):
         """The function with coefficients `coef` (r,)."""
-        feature_map = self.feature_map
+        kwargs, feature_map = prior_keywords(self, kwargs), self.feature_map
         design = hold(feature_map, data, name)
         f = feature_map.times(design, coef)
         if data.mutable and not is_random(data.tensor):

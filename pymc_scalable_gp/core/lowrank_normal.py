@@ -10,7 +10,10 @@ from pymc.pytensorf import normalize_rng_param
 from pytensor.tensor.random.utils import normalize_size_param
 
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS, lowrank_logp
-from pymc_scalable_gp.utils.checks import check_choice
+from pymc_scalable_gp.utils.checks import check_choice, check_keywords
+
+# What `Distribution.dist` takes, and the random graph.
+_KEYWORDS = ("shape", "size", "rng", "return_next_rng")
 
 
 class LowRankNormalRV(SymbolicRandomVariable):
@@ -75,6 +78,8 @@ class LowRankNormal(Continuous):
 
     Raises
     ------
+    TypeError
+        For an unknown keyword.
     ValueError
         For an unknown `approx`, or when `kdiag` is missing where it is needed.
 
@@ -91,6 +96,7 @@ class LowRankNormal(Continuous):
     def dist(cls, mu, phi, sigma, *, weights=None, kdiag=None, approx="DTC", **kwargs):
         """Distribution outside a model; parameters as in the class."""
         check_choice("approx", approx, APPROXIMATIONS)
+        check_keywords("LowRankNormal", kwargs, _KEYWORDS, {"noise": "give sigma=, its root"})
         if kdiag is None and approx != "DTC":
             raise ValueError(f"approx={approx!r} needs kdiag, the prior variances k(x_i, x_i)")
         phi = pt.as_tensor(phi)

@@ -1,5 +1,8 @@
 """Marginal front end, shared by every method: Gaussian noise, the function integrated out."""
 
+from dataclasses import replace
+
+import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.additive import Additive
@@ -7,6 +10,7 @@ from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
 from pymc_scalable_gp.core.dims import check_dims
 from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.core.gp import FeatureGP
+from pymc_scalable_gp.core.keywords import marginal_keywords
 from pymc_scalable_gp.core.likelihood import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.core.summarized import can_summarize, summarize
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
@@ -56,7 +60,8 @@ class FeatureMarginal(FeatureGP):
         progressbar : bool
             Show progress while many rows are summarised.
         **kwargs
-            Passed to the distribution, such as ``dims``.
+            Passed to the distribution, such as ``dims``. As in `pm.gp.Marginal`, ``jitter`` is added to
+            the targets' variance, ``sigma^2`` (default here: 0), and ``is_observed`` may be True.
 
         Returns
         -------
@@ -65,7 +70,7 @@ class FeatureMarginal(FeatureGP):
         Raises
         ------
         TypeError, ValueError
-            For bad inputs, before anything is compiled.
+            For bad inputs or an unknown keyword, before anything is built.
 
         Notes
         -----
@@ -74,6 +79,7 @@ class FeatureMarginal(FeatureGP):
         :attr:`likelihood_path` tells. With `pm.Data` each evaluation then compares the data with those
         that were summarised, O(n d); arrays need no comparison.
         """
+        marginal_keywords(self, kwargs)
         return self._observe(name, self._data(X, y, sigma), progressbar, kwargs)
 
     @property
@@ -88,7 +94,10 @@ class FeatureMarginal(FeatureGP):
         return FullRows(data)
 
     def _observe(self, name, data, progressbar, kwargs):
+        jitter, kwargs = marginal_keywords(self, kwargs)
         check_dims(kwargs.get("dims"), data.X, "X")
+        if jitter:
+            data = replace(data, sigma=pt.sqrt(data.sigma**2 + jitter))
         if not data.X.mutable:
             data.X.tensor.name = f"{name}_X"
         likelihood = self.make_likelihood(data, progressbar)

@@ -16,3 +16,13 @@ def check_count(name: str, value, least: int = 1) -> int:
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
     return int(value)
+
+
+def check_keywords(where: str, given, known, words) -> None:
+    """Raise TypeError for a name in `given` that is not `known`; `words` has the way out for some."""
+    for name in given:
+        if name in words:
+            raise TypeError(f"{where} takes no {name}=: {words[name]}")
+    unknown = [f"{name}=" for name in given if name not in known]
+    if unknown:
+        raise TypeError(f"{where} takes no {', '.join(unknown)}; it knows {', '.join(known)}")

@@ -9,6 +9,7 @@ from pymc.gp.cov import BaseCovariance
 from scipy.optimize import brentq
 
 from pymc_scalable_gp.core.data import check_inputs, check_weights
+from pymc_scalable_gp.core.keywords import marginal_keywords
 from pymc_scalable_gp.core.latent import AdditiveLatent, FeatureLatent
 from pymc_scalable_gp.core.likelihood import FullRows
 from pymc_scalable_gp.core.marginal import AdditiveMarginal, FeatureMarginal
@@ -186,6 +187,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         summarised once and an evaluation costs O(r^3), or O(r) with ``rotate=True``, whatever n;
         :attr:`likelihood_path` tells.
         """
+        marginal_keywords(self, kwargs)
         data = self._data(X, y, sigma)
         if weights is not None:
             if self.given_approx not in (None, "DTC"):

@@ -7,6 +7,7 @@ import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance
 from pytensor.tensor.linalg import cholesky
 from pytensor.tensor.variable import TensorVariable
+from scipy.spatial import cKDTree
 
 from pymc_scalable_gp.core.data import Data
 from pymc_scalable_gp.core.features import FeatureMap
@@ -29,38 +30,53 @@ class SoftKISpec:
     """Kernel, points or their number, temperature, and whether a diagonal correction follows."""
 
     cov_func: BaseCovariance
-    inducing: int | Data
+    inducing: int | Data | None
     temperature: TensorVariable
     corrected: bool = False
 
     def fit(self, X, Xu=None, random_seed=0) -> "SoftKIMap":
-        """Take the points given, or the k-means centres of X (n, d); note the range of X."""
+        """Take the points given, or the k-means centres of X (n, d); note the range of X.
+
+        Without a number of centres: 512, or half as many as X has distinct rows.
+        """
         sizes = self.temperature.type.shape
         if self.temperature.ndim and sizes[0] not in (None, X.shape[1]):
             raise ValueError(f"temperature has {sizes[0]} values, but X has {X.shape[1]} columns")
         warn_unused_columns(self.cov_func, X.shape[1])
         points = self.inducing if Xu is None else Xu
-        if isinstance(points, int | np.integer):
+        by_default = points is None
+        if by_default or isinstance(points, int | np.integer):
             points = kmeans_points(X, points, random_seed)
         points = check_inducing(points, X.shape[1], "inducing" if Xu is None else "Xu")
-        return SoftKIMap(self, points, X.min(axis=0), X.max(axis=0))
+        return SoftKIMap(self, points, X.min(axis=0), X.max(axis=0), by_default)
 
 
 class SoftKIMap(FeatureMap):
-    """Softmax interpolation from points (m, d), ``phi(x) = L(K_zz)' w(x)``."""
+    """Softmax interpolation from points (m, d), ``phi(x) = L(K_zz)' w(x)``.
 
-    def __init__(self, spec: SoftKISpec, points: Data, low, high):
+    `by_default`: neither the points nor their number were given.
+    """
+
+    def __init__(self, spec: SoftKISpec, points: Data, low, high, by_default=False):
         self.cov_func, self.temperature, self.corrected = (
             spec.cov_func, spec.temperature, spec.corrected,
         )  # fmt: skip
         self.stationary = is_stationary(spec.cov_func)
-        self.points, self.low, self.high = points, low, high
+        self.points, self.low, self.high, self.by_default = points, low, high, by_default
         self.columns = used_columns(spec.cov_func, len(low))
 
     @property
     def rank(self):
         """Number of points."""
         return self.points.value.shape[0]
+
+    @property
+    def spacing(self) -> float:
+        """Median distance of a point from its nearest neighbour, in the kernel's columns."""
+        Z = self.points.value[:, self.columns]
+        if len(Z) < 2:
+            return 0.0
+        return float(np.median(cKDTree(Z).query(Z, k=2)[0][:, 1]))
 
     @property
     def box(self):

@@ -3,13 +3,18 @@
 from pymc.gp.cov import BaseCovariance
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data import check_inputs, check_temperature
+from pymc_scalable_gp.core.data import Data, check_inputs, check_temperature
 from pymc_scalable_gp.core.gp import FeatureGP
+from pymc_scalable_gp.core.keywords import marginal_keywords, prior_keywords
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.cov.queries import refuse_white_noise
 from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.methods.softki.points import check_inducing
+from pymc_scalable_gp.utils.warn import warn
+
+# Above this share of missing prior variance points that nobody chose are worth a word.
+MISSING_SHARE = 0.05
 
 
 class _SoftKI(FeatureGP):
@@ -29,7 +34,7 @@ class _SoftKI(FeatureGP):
         """Arguments of the class besides mean and covariance, by name."""
         points = self.spec.inducing
         return super().settings() | {
-            "inducing": points if isinstance(points, int) else points.value.shape
+            "inducing": points.value.shape if isinstance(points, Data) else points
         }
 
     def build(self, X, Xu=None, random_seed=0) -> int:
@@ -55,6 +60,20 @@ class _SoftKI(FeatureGP):
         """
         return self._build(check_inputs(X).value, Xu=Xu, random_seed=random_seed)
 
+    def warn_untrained(self) -> None:
+        """Say what points that nobody chose lose, in the model of the context."""
+        if not self.feature_map.by_default:
+            return
+        missed = self.diagnostics()["missing_mean"]
+        if missed > MISSING_SHARE:
+            warn(
+                f"the points are {self.rank} k-means centres that were not trained, and interpolation "
+                f"between them averages away {missed:.0%} of the prior variance at the model's initial "
+                "point: what varies over shorter distances is taken for noise. Train them "
+                "(sgp.fit_inducing), or lower temperature= towards the distance between them, "
+                f"{self.feature_map.spacing:.2g}"
+            )
+
 
 def make_spec(cov_func, inducing, temperature, corrected) -> SoftKISpec:
     """Checked arguments of either class."""
@@ -62,7 +81,8 @@ def make_spec(cov_func, inducing, temperature, corrected) -> SoftKISpec:
         raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
     refuse_white_noise(cov_func)
     temperature = check_temperature(temperature)
-    return SoftKISpec(cov_func, check_inducing(inducing), temperature, corrected)
+    inducing = None if inducing is None else check_inducing(inducing)
+    return SoftKISpec(cov_func, inducing, temperature, corrected)
 
 
 class SoftKIMarginal(_SoftKI, FeatureMarginal):
@@ -89,19 +109,27 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
         the kernel's columns.
     approx : {"DTC", "FITC", "VFE"}, optional
         Treatment of the prior variance that interpolation misses, as in `pm.gp.MarginalApprox`.
-        Default: "DTC", the only one that needs no rows.
-    inducing : int or array, shape (m, d)
+        Default: "DTC", the only one that needs no rows. What interpolation averages away is far more
+        than inducing points miss: where the weights are wide "FITC" takes all noise for it.
+    inducing : int or array, shape (m, d), optional
         The points, such as ``fit_inducing(...).Z``; a number stands for that many k-means centres.
-        512 to 1024 for large data; more points resolve more detail and cost O(m^3).
+        512 to 1024 for large data; more points resolve more detail and cost O(m^3). Left out: 512
+        centres, or half as many as there are distinct rows where that is less.
     temperature : float, array (d,) or random variable
         T. At 1 and standardised inputs the weights spread over the nearest points; smaller values
-        sharpen them.
+        sharpen them. In one to three inputs take the distance between points, or less.
 
     Raises
     ------
     TypeError, ValueError
         For an unknown option, points that are not finite or lie in another dimension, a temperature
         that is not positive, or `WhiteNoise` inside the kernel (give it as sigma).
+
+    Warns
+    -----
+    UserWarning
+        In :meth:`marginal_likelihood`, when neither points nor their number were given and more than 5%
+        of the prior variance is missed at the model's initial point: what to change.
 
     Notes
     -----
@@ -143,7 +171,7 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
 
     default_approx = "DTC"
 
-    def __init__(self, *, mean_func=None, cov_func, approx=None, inducing=512, temperature=1.0):
+    def __init__(self, *, mean_func=None, cov_func, approx=None, inducing=None, temperature=1.0):
         spec = make_spec(cov_func, inducing, temperature, approx not in (None, "DTC"))
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func, approx=approx)
 
@@ -157,9 +185,12 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
         Xu : array or tensor, shape (m, d), optional
             Points in place of ``inducing=``, as in `pm.gp.MarginalApprox`: they may have a prior.
         """
+        marginal_keywords(self, kwargs)
         if Xu is not None:
             self.build(X, Xu)
-        return super().marginal_likelihood(name, X, y, sigma, **kwargs)
+        found = super().marginal_likelihood(name, X, y, sigma, **kwargs)
+        self.warn_untrained()
+        return found
 
 
 class SoftKILatent(_SoftKI, FeatureLatent):
@@ -168,7 +199,14 @@ class SoftKILatent(_SoftKI, FeatureLatent):
     .. math:: f(x) = m(x) + w(x)^\top L z, \qquad L L^\top = K_{zz}, \qquad z \sim N(0, I_m)
 
     with the softmax weights of :class:`SoftKIMarginal`. Train the points on a Gaussian stand-in for
-    the data (for counts: their logarithm), or use k-means centres where the inputs are few.
+    the data (for counts: their logarithm).
+
+    **The prior is not that of the kernel.** f(x) is a mean of the function's values at the points, so
+    that its prior variance ``|L'w(x)|^2`` is below ``k(x, x)``, between points and at them, and functions
+    that vary over less than the weights' reach are out of it. Scale and lengthscales make up for that:
+    they are no estimates of the kernel's own. k-means centres at the default temperature are the worst
+    case, and bands are then too narrow. In up to about eight inputs and for product kernels
+    :class:`GriefGP` and :class:`SKIPLatent` have the kernel that was asked for.
 
     Parameters
     ----------
@@ -179,6 +217,11 @@ class SoftKILatent(_SoftKI, FeatureLatent):
     ------
     TypeError, ValueError
         As :class:`SoftKIMarginal`.
+
+    Warns
+    -----
+    UserWarning
+        In :meth:`prior`, as :meth:`SoftKIMarginal.marginal_likelihood`.
 
     Notes
     -----
@@ -191,12 +234,15 @@ class SoftKILatent(_SoftKI, FeatureLatent):
        Kernel Interpolation. https://doi.org/10.48550/arXiv.2410.21419
     """
 
-    def __init__(self, *, mean_func=None, cov_func, inducing=512, temperature=1.0):
+    def __init__(self, *, mean_func=None, cov_func, inducing=None, temperature=1.0):
         spec = make_spec(cov_func, inducing, temperature, False)
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
 
     def prior(self, name, X, *, Xu=None, **kwargs):
         """Latent function values, as :meth:`FeatureLatent.prior`, with optional points `Xu` (m, d)."""
+        prior_keywords(self, kwargs)
         if Xu is not None:
             self.build(X, Xu)
-        return super().prior(name, X, **kwargs)
+        found = super().prior(name, X, **kwargs)
+        self.warn_untrained()
+        return found

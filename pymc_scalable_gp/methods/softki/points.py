@@ -17,9 +17,14 @@ from pymc_scalable_gp.utils.warn import warn
 # k-means runs on this many rows at most: centres need no more, and its cost grows with n m d.
 KMEANS_ROWS = 65_536
 
+# Points where no number is given: as many as the paper takes, and no more than half the distinct rows.
+DEFAULT_POINTS = 512
 
-def kmeans_points(X: np.ndarray, count: int, random_seed=None) -> np.ndarray:
+
+def kmeans_points(X: np.ndarray, count: int | None, random_seed=None) -> np.ndarray:
     """Centres (count, d) of the rows of X by one run of k-means++ and Lloyd's algorithm.
+
+    With `count` None: 512 of them, or half as many as there are distinct rows where that is less.
 
     Raises
     ------
@@ -29,6 +34,8 @@ def kmeans_points(X: np.ndarray, count: int, random_seed=None) -> np.ndarray:
     rng = np.random.default_rng(random_seed)
     if X.shape[0] > KMEANS_ROWS:
         X = X[np.sort(rng.permutation(X.shape[0])[:KMEANS_ROWS])]
+    if count is None:
+        count = max(min(DEFAULT_POINTS, len(np.unique(X, axis=0)) // 2), 1)
     if X.shape[0] < 4 * count:  # with more rows the algorithm itself notices
         distinct = len(np.unique(X, axis=0))
         if distinct < count:

@@ -8,7 +8,7 @@ from pymc.progress_bar import CustomProgress, default_progress_theme
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.data import Data, check_inputs, check_sigma, check_target
 from pymc_scalable_gp.methods.softki.gp import SoftKILatent, SoftKIMarginal
 from pymc_scalable_gp.methods.softki.points import kmeans_points
 from pymc_scalable_gp.methods.softki.steps import OBJECTIVES, Trainer
@@ -221,11 +221,11 @@ def _start_points(gp, X, start, rng):
     """Points (m, d) of the earlier result, of the GP, or k-means centres."""
     wanted = gp.spec.inducing
     if start is not None:
-        Z = _started_points(start, wanted if isinstance(wanted, int) else len(wanted.value))
-    elif isinstance(wanted, int):
-        Z = kmeans_points(X, wanted, rng)
-    else:
+        Z = _started_points(start, len(wanted.value) if isinstance(wanted, Data) else wanted)
+    elif isinstance(wanted, Data):
         Z = wanted.value
+    else:
+        Z = kmeans_points(X, wanted, rng)
     if Z.shape[1] != X.shape[1]:
         raise ValueError(f"the points have {Z.shape[1]} columns, but X has {X.shape[1]}")
     return np.array(Z, dtype="float64")
@@ -237,7 +237,7 @@ def _started_points(start, count):
             f"start must be an earlier result of fit_inducing, got {type(start).__name__}: points alone "
             "go to the class, inducing=Z"
         )
-    if len(start.Z) != count:
+    if count is not None and len(start.Z) != count:
         raise ValueError(
             f"start has {len(start.Z)} points, but the GP has {count}: go on with a GP of "
             f"inducing={len(start.Z)}"

@@ -482,3 +482,65 @@ def test_the_variance_between_range_and_prior():
     decay = np.exp(-0.5 * (beyond / 0.5) ** 2)
     assert_allclose(var, held + (1.0 - decay**2) ** 5 * (2.0 - held), rtol=1e-6)
     assert held.max() < 1.9
+
+
+# -- points that nobody chose ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rows", "copies", "count"), [(30, 1, 15), (31, 3, 15), (1, 4, 1)])
+def test_default_points_are_half_the_distinct_rows(rows, copies, count):
+    X = np.tile(toy(rows, 2)[0], (copies, 1))
+    gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1))
+    assert gp.build(X) == count
+    assert "inducing=None" in repr(gp)
+
+
+def test_default_points_are_512_of_many_rows():
+    gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1))
+    assert gp.build(toy(1100, 2)[0]) == 512
+
+
+def test_default_points_say_what_they_lose():
+    """The share is that of the prior variance at the initial point; the distance is a temperature."""
+    X = np.linspace(0.0, 10.0, 40)[:, None]
+    cov = 4.0 * pm.gp.cov.ExpQuad(1, ls=0.5)
+    said = "20 k-means centres .* averages away 65% .* distance between them"
+    gp = sgp.SoftKIMarginal(cov_func=cov)
+    with pm.Model(), pytest.warns(UserWarning, match=said) as caught:
+        gp.marginal_likelihood("y", X=X, y=X[:, 0], sigma=0.1)
+    assert caught[0].filename == __file__
+    phi = gp.features(X).eval(**FAST)
+    assert f"{1.0 - (phi**2).sum(axis=1).mean() / 4.0:.0%}" in str(caught[0].message)
+    Z = gp.inducing.eval()
+    apart = np.median((distance(Z, Z) + 1e9 * np.eye(20)).min(axis=1))
+    assert str(caught[0].message).endswith(f" {apart:.2g}")
+    with pm.Model(), pytest.warns(UserWarning, match=said):
+        sgp.SoftKILatent(cov_func=cov).prior("f", X)
+
+
+@pytest.mark.parametrize(
+    "options", [{"inducing": 20}, {"inducing": np.linspace(0, 10, 20)[:, None]}, {"Xu": True}]
+)
+def test_points_that_were_chosen_draw_no_warning(options):
+    X = np.linspace(0.0, 10.0, 40)[:, None]
+    Xu = X[::2] if options.pop("Xu", False) else None
+    gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=0.5), **options)
+    with pm.Model():
+        gp.marginal_likelihood("y", X=X, y=X[:, 0], sigma=0.1, Xu=Xu)
+    assert gp.rank == 20
+
+
+def test_default_points_that_lose_little_draw_no_warning():
+    X, y = toy(40, 1)
+    with pm.Model():
+        gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), temperature=0.05)
+        gp.marginal_likelihood("y", X=X, y=y, sigma=0.1)
+
+
+def test_training_takes_the_default_points():
+    X, y = toy(40, 2)
+    with pm.Model():
+        gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0))
+        fit = sgp.fit_inducing(gp, X, y, 0.1, epochs=1, progressbar=False, random_seed=0)
+        again = sgp.fit_inducing(gp, X, y, 0.1, epochs=1, start=fit, progressbar=False)
+    assert fit.Z.shape == again.Z.shape == (20, 2)
