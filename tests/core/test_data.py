@@ -19,6 +19,7 @@ from pymc_scalable_gp.methods.kmcg.basis import choose_rows
 N = 12
 X = np.linspace(0.0, 1.0, N)[:, None]
 Y = np.sin(3.0 * X[:, 0])
+pytestmark = pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
 
 
 def masked(array, *places):

@@ -13,6 +13,7 @@ from pymc_scalable_gp.cov.queries import warn_unused_columns
 X = np.random.default_rng(0).uniform(size=(12, 3))
 Y = X.sum(axis=1)
 MATCH = r"^Only 1 column\(s\) out of 3 are being used .* column 1, 2 of X\. Give .* input_dim=3"
+pytestmark = pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,6 @@ def test_a_fit_never_changes():
     assert_allclose(
         turned.features(X).eval(), phi @ turned.singular.vectors, rtol=1e-10, atol=1e-10
     )
-    with pytest.raises(TypeError, match=r"GriefSpec.fit"):
-        first.fit_to(X)
 
 
 def test_away_from_the_point_the_features_are_the_best_in_the_fixed_directions():
