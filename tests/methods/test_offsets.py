@@ -38,6 +38,7 @@ METHODS = {
     "CholQR": lambda at, **k: sgp.CholQRMarginal(n_inducing=8, **k),
     "SKIP": lambda at, **k: sgp.SKIPMarginal(grid_size=60, rank=10, **k),
 }
+pytestmark = pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
 
 
 def answers(gp, X, y, Xnew):
