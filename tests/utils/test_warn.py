@@ -32,5 +32,5 @@ def test_from_deeper_still():
     gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.Matern52(1, ls=1.0), n_inducing=3)
     X = np.array([[0.0], [0.0], [1.0], [1.0]])
     with pytest.warns(UserWarning, match="only 2 of 3") as found:
-        gp.features(X)  # build, the map, the choice of points
+        gp.build(X)  # the map, the choice of points
     assert found[0].filename == __file__
