@@ -46,7 +46,9 @@ def test_posterior_means(model, exact, sampler):
     if sampler in ("nutpie", "numpyro"):
         pytest.importorskip(sampler)
     _, model = model
-    options = {} if sampler is None else {"nuts_sampler": sampler}
+    own = sampler in ("nutpie", "numpyro")  # these compile by themselves
+    options = {} if own else {"compile_kwargs": {"mode": "NUMBA"}}
+    options |= {} if sampler is None else {"nuts_sampler": sampler}
     idata = pm.sample(
         150, tune=300, chains=2, cores=1, random_seed=1, progressbar=False, model=model,
         compute_convergence_checks=False, **options,

@@ -118,7 +118,7 @@ def check_sigma(sigma, n: int | None) -> TensorVariable:
     if length == 1 and n != 1:
         tensor = tensor[0]
     if not is_random(tensor):
-        value = tensor.eval()
+        value = evaluate([tensor])[0]
         if not np.isfinite(value).all():
             bad = int((~np.isfinite(value)).sum())
             raise ValueError(f"sigma has {bad} NaN or infinite values")
@@ -141,7 +141,7 @@ def check_weights(weights, rank: int) -> TensorVariable | None:
             f"weights must have shape ({rank},), the rank that build(X) returns, got shape "
             f"{tensor.type.shape}"
         )
-    if not is_random(tensor) and not (tensor.eval() > 0).all():
+    if not is_random(tensor) and not (evaluate([tensor])[0] > 0).all():
         raise ValueError("weights must be positive")
     return tensor
 
@@ -154,7 +154,7 @@ def check_temperature(temperature) -> TensorVariable:
             f"temperature must be a scalar or have shape (d,), got {tensor.ndim} dimensions"
         )
     if not is_random(tensor):
-        value = tensor.eval()
+        value = evaluate([tensor])[0]
         if not (np.isfinite(value).all() and (value > 0).all()):
             raise ValueError(f"temperature must be positive and finite, got {value}")
     return tensor

@@ -3,6 +3,7 @@
 import pymc as pm
 
 from pymc_scalable_gp.core.data import Data
+from pymc_scalable_gp.utils.evaluate import evaluate
 
 
 def check_dims(dims, data: Data, name: str) -> None:
@@ -16,6 +17,6 @@ def check_dims(dims, data: Data, name: str) -> None:
     length = model.dim_lengths.get(names[0])
     if length is None or data.mutable:
         return
-    length, rows = int(length.eval()), data.value.shape[0]
+    length, rows = int(evaluate([length])[0]), data.value.shape[0]
     if length != rows:
         raise ValueError(f"dims={names[0]!r} has length {length}, but {name} has {rows} rows")

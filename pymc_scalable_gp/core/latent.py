@@ -11,6 +11,7 @@ from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.keywords import prior_keywords
 from pymc_scalable_gp.core.likelihood import LatentFunction
 from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.utils.evaluate import evaluate
 from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared, is_random
 
 
@@ -65,13 +66,12 @@ class FeatureLatent(FeatureGP):
 
 def hold(feature_map: FeatureMap, data: Data, name: str) -> tuple:
     """The design at X, with what depends on nothing but X computed once."""
-    fixed = not data.mutable and not is_random(data.tensor)
 
     def held(part):
         if isinstance(part, tuple):
             return tuple(held(each) for each in part)
-        if fixed and depends_only_on([part], [data.tensor]):
-            return fixed_shared(part.eval(), f"{name}_features")
+        if not data.mutable and depends_only_on([part], [data.tensor]):
+            return fixed_shared(evaluate([part])[0], f"{name}_features")
         return part
 
     return held(feature_map.design(data.tensor))

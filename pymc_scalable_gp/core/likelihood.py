@@ -17,6 +17,7 @@ from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
 from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.ops.lowrank_logp import LowRankTerms
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
+from pymc_scalable_gp.utils.evaluate import evaluate
 from pymc_scalable_gp.utils.graphs import depends_only_on, is_random
 
 
@@ -56,9 +57,7 @@ class MarginalData:
         return self.X.value.shape[0]
 
     def is_fixed(self, *tensors: TensorVariable) -> bool:
-        """Whether tensors are functions of the inputs alone."""
-        if is_random(self.X.tensor):  # inputs with measurement error
-            return False
+        """Whether tensors are functions of the inputs alone, whatever those depend on."""
         return depends_only_on(tensors, [self.X.tensor])
 
     def corrected(self, missed: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
@@ -202,4 +201,4 @@ class FullRows(Likelihood):
 
 def fixed_residual(data: MarginalData) -> np.ndarray:
     """Targets less a mean without parameters, as numbers."""
-    return data.y.value - np.broadcast_to(data.mean.eval(), data.y.value.shape)
+    return data.y.value - np.broadcast_to(evaluate([data.mean])[0], data.y.value.shape)

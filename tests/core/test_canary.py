@@ -14,6 +14,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
 from pytensor.link.basic import PerformLinker
+from pytensor.link.numba.linker import NumbaLinker
 
 import pymc_scalable_gp as sgp
 
@@ -113,3 +114,28 @@ def test_nothing_is_computed_twice_or_over_the_rows(make):
     assert found_path == path
     assert found == cubic
     assert long <= most
+
+
+@pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
+def test_building_a_model_compiles_no_machine_code(monkeypatch):
+    """Seconds where PyTensor's default back-end is asked for a number: of sigma, a mean, a length of dims."""
+
+    def refuse(*_args, **_kwargs):
+        raise AssertionError("compiled for numbers that are needed once")
+
+    monkeypatch.setattr(NumbaLinker, "jit_compile", refuse)
+    with pytensor.config.change_flags(mode="NUMBA"):
+        with pytest.raises(AssertionError, match="compiled"):
+            pt.constant(1.0).eval()
+        for make in EXPECTED:
+            with pm.Model():
+                gp, rows = make()
+                gp.marginal_likelihood("y", X=rows, y=Y, sigma=0.3)
+        with pm.Model(coords={"row": range(N)}):
+            cov, sigma = pm.gp.cov.ExpQuad(2, ls=0.7), pm.math.exp(-1.0)
+            sgp.GriefGP(cov_func=cov, grid=5, rank=12).prior("f", X, dims="row")
+            gp = sgp.SoftKIMarginal(cov_func=cov, inducing=X[:9], temperature=pm.math.exp(0.0))
+            gp.marginal_likelihood("y", X=X, y=Y, sigma=sigma, dims="row")
+            gp = sgp.GriefGP(cov_func=cov, grid=5, rank=12, approx="DTC")
+            gp.build(X)
+            gp.marginal_likelihood("z", X=X, y=Y, sigma=sigma, weights=np.ones(gp.rank))

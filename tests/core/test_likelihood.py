@@ -106,6 +106,32 @@ def test_data_inside_a_latent_function(method):
     assert np.abs(function(point["f_coeffs"]) - before).max() > 0.01
 
 
+@pytest.mark.parametrize("method", LATENT)
+def test_replaced_inputs_of_a_latent_function(method):
+    """The kernel has no parameter: only that X may change keeps its features from being numbers."""
+    with pm.Model() as model:
+        gp = LATENT[method](cov_func=COV)
+        f = gp.prior("f", pm.Data("X", X))
+    coef = RNG.standard_normal(gp.rank)
+    function = model.compile_fn(f, inputs=[model["f_coeffs"]], point_fn=False, **FAST)
+    for rows in (X, 0.9 * X[:7]):
+        pm.set_data({"X": rows}, model=model)
+        phi = model.compile_fn(gp.features(rows), inputs=[], point_fn=False, **FAST)()
+        assert_allclose(function(coef), phi @ coef, atol=1e-10)
+
+
+@pytest.mark.parametrize("method", LATENT)
+def test_a_latent_function_of_inputs_with_measurement_error(method):
+    with pm.Model() as model:
+        x = pm.Normal("x", X, 0.1, shape=X.shape)
+        gp = LATENT[method](cov_func=COV)
+        f = gp.prior("f", x)
+    coef, rows = RNG.standard_normal(gp.rank), 0.9 * X
+    function = model.compile_fn(f, inputs=[x, model["f_coeffs"]], point_fn=False, **FAST)
+    phi = model.compile_fn(gp.features(rows), inputs=[], point_fn=False, **FAST)()
+    assert_allclose(function(rows, coef), phi @ coef, atol=1e-10)
+
+
 def test_inputs_with_measurement_error_are_not_frozen():
     with pm.Model() as model:
         x = pm.Normal("x", X, 0.1, shape=X.shape)

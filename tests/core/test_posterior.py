@@ -81,7 +81,10 @@ def test_the_posterior_is_that_of_the_exact_gp(method):
         eta, sigma = pm.HalfNormal("eta", 1), pm.HalfNormal("sigma", 0.5)
         gp = build(eta**2 * pm.gp.cov.ExpQuad(2, ls=ell), X)
         gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
-        idata = pm.sample(700, tune=300, chains=2, cores=2, random_seed=1, progressbar=False)
+        idata = pm.sample(
+            700, tune=300, chains=2, cores=2, random_seed=1, progressbar=False,
+            compile_kwargs={"mode": "NUMBA"},
+        )  # fmt: skip
         pm.compute_log_likelihood(idata, progressbar=False, compile_kwargs={"mode": "FAST_COMPILE"})
     assert int(idata["sample_stats"]["diverging"].sum()) == 0
     posterior = idata["posterior"].to_dataset()[NAMES]

@@ -116,6 +116,24 @@ def test_other_data(method):
     assert_allclose(found, expected, rtol=1e-8)
 
 
+@pytest.mark.slow
+@every
+def test_numba(method):
+    """What every sampler runs by default: the density and its gradient are those of Python.
+
+    The Ops one by one are compared in ``tests/ops``, one model through every sampler in
+    ``tests/test_samplers.py``: this is the matrix of the methods, which takes long to compile.
+    """
+    _, model = build(method)
+    found = []
+    for mode in ("FAST_COMPILE", "NUMBA"):
+        function = model.logp_dlogp_function(ravel_inputs=True, mode=mode)
+        function.set_extra_values({})
+        found.append(function(np.array([0.2, -1.0])))
+    assert_allclose(found[1][0], found[0][0], rtol=1e-10)
+    assert_allclose(found[1][1], found[0][1], rtol=1e-8)
+
+
 @every
 def test_sum_of_two(method):
     with pm.Model() as model:

@@ -423,7 +423,7 @@ def test_products_refuse():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [None, "JAX"])
+@pytest.mark.parametrize("mode", ["NUMBA", "JAX"])
 def test_products_in_every_back_end(mode):
     _, model = by_products(X5[:50], np.sin(X5[:50, 0]), n_iter=6, probes=2)
     x = np.concatenate([np.ravel(v) for v in near(model).values()])

@@ -29,7 +29,7 @@ def dense(roots, scale, vectors, shrinkage):
     return white @ (np.eye(len(vectors)) + scale[:, None] * middle * scale) @ white
 
 
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", pytest.param("NUMBA", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("n", [7, 1])
 def test_the_operator_its_diagonal_and_its_gradients(n, mode):
     roots, scale, vectors, shrinkage, V = parts(n)

@@ -27,7 +27,7 @@ def likelihood(name, **options):
 
 
 @pytest.mark.parametrize("name", ["inducing", "Xu"])
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", pytest.param("NUMBA", marks=pytest.mark.slow)])
 def test_data_points_may_move_but_not_change_in_number(name, mode):
     _, model = likelihood(name)
     logp = model.compile_logp(mode=mode)
