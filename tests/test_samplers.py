@@ -29,7 +29,7 @@ def exact(model):
     """Posterior means and sds by quadrature over a grid of the three log parameters."""
     _, model = model
     logp = model.compile_logp(mode="FAST_COMPILE")
-    axes = [np.linspace(-1.2, 1.2, 25), np.linspace(-1.4, 1.4, 19), np.linspace(-2.3, -0.9, 19)]
+    axes = [np.linspace(-1.2, 1.2, 17), np.linspace(-1.4, 1.4, 13), np.linspace(-2.3, -0.9, 13)]
     points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)
     values = np.array(
         [logp(dict(zip([f"{n}_log__" for n in NAMES], p, strict=True))) for p in points]
@@ -40,18 +40,19 @@ def exact(model):
     return mean, np.sqrt(weight @ np.exp(points) ** 2 - mean**2)
 
 
-@pytest.mark.parametrize("sampler", [None, "pymc", "nutpie", "numpyro"])
+@pytest.mark.parametrize("sampler", ["pymc", "nutpie", "numpyro"])
 def test_posterior_means(model, exact, sampler):
-    """300 draws, effective size 100 at worst: 4 standard errors are 0.4 sd."""
+    """300 draws, effective size 100 at worst: 4 standard errors are 0.4 sd.
+
+    PyMC's own sampler runs in Python: nutpie, the default where it is installed, compiles by Numba.
+    """
     if sampler in ("nutpie", "numpyro"):
         pytest.importorskip(sampler)
     _, model = model
-    own = sampler in ("nutpie", "numpyro")  # these compile by themselves
-    options = {} if own else {"compile_kwargs": {"mode": "NUMBA"}}
-    options |= {} if sampler is None else {"nuts_sampler": sampler}
+    options = {"compile_kwargs": {"mode": "FAST_COMPILE"}} if sampler == "pymc" else {}
     idata = pm.sample(
         150, tune=300, chains=2, cores=1, random_seed=1, progressbar=False, model=model,
-        compute_convergence_checks=False, **options,
+        compute_convergence_checks=False, nuts_sampler=sampler, **options,
     )  # fmt: skip
     mean, sd = exact
     found = np.array([float(idata["posterior"][n].mean()) for n in NAMES])

@@ -154,22 +154,20 @@ class Hyperparameters:
             there.
         """
         wall = _Wall(objective)
-        best, _ = wall(start)
-        if best is None:
+        wall(start)
+        if wall.theta is None:
             return start, np.nan
         options = {} if tolerance is None else {"tol": tolerance}
-        theta, bounds = start, [(v - REACH, v + REACH) for v in start]
+        bounds = [(v - REACH, v + REACH) for v in start]
         for _ in range(1 + restarts):
-            found = minimize(
-                wall, theta, method="L-BFGS-B", jac=True, progressbar=progressbar,
+            before = wall.value
+            minimize(
+                wall, wall.theta, method="L-BFGS-B", jac=True, progressbar=progressbar,
                 maxiter=maxiter, bounds=bounds, **options,
             )  # fmt: skip
-            gain = best - float(found.fun)
-            if gain > 0.0:
-                best, theta = float(found.fun), np.array(found.x)
-            if gain < WORTH_A_RESTART:
+            if before - wall.value < WORTH_A_RESTART:
                 break
-        return theta, best
+        return wall.theta, wall.value
 
     def _flat(self, values):
         """Value variables by name, as one vector."""
@@ -193,10 +191,15 @@ class Hyperparameters:
 
 
 class _Wall:
-    """`objective`, with a finite value and no slope where it is not finite."""
+    """`objective`, with a finite value and no slope where it is not finite; it keeps the best point.
+
+    A search may take a point behind the wall for its end, flat as it is there: what counts is the best
+    of the points that could be evaluated.
+    """
 
     def __init__(self, objective):
-        self.objective, self.height = objective, None
+        self.objective, self.height = objective, np.inf
+        self.theta, self.value = None, np.inf
 
     def __call__(self, theta):
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -204,6 +207,8 @@ class _Wall:
         value, gradient = float(value), np.asarray(gradient, dtype="float64")
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             return self.height, np.zeros_like(theta)
+        if value < self.value:
+            self.theta, self.value = np.array(theta), value
         # Just above the last value: a far higher one would make the line search's next step tiny.
         self.height = value + abs(value) + 10.0
         return value, gradient

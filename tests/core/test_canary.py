@@ -118,7 +118,7 @@ def test_nothing_is_computed_twice_or_over_the_rows(make):
 
 @pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
 def test_building_a_model_compiles_no_machine_code(monkeypatch):
-    """Seconds where PyTensor's default back-end is asked for a number: of sigma, a mean, a length of dims."""
+    """The default back-end takes seconds where it is asked for a number: of sigma, a mean, of dims."""
 
     def refuse(*_args, **_kwargs):
         raise AssertionError("compiled for numbers that are needed once")

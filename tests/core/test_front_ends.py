@@ -215,7 +215,8 @@ def test_posteriors_of_every_shape():
     expected = gp.predict_posterior(XNEW, whole, **options)
     stacked = whole.stack(sample=("chain", "draw"))
     extracted = az.extract(xr.DataTree.from_dict({"posterior": whole}))
-    for shape in (whole.transpose("draw", "chain"), stacked, extracted):
+    mixed = whole.assign(ell=whole["ell"].transpose("draw", "chain"))  # draws still belong together
+    for shape in (whole.transpose("draw", "chain"), mixed, stacked, extracted):
         found = gp.predict_posterior(XNEW, shape, **options)
         assert_allclose(found["mean"], expected["mean"])
         assert_allclose(found["sd"], expected["sd"])

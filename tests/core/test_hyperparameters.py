@@ -146,6 +146,20 @@ def test_a_wall_where_the_objective_is_not_finite(bad):
     assert_allclose(value, -3e4, rtol=1e-6)
 
 
+@pytest.mark.parametrize("height", [0.0, 1000.0])
+def test_no_search_ends_behind_a_wall(height):
+    """Downhill all the way to it: a step that gained is made longer, and lands behind."""
+
+    def objective(theta):
+        if theta[0] > 2.0:
+            return np.nan, np.full(2, np.nan)
+        return height - 999.0 * theta[0] + theta[1] ** 2, np.array([-999.0, 2.0 * theta[1]])
+
+    theta, value = two_variables().minimize(objective, np.zeros(2), maxiter=100, restarts=2)
+    assert_allclose(value, objective(theta)[0])
+    assert 1.9 < theta[0] <= 2.0
+
+
 def test_a_start_that_is_not_finite_is_returned_with_nan():
     start = np.array([3.0, 3.0])
     theta, value = two_variables().minimize(

@@ -50,6 +50,18 @@ def test_the_mode_of_the_posterior():
     assert (np.abs(np.log(likeliest / mode))[:2] > 0.5).all()  # the prior matters
 
 
+def test_a_parameter_of_the_mean():
+    """The intercept at the mode, all else given: the prior's and the data's precision share it."""
+    with pm.Model() as model:
+        gp = pm.gp.Marginal(
+            cov_func=pm.gp.cov.ExpQuad(1, ls=0.7), mean_func=pm.gp.mean.Constant(pm.Normal("c"))
+        )
+    found = sgp.subset_map(gp, X, Y + 2.0, 0.3, model=model, **QUIET)
+    K = np.exp(-0.5 * (X - X.T) ** 2 / 0.7**2) + 0.09 * np.eye(40)
+    weights = np.linalg.solve(K, np.ones(40))
+    assert_allclose(found["c"], weights @ (Y + 2.0) / (weights.sum() + 1.0), rtol=1e-4)
+
+
 def test_the_rows_are_drawn_by_the_seed():
     gp, model, sigma = problem()
     rows = np.sort(np.random.default_rng(3).permutation(40)[:15])
