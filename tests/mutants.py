@@ -283,7 +283,7 @@ MUTANTS = [
             "core/hyperparameters.py",
             "if value < self.value:",
             "if True:",
-            "core/test_hyperparameters.py -k wall",
+            "core/test_hyperparameters.py -k test_the_best_point_that_was_met",
         ),
         (
             "core/hyperparameters.py",

@@ -146,18 +146,35 @@ def test_a_wall_where_the_objective_is_not_finite(bad):
     assert_allclose(value, -3e4, rtol=1e-6)
 
 
-@pytest.mark.parametrize("height", [0.0, 1000.0])
-def test_no_search_ends_behind_a_wall(height):
-    """Downhill all the way to it: a step that gained is made longer, and lands behind."""
+@pytest.mark.parametrize(("height", "restarts"), [(0.0, 0), (1000.0, 2)])
+def test_no_search_ends_behind_a_wall(height, restarts):
+    """Downhill all the way to it: a step that gained is made longer, and lands behind.
+
+    From 1000 one such step gains more than the wall is high: the run ends there, and another begins.
+    """
 
     def objective(theta):
         if theta[0] > 2.0:
             return np.nan, np.full(2, np.nan)
         return height - 999.0 * theta[0] + theta[1] ** 2, np.array([-999.0, 2.0 * theta[1]])
 
-    theta, value = two_variables().minimize(objective, np.zeros(2), maxiter=100, restarts=2)
+    theta, value = two_variables().minimize(objective, np.zeros(2), maxiter=100, restarts=restarts)
     assert_allclose(value, objective(theta)[0])
     assert 1.9 < theta[0] <= 2.0
+
+
+def test_the_best_point_that_was_met_counts(monkeypatch):
+    """Before the wall or not: whatever the optimiser ends with."""
+    met = [np.array([0.9, 1.9]), np.array([0.5, 0.5])]
+
+    def visit(objective, _start, **_options):
+        for theta in met:
+            objective(theta)
+
+    monkeypatch.setattr(hyperparameters, "minimize", visit)
+    theta, value = two_variables().minimize(bowl, np.zeros(2), maxiter=20)
+    assert_array_equal(theta, met[0])
+    assert value == bowl(met[0])[0]
 
 
 def test_a_start_that_is_not_finite_is_returned_with_nan():
