@@ -13,11 +13,15 @@ from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.methods.skip.gp import SKIPLatent, SKIPMarginal
 from pymc_scalable_gp.methods.softki.gp import SoftKILatent, SoftKIMarginal
 from pymc_scalable_gp.methods.softki.training import InducingFit, fit_inducing
+from pymc_scalable_gp.methods.vecchia.exact import ExactMarginal
+from pymc_scalable_gp.methods.vecchia.gp import VecchiaMarginal
+from pymc_scalable_gp.methods.vecchia.latent import VecchiaLatent
 
 __version__ = version("pymc_scalable_gp")
 
 __all__ = [
     "CholQRMarginal",
+    "ExactMarginal",
     "GriefGP",
     "InducingFit",
     "InducingSelection",
@@ -28,6 +32,8 @@ __all__ = [
     "SKIPMarginal",
     "SoftKILatent",
     "SoftKIMarginal",
+    "VecchiaLatent",
+    "VecchiaMarginal",
     "cov",
     "fit_inducing",
     "linops",

@@ -661,10 +661,10 @@ MUTANTS = [
             "methods/cholqr/test_pivots.py -k test_hundreds_of_swaps_never_raise_the_objective",
         ),
         (
-            "methods/cholqr/spread.py",
+            "core/spread.py",
             "row = order[np.argmax(left[order] >= left.max() * (1.0 - TIE))]",
             "row = np.argmax(left)",
-            "methods/cholqr/test_spread.py -k test_the_seed_chooses_among_equal_rows",
+            "core/test_spread.py -k test_the_seed_chooses_among_equal_rows",
         ),
         (
             "methods/skip/leaves.py",

@@ -41,6 +41,10 @@ class FeatureMap(ABC):
     def features(self, X: TensorVariable) -> TensorVariable:
         """Feature matrix (n, r) at inputs (n, d), differentiable in the hyperparameters."""
 
+    def features_by_rows(self, X: TensorVariable) -> TensorVariable:
+        """As `features`, where it costs nothing stored row by row, for those who gather rows."""
+        return self.features(X)
+
     def features_at(self, data: Data) -> TensorVariable:
         """Features at checked inputs, whose structure a method may use."""
         return self.features(data.tensor)
@@ -69,6 +73,15 @@ class FeatureMap(ABC):
     def intermediates(self) -> list[TensorVariable]:
         """What the features at new rows have in common: computed once, not for every block of rows."""
         return []
+
+    def check_residual(self, X: np.ndarray) -> None:
+        """Raise ValueError for new inputs where the kernel less the features is no covariance."""
+        return None
+
+    @property
+    def excess(self) -> float:
+        """Share of the prior variance that covers what features exceed the kernel by, or rounding."""
+        return 1e-7
 
     @property
     def block_rows(self) -> int:
@@ -155,6 +168,16 @@ class SumMap(FeatureMap):
     def block_rows(self):
         """The least of the parts'."""
         return min(part.block_rows for part in self.parts)
+
+    def check_residual(self, X):
+        """Ask the parts."""
+        for part in self.parts:
+            part.check_residual(X)
+
+    @property
+    def excess(self):
+        """The largest of the parts'."""
+        return max(part.excess for part in self.parts)
 
     def kernel_diag(self, X):
         """Sum of the parts' prior variances."""

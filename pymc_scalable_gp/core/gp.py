@@ -19,8 +19,6 @@ from pymc_scalable_gp.core.dims import check_dims
 from pymc_scalable_gp.core.features import FeatureMap, FeatureSpec
 from pymc_scalable_gp.core.keywords import conditional_keywords
 from pymc_scalable_gp.core.likelihood import Conditioned
-from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
-from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.cov.queries import describe
 
 
@@ -32,14 +30,15 @@ class FeatureGP(Base):
 
     sum_classes: ClassVar[tuple[type["FeatureGP"], ...]] = ()
     front_ends: ClassVar[dict[str, str]] = {
-        "prior": "GriefGP, SKIPLatent or SoftKILatent",
-        "marginal_likelihood": "GriefGP, SKIPMarginal or SoftKIMarginal",
+        "prior": "VecchiaLatent, GriefGP, SKIPLatent or SoftKILatent",
+        "marginal_likelihood": "VecchiaMarginal, GriefGP, SKIPMarginal or SoftKIMarginal",
     }
 
     def __init__(self, spec: FeatureSpec | None, *, mean_func=None, cov_func):
         super().__init__(mean_func=Zero() if mean_func is None else mean_func, cov_func=cov_func)
         self._spec = spec
         self._map: FeatureMap | None = None
+        self._reference: dict | None = None
         self._conditioned: Conditioned | None = None
         self._predictors: dict[bool, Any] = {}
 
@@ -78,7 +77,13 @@ class FeatureGP(Base):
         """
         return self._build(check_inputs(X).value)
 
+    @property
+    def reference(self) -> dict | None:
+        """Hyperparameters that the GP was built at, where they were given."""
+        return self._reference
+
     def _build(self, X: np.ndarray, **options) -> int:
+        self._reference = options.get("point")
         self._map = self._spec.fit(X, **options)
         return self.rank
 
@@ -172,13 +177,8 @@ class FeatureGP(Base):
         data = self._new_inputs(Xnew, known)
         check_dims(kwargs.get("dims"), data, "Xnew")
         feature_map, coef = self._features_of(known, places, given)
-        phi = feature_map.features_at(data)
-        mean = mean_vector(self.mean_func, data.tensor) + phi @ coef.mean
-        variance = feature_map.missed(data.tensor, phi) + self._noise(known, pred_noise)
-        sd, factor = pt.sqrt(variance + jitter), coef.factor(phi)
-        if factor is None:
-            return pm.Normal(name, mean, sd, **kwargs)
-        return LowRankNormal(name, mean, factor, sd, **kwargs)
+        variance = self._noise(known, pred_noise) + jitter
+        return known.conditional(name, data, feature_map, self.mean_func, coef, variance, **kwargs)
 
     def predict(
         self, Xnew, point=None, diag=False, pred_noise=False, given=None, model=None
@@ -381,4 +381,4 @@ class FeatureGP(Base):
         return predictor
 
     def _make_predictor(self, data, known, feature_map, coef, noise, model):
-        return prediction.Predictor(feature_map, self.mean_func, coef, noise, model)
+        return known.predictor(feature_map, self.mean_func, coef, noise, model)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
@@ -15,6 +16,7 @@ from pymc_scalable_gp.core.data import Data
 from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
 from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.core.predict import Predictor
 from pymc_scalable_gp.ops.lowrank_logp import LowRankTerms
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
 from pymc_scalable_gp.utils.evaluate import evaluate
@@ -104,6 +106,22 @@ class Conditioned(ABC):
         found = self.coefficients().of(total.columns(places))
         chosen = [total.parts[place] for place in places]
         return (chosen[0] if len(chosen) == 1 else type(total)(chosen)), found
+
+    def predictor(self, feature_map, mean_func, coef, noise, model) -> Predictor:
+        """Compiled predictions with some features and their coefficients."""
+        return Predictor(feature_map, mean_func, coef, noise, model)
+
+    def conditional(
+        self, name, data: Data, feature_map, mean_func, coef, variance, **kwargs
+    ) -> TensorVariable:
+        """Random variable of the function at new inputs; `variance` is added to each row's own."""
+        phi = feature_map.features_at(data)
+        mean = mean_vector(mean_func, data.tensor) + phi @ coef.mean
+        sd = pt.sqrt(feature_map.missed(data.tensor, phi) + variance)
+        factor = coef.factor(phi)
+        if factor is None:
+            return pm.Normal(name, mean, sd, **kwargs)
+        return LowRankNormal(name, mean, factor, sd, **kwargs)
 
     @property
     def state(self):

@@ -1,6 +1,7 @@
 """Marginal front end, shared by every method: Gaussian noise, the function integrated out."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
@@ -13,8 +14,12 @@ from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.keywords import marginal_keywords
 from pymc_scalable_gp.core.likelihood import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.core.summarized import can_summarize, summarize
+from pymc_scalable_gp.core.vecchia import VecchiaRows, VecchiaSettings
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
-from pymc_scalable_gp.utils.checks import check_choice
+from pymc_scalable_gp.utils.checks import check_choice, check_count
+
+# Of the classes whose features leave a residual that is a covariance.
+WITH_RESIDUAL = (*APPROXIMATIONS, "VIF")
 
 
 class FeatureMarginal(FeatureGP):
@@ -24,12 +29,16 @@ class FeatureMarginal(FeatureGP):
     """
 
     default_approx = "FITC"
+    approximations: ClassVar[tuple[str, ...]] = APPROXIMATIONS
 
-    def __init__(self, spec, *, mean_func=None, cov_func, approx=None):
+    def __init__(self, spec, *, mean_func=None, cov_func, approx=None, neighbors=30, block=16):
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
         if approx is not None:
-            check_choice("approx", approx, APPROXIMATIONS)
+            check_choice("approx", approx, self.approximations)
         self.given_approx: str | None = approx
+        self.local = VecchiaSettings(
+            check_count("neighbors", neighbors, 0), check_count("block", block)
+        )
 
     @property
     def approx(self) -> str:
@@ -38,7 +47,10 @@ class FeatureMarginal(FeatureGP):
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
-        return {"approx": self.approx}
+        found = {"approx": self.approx}
+        if self.approx == "VIF":
+            found |= {"neighbors": self.local.neighbors, "block": self.local.block}
+        return found
 
     def marginal_likelihood(
         self, name, X, y, sigma, *, progressbar: bool = True, **kwargs
@@ -93,6 +105,37 @@ class FeatureMarginal(FeatureGP):
             return summarize(data, progressbar=progressbar)
         return FullRows(data)
 
+    def _likelihood_of(self, data, progressbar=True) -> Likelihood:
+        """With neighbours under "VIF", else as the method chooses."""
+        if data.approx != "VIF":
+            return self.make_likelihood(data, progressbar)
+        return VecchiaRows.of(data, self.cov_func, self.local, self.reference, progressbar)
+
+    def rebuild(self, point=None) -> None:
+        """Choose order and neighbours of the rows again, in the model as it stands (``approx="VIF"``).
+
+        Parameters
+        ----------
+        point : dict, optional
+            Hyperparameters, such as ``pm.find_MAP()`` returns; the model's initial point for those
+            left out. Call it in the model context.
+
+        Raises
+        ------
+        ValueError
+            Without a likelihood that has neighbours.
+
+        Notes
+        -----
+        The log density becomes another function: do not go on with draws or adaptations from before.
+        Functions that PyMC compiled for JAX keep the old one.
+        """
+        if not isinstance(self._conditioned, VecchiaRows):
+            raise ValueError(
+                'rebuild is for a marginal_likelihood with approx="VIF"; build(X) again for the others'
+            )
+        self._conditioned.reorder(point)
+
     def _observe(self, name, data, progressbar, kwargs):
         jitter, kwargs = marginal_keywords(self, kwargs)
         check_dims(kwargs.get("dims"), data.X, "X")
@@ -100,7 +143,7 @@ class FeatureMarginal(FeatureGP):
             data = replace(data, sigma=pt.sqrt(data.sigma**2 + jitter))
         if not data.X.mutable:
             data.X.tensor.name = f"{name}_X"
-        likelihood = self.make_likelihood(data, progressbar)
+        likelihood = self._likelihood_of(data, progressbar)
         variable = likelihood.observe(name, **kwargs)
         self._conditioned = likelihood
         return variable
@@ -126,7 +169,7 @@ class FeatureMarginal(FeatureGP):
             return self._conditioned
         known = self._conditioned
         if not isinstance(known, Likelihood):
-            return self.make_likelihood(self._data(given["X"], given["y"], given["sigma"]), False)
+            return self._likelihood_of(self._data(given["X"], given["y"], given["sigma"]), False)
         return known.given(*self._checked(given["X"], given["y"], given["sigma"]))
 
 
@@ -151,6 +194,8 @@ class AdditiveMarginal(Additive, FeatureMarginal):
     def __init__(self, parts):
         Additive.__init__(self, parts)
         self.given_approx = joint_approx(parts)
+        widest = [(part.local.neighbors, part.local.block) for part in self.parts]
+        self.local = VecchiaSettings(*map(max, zip(*widest, strict=True)))
 
 
 FeatureMarginal.sum_classes = AdditiveMarginal.sum_classes = (AdditiveMarginal,)

@@ -142,6 +142,10 @@ class Predictor:
         own = np.sqrt(missed + state.noise) * rng.standard_normal(len(mean))
         return mean + phi @ state.sample + own
 
+    def _sample_jointly(self, state, X, rng):
+        """A draw of the function at all rows, where it is not made block by block; else None."""
+        return None
+
     def full(self, state, X):
         """Mean (n*,) and covariance (n*, n*)."""
         phi, mean, missed = self._features(X, *state.values)
@@ -190,13 +194,16 @@ class Predictor:
             parts = kept or self._parts(state, X)
             if kept is None and self.fixed_features and n * state.coef.size <= _CACHED_VALUES:
                 parts = kept = list(parts)
+            jointly = None if f is None else self._sample_jointly(state, X, rng)
+            if jointly is not None:
+                f[k - 1] = jointly
             for rows, part in parts:
                 mean, var = self._moments(state, part)
                 shift = mean - first[rows]
                 first[rows] += shift / k
                 second[rows] += shift * (mean - first[rows])
                 spread[rows] += var
-                if f is not None:
+                if f is not None and jointly is None:
                     f[k - 1, rows] = self._sample(state, part, rng)
         return first, (spread + second) / count, f
 

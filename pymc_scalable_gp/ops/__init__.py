@@ -2,6 +2,7 @@
 
 from pymc_scalable_gp.ops.cubic_interpolation import cubic_interpolation
 from pymc_scalable_gp.ops.eigh_sorted import eigh_sorted
+from pymc_scalable_gp.ops.gaussian_logp import gaussian_logp
 from pymc_scalable_gp.ops.hadamard import (
     hadamard_matvec,
     row_kronecker_apply,
@@ -16,13 +17,18 @@ from pymc_scalable_gp.ops.segments import segment_gram, segment_times
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 from pymc_scalable_gp.ops.square_distances import square_distances
 from pymc_scalable_gp.ops.stacked_product import stacked_product
+from pymc_scalable_gp.ops.stationary_factor import stationary_factor
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
 from pymc_scalable_gp.ops.toeplitz import toeplitz_matvec
+from pymc_scalable_gp.ops.vecchia_color import vecchia_color
+from pymc_scalable_gp.ops.vecchia_factor import vecchia_factor
+from pymc_scalable_gp.ops.vecchia_whiten import vecchia_whiten
 from pymc_scalable_gp.ops.whitened_columns import whitened_columns
 
 __all__ = [
     "cubic_interpolation",
     "eigh_sorted",
+    "gaussian_logp",
     "hadamard_matvec",
     "inverse_cholesky",
     "khatri_rao_features",
@@ -36,7 +42,11 @@ __all__ = [
     "softmax_interpolation",
     "square_distances",
     "stacked_product",
+    "stationary_factor",
     "stochastic_logdet",
     "toeplitz_matvec",
+    "vecchia_color",
+    "vecchia_factor",
+    "vecchia_whiten",
     "whitened_columns",
 ]

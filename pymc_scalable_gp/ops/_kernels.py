@@ -58,7 +58,13 @@ _dsyrk = _routine("cython_blas", "dsyrk", "iiiiddiddi")
 _dgemm = _routine("cython_blas", "dgemm", "iiiiiddididdi")
 
 
+_dtrsm = _routine("cython_blas", "dtrsm", "iiiiiiddidi")
+
+
 _dpotrf = _routine("cython_lapack", "dpotrf", "iidii")
+
+
+_dpotri = _routine("cython_lapack", "dpotri", "iidii")
 
 
 _dtrtri = _routine("cython_lapack", "dtrtri", "iiidii")
@@ -281,6 +287,24 @@ def _invert_lower(a):
     return impl
 
 
+def inverse_of_factored(lower):
+    """Overwrite the factor L with ``(L L')^-1``, in its lower triangle."""
+    if lower.shape[0]:
+        inverse, _ = linalg.lapack.dpotri(lower, lower=1)
+        lower[...] = inverse
+
+
+@overload(inverse_of_factored)
+def _inverse_of_factored(lower):
+    def impl(lower):
+        n = lower.shape[0]
+        info = val_to_int_ptr(np.int32(0))
+        size = val_to_int_ptr(np.int32(max(n, 1)))
+        _dpotri(val_to_int_ptr(ord("U")), val_to_int_ptr(np.int32(n)), lower.ctypes, size, info)
+
+    return impl
+
+
 def qr_transposed(columns):
     """Factor ``columns.T = Q R`` and overwrite `columns` (p, k).
 
@@ -311,5 +335,42 @@ def _qr_transposed(columns):
             rows_, cols_, columns.ctypes, rows_, tau.ctypes, work.ctypes,
             val_to_int_ptr(lwork), info,
         )  # fmt: skip
+
+    return impl
+
+
+def solve_lower(lower, rows, transpose, right):
+    """Overwrite `rows` with ``op(L)^-1 rows``, or with ``rows op(L)^-1`` where `right`; both contiguous.
+
+    op transposes L where told.
+    """
+    factor = lower.T if transpose else lower
+    if right:
+        rows[...] = linalg.solve_triangular(factor.T, rows.T, lower=transpose, check_finite=False).T
+    else:
+        rows[...] = linalg.solve_triangular(factor, rows, lower=not transpose, check_finite=False)
+
+
+@overload(solve_lower)
+def _solve_lower(lower, rows, transpose, right):
+    def impl(lower, rows, transpose, right):
+        p, q = rows.shape
+        if p == 0 or q == 0:
+            return
+        one = np.ones(1)
+        # Fortran sees L', upper, and rows'.
+        _dtrsm(
+            val_to_int_ptr(ord("L") if right else ord("R")),
+            val_to_int_ptr(ord("U")),
+            val_to_int_ptr(ord("T") if transpose else ord("N")),
+            val_to_int_ptr(ord("N")),
+            val_to_int_ptr(np.int32(q)),
+            val_to_int_ptr(np.int32(p)),
+            one.ctypes,
+            lower.ctypes,
+            val_to_int_ptr(np.int32(lower.shape[0])),
+            rows.ctypes,
+            val_to_int_ptr(np.int32(q)),
+        )
 
     return impl

@@ -10,9 +10,12 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 
 
-def is_random(*variables) -> bool:
-    """Whether any of the variables depends on a random variable or an unspecified input."""
-    for v in ancestors(variables):
+def is_random(*variables, known: Iterable[Variable] = ()) -> bool:
+    """Whether any of the variables depends on a random variable or an input other than `known`."""
+    known = set(known)
+    for v in ancestors(variables, blockers=known):
+        if v in known:
+            continue
         if v.owner is None and not isinstance(v, Constant | SharedVariable):
             return True
         if v.owner is not None and isinstance(v.owner.op, RandomVariable | RNGConsumerOp):

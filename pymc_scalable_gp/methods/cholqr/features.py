@@ -5,16 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance
-from pytensor.tensor.linalg import cholesky, solve_triangular
 
-from pymc_scalable_gp.core.features import FeatureMap
-from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
-from pymc_scalable_gp.cov.queries import split_scale, used_columns, warn_unused_columns
-from pymc_scalable_gp.methods.cholqr.spread import ROWS, KernelAt, spread
+from pymc_scalable_gp.core.nystrom import NystromMap
+from pymc_scalable_gp.core.spread import spread_rows
+from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.utils.warn import warn
-
-# Added to the diagonal of K[I, I], as a share of its mean.
-JITTER = 1e-8
 
 
 @dataclass(frozen=True)
@@ -58,11 +53,7 @@ class CholQRSpec:
             )
 
     def _spread(self, X, random_seed, point):
-        rng = np.random.default_rng(random_seed)
-        rows = np.arange(len(X))
-        if len(X) > ROWS:
-            rows = np.sort(rng.permutation(len(X))[:ROWS])
-        chosen = rows[spread(KernelAt(self.cov_func, X[rows], point), self.count, rng)]
+        chosen = spread_rows(self.cov_func, X, self.count, random_seed, point)
         if len(chosen) < self.count:
             warn(
                 f"only {len(chosen)} of {self.count} inducing points are independent at these "
@@ -72,56 +63,12 @@ class CholQRSpec:
         return chosen
 
 
-class CholQRMap(FeatureMap):
-    """``phi(x) = L^{-1} k(X_I, x)`` with ``L L' = k(X_I, X_I)``, for rows I of the training inputs."""
+class CholQRMap(NystromMap):
+    """Features of rows I of the training inputs, as points."""
 
     def __init__(self, cov_func, X: np.ndarray, indices: np.ndarray):
-        self.cov_func, self.indices = cov_func, indices
-        self.low, self.high = X.min(axis=0), X.max(axis=0)
-        self.points = pt.constant(X[indices])
-        scale, kernels = split_scale(cov_func)
-        self.scale = pt.as_tensor_variable(scale).astype("float64")
-        self.shape = cov_func if len(kernels) != 1 or self.scale.ndim else kernels[0]
-        if self.shape is cov_func:
-            self.scale = pt.constant(1.0)
-
-    @property
-    def rank(self):
-        """Number of points."""
-        return len(self.indices)
-
-    def basis(self, X):
-        """Features of the kernel without its scale."""
-        return pt.specify_shape(nystrom(self.shape, X, self.points), (None, self.rank))
-
-    @property
-    def box(self):
-        """The range of the training inputs: beyond it the points say less and less."""
-        return self.low, self.high
-
-    def mixing(self):
-        """The root of the scale, as a matrix."""
-        return pt.sqrt(self.scale) * pt.eye(self.rank)
-
-    def features(self, X):
-        """Features (n, m)."""
-        return pt.sqrt(self.scale) * self.basis(X)
-
-    def kernel_diag(self, X):
-        """``k(x_i, x_i)``."""
-        return kernel_diag(self.cov_func, X)
-
-    def outside(self, X):
-        """Nothing to warn of: the features use the exact kernel everywhere."""
-        return None
-
-
-def nystrom(cov_func, X, points):
-    """Features (n, m) of the whole kernel at X (n, d), for any points (m, d)."""
-    K = kernel_matrix(cov_func, points)
-    jitter = JITTER * pt.diag(K).mean()
-    L = cholesky(K + jitter * pt.eye(K.shape[0]), lower=True, on_error="nan")
-    return solve_triangular(L, kernel_matrix(cov_func, X, points).T, lower=True).T
+        super().__init__(cov_func, pt.constant(X[indices]), X.min(axis=0), X.max(axis=0))
+        self.indices = indices
 
 
 def check_indices(indices, n, name="indices") -> np.ndarray:

@@ -5,7 +5,7 @@ import pymc as pm
 from pymc.gp.cov import BaseCovariance
 
 from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
-from pymc_scalable_gp.core.marginal import FeatureMarginal
+from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
 from pymc_scalable_gp.cov.objects import FromFunction
 from pymc_scalable_gp.cov.queries import leaves, refuse_white_noise
 from pymc_scalable_gp.methods.cholqr.features import CholQRSpec
@@ -33,7 +33,7 @@ class CholQRMarginal(FeatureMarginal):
         Mean function; zero when left out.
     cov_func : pm.gp.cov.Covariance
         Any kernel.
-    approx : {"DTC", "FITC", "VFE"}, optional
+    approx : {"DTC", "FITC", "VFE", "VIF"}, optional
         As in `pm.gp.MarginalApprox`. Default "VFE", the bound of Titsias; the others choose points by
         the likelihood of DTC.
     n_inducing : int
@@ -44,6 +44,9 @@ class CholQRMarginal(FeatureMarginal):
         Number c of rows, a quarter of them first in the ranking and the rest random, whose gain is
         computed before the best is taken; 1 is the paper's choice. Each costs a column of the kernel's
         matrix. Default: 64, or 4 with a :class:`sgp.cov.FromFunction`, whose columns are dear.
+    neighbors, block : int
+        With "VIF": rows that each block of rows is given, and rows of a block, as in
+        :class:`VecchiaMarginal`.
 
     Raises
     ------
@@ -84,6 +87,7 @@ class CholQRMarginal(FeatureMarginal):
     """
 
     default_approx = "VFE"
+    approximations = WITH_RESIDUAL
 
     def __init__(
         self,
@@ -94,6 +98,8 @@ class CholQRMarginal(FeatureMarginal):
         n_inducing=100,
         n_candidates=16,
         n_exact=None,
+        neighbors=30,
+        block=16,
     ):
         if not isinstance(cov_func, BaseCovariance):
             raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
@@ -103,7 +109,10 @@ class CholQRMarginal(FeatureMarginal):
         dear = any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func))
         self.n_exact = check_count("n_exact", (4 if dear else 64) if n_exact is None else n_exact)
         spec = CholQRSpec(cov_func, count)
-        super().__init__(spec, mean_func=mean_func, cov_func=cov_func, approx=approx)
+        super().__init__(
+            spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
+            neighbors=neighbors, block=block,
+        )  # fmt: skip
         self.n_inducing = count
 
     def settings(self):

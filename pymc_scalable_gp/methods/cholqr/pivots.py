@@ -1,18 +1,10 @@
 """Partial Cholesky factor of a kernel matrix at chosen pivots, with a QR factor: the state of CholQR."""
 
-from typing import Protocol
-
 import numba
 import numpy as np
 from scipy.linalg import solve_triangular
 
-# A pivot whose residual variance is below this share of the largest prior variance adds nothing.
-DEPENDENT = 1e-10
-
-
-# A residual variance below minus this share of the largest prior variance may be no rounding error.
-INDEFINITE = 1e-6
-
+from pymc_scalable_gp.core.spread import DEPENDENT, INDEFINITE, Columns, indefinite
 
 # Nor is one that is lower by this share than the terms of its quadratic form. Kernels are evaluated to
 # about 1e-14 of the prior variance; those of far-away inputs to less.
@@ -36,18 +28,6 @@ _ENTRIES = 2**22
 
 # Kernel columns that are held at a time while the factors are computed.
 _CHUNK = 32
-
-
-class Columns(Protocol):
-    """A symmetric positive semidefinite matrix that is known by its columns and its diagonal."""
-
-    def columns(self, rows: np.ndarray) -> np.ndarray:
-        """Columns (n, k) at the given rows (k,)."""
-        ...
-
-    def diag(self) -> np.ndarray:
-        """Diagonal (n,)."""
-        ...
 
 
 class PivotFactor:
@@ -214,14 +194,6 @@ class PivotFactor:
         """Compute the factors anew if they have drifted."""
         if self.drift() > DRIFT:
             self._factor(self.pivots[: self.size].copy())
-
-
-def indefinite(row, variance, scale) -> ValueError:
-    """The error for a residual `variance` at `row` that is negative beyond rounding."""
-    return ValueError(
-        f"the kernel is not positive semidefinite: given the other points, row {row} has variance "
-        f"{variance:.3g} (prior variances are up to {scale:.3g})"
-    )
 
 
 class Candidates:

@@ -10,8 +10,8 @@ from pymc.progress_bar import create_simple_progress
 
 from pymc_scalable_gp.core.hyperparameters import Hyperparameters
 from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.core.nystrom import nystrom
 from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
-from pymc_scalable_gp.methods.cholqr.features import nystrom
 from pymc_scalable_gp.methods.cholqr.pivots import Candidates, PivotFactor, grow, swap
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS

@@ -12,7 +12,7 @@ from pymc_scalable_gp.core.data import check_inputs, check_weights
 from pymc_scalable_gp.core.keywords import marginal_keywords
 from pymc_scalable_gp.core.latent import AdditiveLatent, FeatureLatent
 from pymc_scalable_gp.core.likelihood import FullRows
-from pymc_scalable_gp.core.marginal import AdditiveMarginal, FeatureMarginal
+from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, AdditiveMarginal, FeatureMarginal
 from pymc_scalable_gp.core.summarized import can_summarize, summarize
 from pymc_scalable_gp.methods.grief.checks import check_periods
 from pymc_scalable_gp.methods.grief.spec import GriefSpec
@@ -46,7 +46,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     cov_func : pm.gp.cov.Covariance
         A product of 1-D kernels: ExpQuad with one or d lengthscales, 1-D kernels on different
         columns multiplied together, :func:`sgp.cov.Product`, scalings, and sums of these.
-    approx : {"DTC", "FITC", "VFE"}, optional
+    approx : {"DTC", "FITC", "VFE", "VIF"}, optional
         Treatment of the prior variance that r features miss, as in `pm.gp.MarginalApprox`.
         Default: "FITC", and "DTC" (the only choice) with weights or ``rotate=True``.
     grid : int, sequence of int, or list of 1-D arrays, optional
@@ -58,6 +58,9 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         it until the posterior stops moving, or :meth:`diagnostics` shows little missing variance.
     rotate : bool
         Use the orthogonal basis (needs a kernel without free parameters).
+    neighbors, block : int
+        With "VIF": rows that each block of rows is given, and rows of a block, as in
+        :class:`VecchiaMarginal`.
 
     Raises
     ------
@@ -109,13 +112,21 @@ class GriefGP(FeatureMarginal, FeatureLatent):
        Eigenfunctions (GP-GRIEF). ICML. https://doi.org/10.48550/arXiv.1807.02125
     """
 
-    def __init__(self, *, mean_func=None, cov_func, approx=None, grid=None, rank=500, rotate=False):
+    approximations = WITH_RESIDUAL
+
+    def __init__(
+        self, *, mean_func=None, cov_func, approx=None, grid=None, rank=500, rotate=False,
+        neighbors=30, block=16,
+    ):  # fmt: skip
         if not isinstance(rotate, bool | np.bool_):
             raise TypeError(f"rotate must be True or False, got {rotate!r}")
         if not isinstance(cov_func, BaseCovariance):
             raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
         spec = GriefSpec(cov_func, grid, check_count("rank", rank))
-        super().__init__(spec, mean_func=mean_func, cov_func=cov_func, approx=approx)
+        super().__init__(
+            spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
+            neighbors=neighbors, block=block,
+        )  # fmt: skip
         if rotate and approx not in (None, "DTC"):
             raise ValueError(f'rotate=True works with approx="DTC" only, got {approx!r}')
         self.grid, self.max_rank, self.rotate = grid, rank, bool(rotate)

@@ -183,6 +183,21 @@ class SKIPMap(FeatureMap):
         scale = (self.task_cov**2).sum(axis=1)
         return (scale if self.task_var is None else scale + self.task_var)[self.task_index(X)]
 
+    def check_residual(self, X):
+        """Beyond the grids the features fade otherwise than the kernel."""
+        low, high = self.box
+        beyond = ((X < low) | (X > high)).any(axis=1)
+        if beyond.any():
+            raise ValueError(
+                f'{beyond.sum()} rows of Xnew lie beyond the grids, where approx="VIF" cannot tell what '
+                "the features miss: build on X that reaches there, or take sgp.VecchiaMarginal"
+            )
+
+    @property
+    def excess(self):
+        """Interpolation from grids can exceed the kernel, by its own error."""
+        return 1e-4
+
     def outside(self, X):
         """Say how far X lies beyond the grid."""
         if self.task_dim is not None:

@@ -9,7 +9,7 @@ from pytensor.graph.basic import Constant
 from pymc_scalable_gp.core.data import check_inputs
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
-from pymc_scalable_gp.core.marginal import FeatureMarginal
+from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
 from pymc_scalable_gp.cov.queries import leaves, refuse_white_noise
 from pymc_scalable_gp.methods.skip.features import SKIPSpec
 from pymc_scalable_gp.methods.skip.products import HadamardProducts
@@ -116,7 +116,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         Mean function; zero when left out.
     cov_func : pm.gp.cov.Covariance
         A product of 1-D kernels, as in :class:`GriefGP`, or a sum of such.
-    approx : {"DTC", "FITC", "VFE"}, optional
+    approx : {"DTC", "FITC", "VFE", "VIF"}, optional
         Treatment of the prior variance that the features miss, as in `pm.gp.MarginalApprox`.
         Default "FITC": from about 6 inputs on, much is missed, and most of it lies on the diagonal.
     grid_size : int
@@ -144,6 +144,9 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         Variances v of what each task has to itself: the kernel is ``k(x, z) (B B' + diag(v))[t, t']``,
         as of `pm.gp.cov.Coregion` with W = B and kappa = v. Any number of tasks: they are integrated
         out one by one, each with r coefficients.
+    neighbors, block : int
+        With "VIF": rows that each block of rows is given, and rows of a block, as in
+        :class:`VecchiaMarginal`.
 
     Raises
     ------
@@ -184,12 +187,23 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
        https://doi.org/10.48550/arXiv.1802.08903
     """
 
+    approximations = WITH_RESIDUAL
+
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, grid_size=100, rank=30, task_dim=None,
-        task_cov=None, task_var=None, n_iter=None, probes=8, preconditioner=200,
+        task_cov=None, task_var=None, n_iter=None, probes=8, preconditioner=200, neighbors=30,
+        block=16,
     ):  # fmt: skip
         spec = self._spec_of(cov_func, grid_size, rank, task_dim, task_cov, task_var)
-        super().__init__(spec, mean_func=mean_func, cov_func=cov_func, approx=approx)
+        super().__init__(
+            spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
+            neighbors=neighbors, block=block,
+        )  # fmt: skip
+        if approx == "VIF" and (task_dim is not None or n_iter is not None):
+            raise ValueError(
+                'approx="VIF" works with the features of one function: leave out n_iter and task_dim (for '
+                "tasks give sgp.VecchiaMarginal a kernel with pm.gp.cov.Coregion)"
+            )
         self.grid_size, self.max_rank = grid_size, rank
         self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
         self.probes = check_count("probes", probes)

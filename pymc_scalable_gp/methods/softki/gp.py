@@ -7,7 +7,8 @@ from pymc_scalable_gp.core.data import Data, check_inputs, check_temperature
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.keywords import marginal_keywords, prior_keywords
 from pymc_scalable_gp.core.latent import FeatureLatent
-from pymc_scalable_gp.core.marginal import FeatureMarginal
+from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
+from pymc_scalable_gp.core.nystrom import NystromMap
 from pymc_scalable_gp.cov.queries import refuse_white_noise
 from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.methods.softki.points import check_inducing
@@ -107,7 +108,7 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
     cov_func : pm.gp.cov.Covariance
         Any kernel, with one or d lengthscales. Standardise X: the weights use plain distances over
         the kernel's columns.
-    approx : {"DTC", "FITC", "VFE"}, optional
+    approx : {"DTC", "FITC", "VFE", "VIF"}, optional
         Treatment of the prior variance that interpolation misses, as in `pm.gp.MarginalApprox`.
         Default: "DTC", the only one that needs no rows. What interpolation averages away is far more
         than inducing points miss: where the weights are wide "FITC" takes all noise for it.
@@ -118,6 +119,9 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
     temperature : float, array (d,) or random variable
         T. At 1 and standardised inputs the weights spread over the nearest points; smaller values
         sharpen them. In one to three inputs take the distance between points, or less.
+    neighbors, block : int
+        With "VIF": rows that each block of rows is given, and rows of a block, as in
+        :class:`VecchiaMarginal`.
 
     Raises
     ------
@@ -170,10 +174,24 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
     """
 
     default_approx = "DTC"
+    approximations = WITH_RESIDUAL
 
-    def __init__(self, *, mean_func=None, cov_func, approx=None, inducing=None, temperature=1.0):
+    def __init__(
+        self, *, mean_func=None, cov_func, approx=None, inducing=None, temperature=1.0,
+        neighbors=30, block=16,
+    ):  # fmt: skip
         spec = make_spec(cov_func, inducing, temperature, approx not in (None, "DTC"))
-        super().__init__(spec, mean_func=mean_func, cov_func=cov_func, approx=approx)
+        super().__init__(
+            spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
+            neighbors=neighbors, block=block,
+        )  # fmt: skip
+
+    def _map_for(self, X):
+        """Under "VIF" the points are inducing points: interpolation can exceed the kernel."""
+        found = super()._map_for(X)
+        if self.approx != "VIF":
+            return found
+        return NystromMap(self.cov_func, found.points.tensor, found.low, found.high)
 
     def marginal_likelihood(self, name, X, y, sigma, *, Xu=None, **kwargs):
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
@@ -189,7 +207,8 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
         if Xu is not None:
             self.build(X, Xu)
         found = super().marginal_likelihood(name, X, y, sigma, **kwargs)
-        self.warn_untrained()
+        if self.approx != "VIF":
+            self.warn_untrained()
         return found
 
 

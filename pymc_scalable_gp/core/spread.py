@@ -1,14 +1,23 @@
 """Points chosen by the kernel alone: the largest variance given those before."""
 
+from typing import Protocol
+
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
-from pymc_scalable_gp.methods.cholqr.pivots import DEPENDENT, INDEFINITE, Columns, indefinite
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import is_random
+
+# A pivot whose residual variance is below this share of the largest prior variance adds nothing.
+DEPENDENT = 1e-10
+
+
+# A residual variance below minus this share of the largest prior variance may be no rounding error.
+INDEFINITE = 1e-6
+
 
 # Points are chosen among so many rows at most: variance is covered without the others, and a factor of
 # all rows would be the largest array of a likelihood that needs none.
@@ -17,6 +26,18 @@ ROWS = 65_536
 # Variances that differ by a smaller share are equal: which row is taken then is the seed's choice, not
 # that of rounding.
 TIE = 1e-9
+
+
+class Columns(Protocol):
+    """A symmetric positive semidefinite matrix that is known by its columns and its diagonal."""
+
+    def columns(self, rows: np.ndarray) -> np.ndarray:
+        """Columns (n, k) at the given rows (k,)."""
+        ...
+
+    def diag(self) -> np.ndarray:
+        """Diagonal (n,)."""
+        ...
 
 
 class KernelAt:
@@ -40,9 +61,7 @@ class KernelAt:
         self.X = X
         rows, points = pt.constant(X), pt.matrix("points", dtype="float64")
         graphs = [kernel_matrix(cov_func, rows, points), kernel_diag(cov_func, rows)]
-        inputs, values = [], []
-        if is_random(kernel_matrix(cov_func, pt.constant(X[:1]))):
-            inputs, values = _hyperparameters(graphs, point)
+        inputs, values = reference_values(graphs, point, [points])
         options = {"mode": FEW_CALLS, "on_unused_input": "ignore", "allow_input_downcast": True}
         self._columns = pytensor.function([*inputs, points], graphs[0], **options)
         self._values = values
@@ -64,7 +83,16 @@ class KernelAt:
         return self._diag
 
 
-def _hyperparameters(graphs, point):
+def reference_values(graphs, point=None, known=()) -> tuple[list, list]:
+    """Random variables behind graphs of `known` inputs, and their values at a point of the model.
+
+    Raises
+    ------
+    ValueError
+        Outside the model context, where there are any.
+    """
+    if not is_random(*graphs, known=known):
+        return [], []
     model = pm.Model.get_context(error_if_none=False)
     if model is None:
         raise ValueError(
@@ -73,6 +101,14 @@ def _hyperparameters(graphs, point):
         )
     inputs = model_inputs(graphs, model)
     return inputs, point_values(inputs, point, model, fill=True)
+
+
+def indefinite(row, variance, scale) -> ValueError:
+    """The error for a residual `variance` at `row` that is negative beyond rounding."""
+    return ValueError(
+        f"the kernel is not positive semidefinite: given the other points, row {row} has variance "
+        f"{variance:.3g} (prior variances are up to {scale:.3g})"
+    )
 
 
 def spread(kernel: Columns, count: int, rng) -> np.ndarray:
@@ -126,3 +162,12 @@ def spread(kernel: Columns, count: int, rng) -> np.ndarray:
         if left.min() < -INDEFINITE * scale:
             raise indefinite(int(np.argmin(left)), left.min(), scale)
     return np.array(chosen, dtype=int)
+
+
+def spread_rows(cov_func, X, count: int, random_seed=0, point=None) -> np.ndarray:
+    """Rows of X (n, d) chosen by the kernel alone, of at most `ROWS` random ones; see :func:`spread`."""
+    rng = np.random.default_rng(random_seed)
+    rows = np.arange(len(X))
+    if len(X) > ROWS:
+        rows = np.sort(rng.permutation(len(X))[:ROWS])
+    return rows[spread(KernelAt(cov_func, X[rows], point), count, rng)]

@@ -6,8 +6,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.methods.cholqr import features
-from pymc_scalable_gp.methods.cholqr.spread import KernelAt, spread
+from pymc_scalable_gp.core import spread as module
+from pymc_scalable_gp.core.spread import KernelAt, spread
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (150, 2))
@@ -156,10 +156,10 @@ def test_fewer_independent_rows_than_points_are_told():
 
 def test_of_many_rows_some_are_looked_at(monkeypatch):
     gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.Matern32(2, ls=0.5), n_inducing=8)
-    monkeypatch.setattr(features, "ROWS", 50)
+    monkeypatch.setattr(module, "ROWS", 50)
     gp.build(X, random_seed=3)
     seen = np.sort(np.random.default_rng(3).permutation(150)[:50])
     assert set(gp.indices) <= set(seen)
-    monkeypatch.setattr(features, "ROWS", 150)
+    monkeypatch.setattr(module, "ROWS", 150)
     gp.build(X, random_seed=3)
     assert not set(gp.indices) <= set(seen)

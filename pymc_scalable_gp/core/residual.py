@@ -1,0 +1,81 @@
+"""What features leave of a kernel, in the sparse form of block Vecchia."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.gp.cov import Exponential, ExpQuad, Matern12, Matern32, Matern52, RatQuad
+from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.cov.evaluate import kernel_matrix
+from pymc_scalable_gp.cov.queries import split_scale
+from pymc_scalable_gp.ops.stationary_factor import stationary_factor
+from pymc_scalable_gp.ops.vecchia_factor import vecchia_factor
+from pymc_scalable_gp.utils.graphs import is_random
+
+# Kernels whose blocks an Op computes as it goes.
+_FUSED = (ExpQuad, Matern12, Exponential, Matern32, Matern52, RatQuad)
+
+
+class Regressions(NamedTuple):
+    """Blocks of rows given their neighbours: ``mean A v_N``, covariance ``L L'``."""
+
+    A: TensorVariable  # (b, g, k)
+    L: TensorVariable  # (b, g, g)
+    neighbors: TensorVariable  # (b, k)
+
+    def half_logdet(self) -> TensorVariable:
+        """Half the log determinant of the covariance."""
+        return pt.log((self.L * np.eye(self.L.type.shape[1])).sum(axis=2)).sum()
+
+
+def regressions(cov_func, X, phi, noise, neighbors, block: int, first=0) -> Regressions:
+    r"""Regressions of blocks of rows on their neighbours under ``K - Phi Phi' + diag(noise)``.
+
+    Parameters
+    ----------
+    cov_func : pm.gp.cov.BaseCovariance
+        Any kernel. A scaled stationary one is evaluated block by block; of others all blocks are
+        formed, b (k + g)^2 numbers.
+    X : tensor, shape (n, d)
+        Inputs, in the order of the blocks.
+    phi : tensor, shape (n, r)
+    noise : tensor, shape (n,)
+    neighbors : integer tensor, shape (b, k)
+    block : int
+        Rows of a block; with k a static number.
+    first : int or scalar tensor
+        The blocks are cut from this row on.
+    """
+    scale, kernels = split_scale(cov_func)
+    neighbors = pt.as_tensor(neighbors)
+    if _is_fused(X, scale, kernels):
+        kernel = kernels[0]
+        dims, shape = kernel.active_dims, getattr(kernel, "alpha", 1.0)
+        rates = pt.ones(len(dims)) / pt.as_tensor(kernel.ls)
+        A, L = stationary_factor(
+            type(kernel).__name__, X[:, dims], rates, pt.as_tensor(scale), shape, phi, noise,
+            neighbors, first, block,
+        )  # fmt: skip
+        return Regressions(A, L, neighbors)
+    blocks = _blocks(cov_func, X, neighbors, block, first)
+    return Regressions(*vecchia_factor(blocks, phi, noise, neighbors, first), neighbors)
+
+
+def _is_fused(X, scale, kernels) -> bool:
+    """Inputs with a prior need the gradient that the fused Op does not have."""
+    if len(kernels) != 1 or type(kernels[0]) not in _FUSED or pt.as_tensor(scale).ndim:
+        return False
+    return pt.as_tensor(kernels[0].ls).ndim <= 1 and not is_random(X)
+
+
+def _blocks(cov_func, X, neighbors, block, first):
+    """Kernel (b, k + g, k + g) between the local rows, whatever at places that are not used."""
+    count, k = neighbors.shape[0], neighbors.type.shape[1]
+    own = first + pt.arange(count)[:, None] * block + np.arange(block)
+    places = pt.concatenate([neighbors, own], axis=1).clip(0, X.shape[0] - 1)
+    local = X[places]
+    core = pt.matrix("local", dtype="float64", shape=(k + block, X.type.shape[1]))
+    found = vectorize_graph(kernel_matrix(cov_func, core), {core: local})
+    return pt.specify_shape(found, (None, k + block, k + block))

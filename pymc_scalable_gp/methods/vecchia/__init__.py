@@ -1,0 +1,1 @@
+"""Features and neighbours: near-exact Gaussian processes."""

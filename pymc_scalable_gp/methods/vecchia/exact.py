@@ -1,0 +1,84 @@
+"""The exact Gaussian process on the same front end."""
+
+from pymc_scalable_gp.core.data import check_inputs
+from pymc_scalable_gp.core.exact import ExactRows
+from pymc_scalable_gp.core.marginal import FeatureMarginal
+from pymc_scalable_gp.methods.vecchia.gp import vecchia_spec
+from pymc_scalable_gp.utils.warn import warn
+
+# Above so many rows a gradient takes seconds, and each of its arrays 200 MB.
+MANY = 5000
+
+
+class ExactMarginal(FeatureMarginal):
+    r"""Exact Gaussian process, for up to about 3000 rows, any kernel; Gaussian noise.
+
+    .. math:: y \sim N(\mu,\; K + \sigma^2 I)
+
+    What `pm.gp.Marginal` is, with a faster gradient, and the reference that approximations are compared
+    with: the same verbs, predictions in row blocks and mixed over draws.
+
+    Parameters
+    ----------
+    mean_func : pm.gp.mean.Mean, optional
+        Mean function; zero when left out.
+    cov_func : pm.gp.cov.Covariance
+        Any kernel.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For `WhiteNoise` inside the kernel (give it as sigma), or bad inputs.
+
+    Warns
+    -----
+    UserWarning
+        In :meth:`marginal_likelihood`, for more than 5000 rows.
+
+    Notes
+    -----
+    O(n^3) a likelihood or gradient, and about five arrays (n, n). No jitter is added: a covariance that
+    is not positive definite gives NaN.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        with pm.Model() as model:
+            ell, eta = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("eta", 1)
+            gp = sgp.ExactMarginal(cov_func=eta**2 * pm.gp.cov.Matern52(d, ls=ell))
+            gp.marginal_likelihood("y", X=X, y=y, sigma=pm.HalfNormal("sigma", 1))
+            idata = pm.sample()
+
+    References
+    ----------
+    .. [1] Rasmussen, C. E. and Williams, C. K. I. (2006). Gaussian Processes for Machine Learning.
+       https://doi.org/10.7551/mitpress/3206.001.0001
+    """
+
+    default_approx = "exact"
+    approximations = ("exact",)
+
+    def __init__(self, *, mean_func=None, cov_func):
+        super().__init__(vecchia_spec(cov_func, 0), mean_func=mean_func, cov_func=cov_func)
+
+    def settings(self):
+        """None besides mean and covariance."""
+        return {}
+
+    def build(self, X) -> int:
+        """Check training inputs X (n, d); returns 0, the number of features."""
+        return self._build(check_inputs(X).value)
+
+    def check_addable(self):
+        """Add the kernels instead."""
+        raise TypeError("exact GPs do not add: add their kernels, in one cov_func")
+
+    def make_likelihood(self, data, progressbar=True):
+        """Dense."""
+        if data.size > MANY:
+            warn(
+                f"an exact GP on {data.size} rows takes O(n^3) time and O(n^2) memory a gradient: "
+                "sgp.VecchiaMarginal is nearly exact at O(n)"
+            )
+        return ExactRows(data, self.cov_func)

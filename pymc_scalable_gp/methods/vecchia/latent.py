@@ -1,0 +1,133 @@
+"""The kernel that was written, nearly, under any likelihood."""
+
+import pymc as pm
+
+from pymc_scalable_gp.core.data import check_inputs
+from pymc_scalable_gp.core.keywords import prior_keywords
+from pymc_scalable_gp.core.latent import FeatureLatent
+from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.core.vecchia import RowPlan, VecchiaFunction, VecchiaSettings
+from pymc_scalable_gp.methods.vecchia.gp import vecchia_spec
+from pymc_scalable_gp.utils.checks import check_count
+
+
+class VecchiaLatent(FeatureLatent):
+    r"""Near-exact Gaussian process for up to 10 000 rows, any kernel, any likelihood.
+
+    .. math:: f = \mu + \Phi z + u, \qquad u_b = A_b u_{N(b)} + L_b\,\varepsilon_b, \qquad
+              z \sim N(0, I_m),\; \varepsilon \sim N(0, I_n)
+
+    with the features, blocks and neighbours of :class:`VecchiaMarginal`: the prior of f is nearly that of
+    the kernel. Counts, classes, survival times and all else that has no Gaussian noise.
+
+    Parameters
+    ----------
+    mean_func : pm.gp.mean.Mean, optional
+        Mean function; zero when left out.
+    cov_func : pm.gp.cov.Covariance
+        Any kernel.
+    n_inducing : int
+        Number m of inducing points. 50 to 200: they take the long waves, which are hard to sample
+        through the neighbours.
+    neighbors : int or None
+        Rows k that each block of rows is given. None: inducing points alone, m latent variables
+        instead of m + n; predictions still carry the variance that is missed.
+    block : int
+        Rows g of a block.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an option out of range, or `WhiteNoise` inside the kernel.
+
+    Notes
+    -----
+    O(n (m^2 + (g + k)^2 (m + g + k) / g)) a gradient. A millionth of the prior variance is added to
+    that of the residual at each row, so that blocks with close rows can be factorised.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        with pm.Model() as model:
+            ell, eta = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("eta", 1)
+            gp = sgp.VecchiaLatent(cov_func=eta**2 * pm.gp.cov.Matern52(2, ls=ell), n_inducing=50)
+            f = gp.prior("f", X)
+            pm.Poisson("counts", pm.math.exp(f), observed=counts)
+            idata = pm.sample()
+
+    References
+    ----------
+    .. [1] Gyger, T., Furrer, R. and Sigrist, F. (2025). Vecchia-Inducing-Points Full-Scale
+       Approximations for Gaussian Processes. https://doi.org/10.48550/arXiv.2507.05064
+    .. [2] Datta, A. et al. (2016). Hierarchical Nearest-Neighbor Gaussian Process Models for Large
+       Geostatistical Datasets. https://doi.org/10.1080/01621459.2015.1044091
+    """
+
+    def __init__(self, *, mean_func=None, cov_func, n_inducing=200, neighbors=15, block=16):
+        spec = vecchia_spec(cov_func, n_inducing)
+        super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
+        self.local = None
+        if neighbors is not None:
+            self.local = VecchiaSettings(
+                check_count("neighbors", neighbors, 0), check_count("block", block)
+            )
+
+    def settings(self):
+        """Arguments of the class besides mean and covariance, by name."""
+        found = {"n_inducing": self._spec.count, "neighbors": None}
+        if self.local is not None:
+            found |= {"neighbors": self.local.neighbors, "block": self.local.block}
+        return found
+
+    def check_addable(self):
+        """Only without neighbours, which belong to one kernel."""
+        if self.local is not None:
+            raise TypeError("GPs with neighbors do not add: add their kernels, in one cov_func")
+
+    def build(self, X, point=None, random_seed=0) -> int:
+        """Choose inducing points, and what order and neighbours go by: as ``VecchiaMarginal.build``."""
+        return self._build(check_inputs(X).value, point=point, random_seed=random_seed)
+
+    def prior(self, name, X, **kwargs):
+        """Function values at X, for any likelihood.
+
+        Parameters
+        ----------
+        name : str
+            Name of the deterministic variable; the coefficients of the features are
+            ``{name}_coeffs``, the white residuals ``{name}_white``.
+        X : array, shape (n, d), or pm.Data
+            Inputs. Where `pm.set_data` replaces them, evaluation raises: call :meth:`rebuild`.
+        **kwargs
+            Passed to `pm.Deterministic`: ``dims``.
+
+        Returns
+        -------
+        TensorVariable, shape (n,)
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad inputs or an unknown keyword, before anything is built.
+        """
+        if self.local is None:
+            return super().prior(name, X, **kwargs)
+        data = self._latent_inputs(X, kwargs)
+        ordering = self.local.order(self.cov_func, data.value, self.reference)
+        found = VecchiaFunction(
+            self.feature_map, data, self.cov_func, self.local, RowPlan(ordering, data.value),
+            pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank),
+            pm.Normal(f"{name}_white", 0.0, 1.0, shape=len(data.value)),
+        )  # fmt: skip
+        f = mean_vector(self.mean_func, data.tensor) + found.values()
+        self._conditioned = found
+        return pm.Deterministic(name, f, **prior_keywords(self, kwargs))
+
+    def rebuild(self, point=None) -> None:
+        """Choose points, order and neighbours again: as :meth:`VecchiaMarginal.rebuild`."""
+        known = self.conditioned
+        if not isinstance(known, VecchiaFunction):
+            raise ValueError("rebuild is for a prior with neighbors; build(X) again for the others")
+        known.reorder(point)
+        known.prediction_map().move(self._spec.points(known.present_inputs(), point))

@@ -1,0 +1,45 @@
+"""Inducing points under the kernel's residual."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor
+from pymc.gp.cov import BaseCovariance
+
+from pymc_scalable_gp.core.nystrom import NystromMap
+from pymc_scalable_gp.core.spread import spread_rows
+from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
+
+
+@dataclass(frozen=True)
+class VecchiaSpec:
+    """Kernel, and the number of inducing points."""
+
+    cov_func: BaseCovariance
+    count: int
+
+    def fit(self, X, point=None, random_seed=0) -> "PivotMap":
+        """Rows of X (n, d) as points, each with the largest variance given those before."""
+        used_columns(self.cov_func, X.shape[1])
+        warn_unused_columns(self.cov_func, X.shape[1])
+        return PivotMap(self.cov_func, X, self.points(X, point, random_seed))
+
+    def points(self, X, point=None, random_seed=0) -> np.ndarray:
+        """The points (m, d)."""
+        count = min(self.count, len(X))
+        if not count:
+            return X[:0]
+        return X[spread_rows(self.cov_func, X, count, random_seed, point)]
+
+
+class PivotMap(NystromMap):
+    """Inducing points in a shared variable, so that :meth:`move` reaches a model that uses them."""
+
+    def __init__(self, cov_func, X, points):
+        shared = pytensor.shared(points, name="inducing", shape=points.shape)
+        super().__init__(cov_func, shared, X.min(axis=0), X.max(axis=0))
+
+    def move(self, points: np.ndarray) -> None:
+        """Go on with other points; as many as there were, of which old ones fill the places left."""
+        old = self.points.get_value()
+        self.points.set_value(np.concatenate([points, old])[: len(old)])

@@ -1,0 +1,158 @@
+"""Log density of a Gaussian vector with a dense covariance, and its hand-written gradient."""
+
+import numpy as np
+import pytensor.tensor as pt
+from numba.extending import register_jitable
+from pytensor.gradient import disconnected_type
+from pytensor.link.numba.dispatch import basic as nb
+from scipy import linalg
+
+from pymc_scalable_gp.ops._base import GufuncOp, connected
+from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
+from pymc_scalable_gp.ops._kernels import (
+    cholesky_lower,
+    empty_matrix,
+    inverse_of_factored,
+    solve_lower,
+)
+from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI
+from pymc_scalable_gp.ops._numba import register_numba
+
+
+class GaussianLogp(GufuncOp):
+    """Log density, ``K^-1 e`` and the Cholesky factor (see `gaussian_logp`).
+
+    Only the density can be differentiated.
+    """
+
+    gufunc_signature = "(n,n),(n)->(),(n),(n,n)"
+    differentiable_outputs = (0,)
+
+    def perform(self, node, inputs, output_storage):
+        K, e = inputs
+        L = np.tril(K)
+        if np.isfinite(L.sum() + e.sum()) and cholesky_lower(L):
+            white = linalg.solve_triangular(L, e, lower=True)
+            alpha = linalg.solve_triangular(L, white, lower=True, trans=1)
+            logp = -0.5 * white @ white - np.log(np.diag(L)).sum() - 0.5 * len(e) * LOG_2PI
+        else:
+            logp, alpha, L = np.nan, np.full(len(e), np.nan), np.full(L.shape, np.nan)
+        for storage, value in zip(output_storage, (logp, alpha, L), strict=True):
+            storage[0] = np.asarray(value)
+
+    def pullback(self, inputs, outputs, cotangents):
+        """``K_bar = (a a' - K^-1) g / 2`` and ``e_bar = -a g`` with ``a = K^-1 e``."""
+        if any(map(connected, cotangents[1:])):
+            raise ValueError("only the first output of GaussianLogp, logp, can be differentiated")
+        if not connected(cotangents[0]):
+            return [disconnected_type() for _ in inputs]
+        _, alpha, factor = outputs
+        return [GaussianLogpGrad()(alpha, factor, cotangents[0]), -alpha * cotangents[0]]
+
+
+class GaussianLogpGrad(GufuncOp):
+    """``(a a' - (L L')^-1) g / 2``, symmetric."""
+
+    gufunc_signature = "(n),(n,n),()->(n,n)"
+
+    def perform(self, node, inputs, output_storage):
+        alpha, factor, g = inputs
+        inverse = factor.copy()
+        inverse_of_factored(inverse)
+        inverse = np.tril(inverse) + np.tril(inverse, -1).T
+        output_storage[0][0] = 0.5 * g * (np.outer(alpha, alpha) - inverse)
+
+
+def gaussian_logp(K, residual):
+    r"""Log density of ``residual`` (n,) under ``N(0, K)``, K (n, n) symmetric.
+
+    .. math:: \log p = -\tfrac12 e^\top K^{-1} e - \sum_j \log L_{jj} - \tfrac n2 \log 2\pi,
+              \qquad L L^\top = K
+
+    Returns
+    -------
+    scalar tensor
+        NaN where K is not positive definite. Differentiable once in both; K counts as symmetric. The
+        gradient costs the inverse from the factor, O(n^3), and no products of matrices.
+    """
+    return GaussianLogp()(pt.as_tensor(K), pt.as_tensor(residual))[0]
+
+
+@register_jitable
+def _terms(K, e):
+    n = K.shape[0]
+    L, alpha = empty_matrix(n, n), np.empty((n, 1))
+    total = 0.0
+    for i in range(n):
+        alpha[i, 0] = e[i]
+        total += e[i]
+        for j in range(i + 1):
+            L[i, j] = K[i, j]
+            total += K[i, j]
+        for j in range(i + 1, n):
+            L[i, j] = 0.0
+    if not (np.isfinite(total) and cholesky_lower(L)):
+        L[:] = np.nan
+        alpha[:] = np.nan
+        return np.nan, alpha[:, 0].copy(), L
+    solve_lower(L, alpha, False, False)
+    logp = -0.5 * n * LOG_2PI
+    for i in range(n):
+        logp -= 0.5 * alpha[i, 0] ** 2 + np.log(L[i, i])
+    solve_lower(L, alpha, True, False)
+    return logp, alpha[:, 0].copy(), L
+
+
+@register_jitable
+def _slope(alpha, factor, g):
+    n = len(alpha)
+    out = empty_matrix(n, n)
+    out[:] = factor
+    inverse_of_factored(out)
+    for i in range(n):
+        for j in range(i + 1):
+            out[i, j] = 0.5 * g * (alpha[i] * alpha[j] - out[i, j])
+    for start in range(0, n, 64):  # the upper triangle by tiles: a row of it is a column below
+        for i in range(n):
+            for j in range(max(start, i + 1), min(start + 64, n)):
+                out[i, j] = out[j, i]
+    return out
+
+
+@register_numba(GaussianLogp)
+def numba_gaussian_logp(op):
+    @nb.numba_njit
+    def gaussian_logp(K, e):
+        logp, alpha, factor = _terms(K, e)
+        return np.asarray(logp), alpha, factor
+
+    return gaussian_logp
+
+
+@register_numba(GaussianLogpGrad)
+def numba_gaussian_logp_grad(op):
+    @nb.numba_njit
+    def gaussian_logp_grad(alpha, factor, g):
+        return _slope(alpha, factor, g.item())
+
+    return gaussian_logp_grad
+
+
+@register_jax(GaussianLogp)
+def jax_gaussian_logp(op):
+    def forward(K, e):
+        L = jnp.linalg.cholesky(K)
+        alpha = jax.scipy.linalg.cho_solve((L, True), e)
+        logdet = jnp.log(jnp.diag(L)).sum()
+        return -0.5 * e @ alpha - logdet - 0.5 * len(e) * LOG_2PI, alpha, L
+
+    return forward
+
+
+@register_jax(GaussianLogpGrad, differentiable=False)
+def jax_gaussian_logp_grad(op):
+    def forward(alpha, factor, g):
+        inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(len(alpha)))
+        return 0.5 * g * (alpha[:, None] * alpha - inverse)
+
+    return forward

@@ -1,0 +1,277 @@
+"""Regressions of blocks of rows on their neighbours under a stationary kernel, block after block."""
+
+import numpy as np
+import pytensor.tensor as pt
+from numba.extending import register_jitable
+from pytensor.gradient import disconnected_type
+from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops import _vecchia_batches as batches
+from pymc_scalable_gp.ops._base import GufuncOp, connected
+from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
+from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._stationary import (
+    KINDS,
+    add_kernel_bars,
+    fill_squares,
+    kernel_values,
+    local_inputs,
+)
+from pymc_scalable_gp.ops._vecchia_blocks import (
+    add_local,
+    count_known,
+    factor_block,
+    factor_block_grad,
+    local_places,
+    subtract_features,
+    take_rows,
+)
+from pymc_scalable_gp.ops.vecchia_factor import (
+    filled,
+    jax_factor,
+    jax_factor_grad,
+    jax_local,
+    own_rows,
+)
+
+
+class StationaryFactor(GufuncOp):
+    """As `VecchiaFactor`, with the kernel's blocks computed on the way (see `stationary_factor`)."""
+
+    __props__ = ("kind", "block")
+    gufunc_signature = "(n,d),(d),(),(),(n,r),(n),(b,k),()->(b,g,k),(b,g,g),(b,k,k)"
+    discrete = (6, 7)
+    differentiable_outputs = (0, 1)
+
+    def __init__(self, kind, block):
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
+        self.kind, self.block = kind, int(block)
+
+    def lengths(self):
+        """The length of a block."""
+        return {"g": self.block}
+
+    def perform(self, node, inputs, output_storage):
+        X, scale, variance, shape, *rest = inputs
+
+        def blocks_of(part, places):
+            total = np.zeros((*places.shape, places.shape[1]))
+            for squares in batches.local_squares(X, scale, places):
+                total += squares
+            return variance * batches.stationary(self.kind, total, shape)[0]
+
+        with np.errstate(all="ignore"):
+            outputs = batches.factor(blocks_of, *rest, self.block)
+        for storage, value in zip(output_storage, outputs, strict=True):
+            storage[0] = value
+
+    def pullback(self, inputs, outputs, cotangents):
+        """See `StationaryFactorGrad`; the inputs X are data."""
+        if connected(cotangents[2]):
+            raise ValueError("the factors F of StationaryFactor cannot be differentiated")
+        bars = filled(outputs, cotangents)
+        if bars is None:
+            return [disconnected_type() for _ in inputs]
+        found = StationaryFactorGrad(self.kind, self.block)(*inputs, *outputs, *bars)
+        return [disconnected_type(), *found, disconnected_type(), disconnected_type()]
+
+    def connection_pattern(self, node):
+        return [[i not in (0, 6, 7)] * 3 for i in range(8)]
+
+
+class StationaryFactorGrad(GufuncOp):
+    """Cotangents of the inverse lengthscales, variance, alpha, features and noise."""
+
+    __props__ = ("kind", "block")
+    gufunc_signature = (
+        "(n,d),(d),(),(),(n,r),(n),(b,k),(),(b,g,k),(b,g,g),(b,k,k),(b,g,k),(b,g,g)"
+        "->(d),(),(),(n,r),(n)"
+    )
+    discrete = (6, 7)
+
+    def __init__(self, kind, block):
+        self.kind, self.block = kind, int(block)
+
+    def lengths(self):
+        """The length of a block."""
+        return {"g": self.block}
+
+    def perform(self, node, inputs, output_storage):
+        X, scale, variance, shape, *rest = inputs
+        bars = np.zeros(len(scale) + 2)
+        with np.errstate(all="ignore"):
+            parts, *rest = batches.factor_grad(*rest)
+            for _, places, M_bar in parts:
+                batches.add_kernel_bars(bars, self.kind, X, scale, variance, shape, places, M_bar)
+        d = len(bars) - 2
+        values = (bars[:d], np.asarray(bars[d]), np.asarray(bars[d + 1]), *rest)
+        for storage, value in zip(output_storage, values, strict=True):
+            storage[0] = value
+
+
+def stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, first, block):
+    r"""As :func:`vecchia_factor`, for ``variance * f(sum_a scale_a^2 (x_a - z_a)^2)``.
+
+    Parameters
+    ----------
+    kind : {"ExpQuad", "Matern12", "Exponential", "Matern32", "Matern52", "RatQuad"}
+    X : tensor, shape (n, d)
+        Inputs, as data: they get no gradient.
+    scale : tensor, shape (d,)
+        Inverse lengthscales.
+    variance, shape : scalar tensors
+        Prior variance; alpha of a RatQuad, unused by the others.
+    phi, noise, neighbors, first
+        As in :func:`vecchia_factor`.
+    block : int
+        Rows of a block, g.
+
+    Returns
+    -------
+    A, L : tensors, shapes (b, g, k) and (b, g, g)
+
+    Notes
+    -----
+    The kernel's blocks are formed one at a time: besides the results, the workspace is one block's.
+    """
+    inputs = (X, scale, variance, shape, phi, noise, neighbors, first)
+    A, L, _ = StationaryFactor(kind, block)(*(pt.as_tensor(x) for x in inputs))
+    return A, L
+
+
+@register_jitable
+def _factor(X, scale, variance, shape, phi, noise, neighbors, first, kind, g):
+    count, k = neighbors.shape
+    A, L, F = np.empty((count, g, k)), np.empty((count, g, g)), np.empty((count, k, k))
+    for b in range(count):
+        start, own = own_rows(phi.shape[0], first, g, b)
+        known = count_known(neighbors[b])
+        places = local_places(neighbors[b], known, start, own)
+        s = known + own
+        squares, M, slopes = np.zeros((s, s)), np.zeros((s, s)), np.zeros((s, s))
+        fill_squares(local_inputs(X, scale, places), squares)
+        kernel_values(squares, kind, shape, M, slopes)
+        for i in range(s):
+            for j in range(i + 1):
+                M[i, j] *= variance
+            M[i, i] += noise[places[i]]
+        subtract_features(M, take_rows(phi, places))
+        factor_block(M, known, A[b], L[b], F[b])
+    return A, L, F
+
+
+@register_jitable
+def _factor_grad(
+    X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, kind, g
+):
+    bars = np.zeros(len(scale) + 2)
+    phi_bar, noise_bar = np.zeros(phi.shape), np.zeros(noise.shape)
+    for b in range(neighbors.shape[0]):
+        start, own = own_rows(phi.shape[0], first, g, b)
+        known = count_known(neighbors[b])
+        places = local_places(neighbors[b], known, start, own)
+        s = known + own
+        squares, values, slopes = np.zeros((s, s)), np.zeros((s, s)), np.zeros((s, s))
+        inputs = local_inputs(X, scale, places)
+        fill_squares(inputs, squares)
+        kernel_values(squares, kind, shape, values, slopes)
+        M_bar = factor_block_grad(A[b], L[b], F[b], A_bar[b], L_bar[b], known, own)
+        add_kernel_bars(inputs, squares, kind, shape, values, slopes, M_bar, scale, variance, bars)
+        add_local(M_bar, take_rows(phi, places), places, phi_bar, noise_bar)
+    return bars, phi_bar, noise_bar
+
+
+@register_numba(StationaryFactor)
+def numba_stationary_factor(op):
+    kind, g = KINDS.index(op.kind), op.block
+
+    @nb.numba_njit
+    def stationary_factor(X, scale, variance, shape, phi, noise, neighbors, first):
+        return _factor(
+            X,
+            scale,
+            variance.item(),
+            shape.item(),
+            np.ascontiguousarray(phi),
+            noise,
+            neighbors,
+            first.item(),
+            kind,
+            g,
+        )
+
+    return stationary_factor
+
+
+@register_numba(StationaryFactorGrad)
+def numba_stationary_factor_grad(op):
+    kind, g = KINDS.index(op.kind), op.block
+
+    @nb.numba_njit
+    def stationary_factor_grad(
+        X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar
+    ):
+        bars, phi_bar, noise_bar = _factor_grad(
+            X, scale, variance.item(), shape.item(), np.ascontiguousarray(phi), noise, neighbors,
+            first.item(), A, L, F, A_bar, L_bar, kind, g,
+        )  # fmt: skip
+        d = len(bars) - 2
+        return bars[:d].copy(), np.asarray(bars[d]), np.asarray(bars[d + 1]), phi_bar, noise_bar
+
+    return stationary_factor_grad
+
+
+def _of_squares(kind, squares, shape):
+    """The kernel as a function of squared distances; the root's slope at 0 counts as 0."""
+    if kind == "ExpQuad":
+        return jnp.exp(-0.5 * squares)
+    if kind == "RatQuad":
+        return (1.0 + 0.5 * squares / shape) ** -shape
+    zero = squares == 0.0
+    root = jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, squares)))
+    if kind == "Matern32":
+        return (1.0 + jnp.sqrt(3.0) * root) * jnp.exp(-jnp.sqrt(3.0) * root)
+    if kind == "Matern52":
+        scaled = jnp.sqrt(5.0) * root
+        return (1.0 + scaled + scaled**2 / 3.0) * jnp.exp(-scaled)
+    return jnp.exp(-(1.0 if kind == "Matern12" else 0.5) * root)
+
+
+def _jax_blocks(kind, X, places, scale, variance, shape):
+    """Kernel (b, s, s) between local rows."""
+
+    def add(total, column):
+        x, factor = column
+        near = (x[places] - x[places[:, :1]]) * factor
+        return total + (near[:, :, None] - near[:, None]) ** 2, None
+
+    squares = jnp.zeros((*places.shape, places.shape[1]))
+    squares = jax.lax.scan(add, squares, (X.T, scale))[0]
+    return variance * _of_squares(kind, squares, shape)
+
+
+@register_jax(StationaryFactor)
+def jax_stationary_factor(op):
+    def forward(X, scale, variance, shape, phi, noise, neighbors, first):
+        places, _ = jax_local(neighbors, first, phi.shape[0], op.block)
+        blocks = _jax_blocks(op.kind, X, places, scale, variance, shape)
+        return jax_factor(blocks, phi, noise, neighbors, first, op.block)
+
+    return forward
+
+
+@register_jax(StationaryFactorGrad, differentiable=False)
+def jax_stationary_factor_grad(op):
+    def forward(X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar):
+        places, there = jax_local(neighbors, first, phi.shape[0], op.block)
+        M_bar = jax_factor_grad(A, L, F, A_bar, L_bar)
+        M_bar = jnp.where(there[:, :, None] & there[:, None, :], M_bar, 0.0)
+        _, back = jax.vjp(
+            lambda *values: _jax_blocks(op.kind, X, places, *values), scale, variance, shape
+        )
+        phi_bar = jnp.zeros_like(phi).at[places].add(-2.0 * M_bar @ phi[places])
+        diagonal = jnp.diagonal(M_bar, axis1=1, axis2=2)
+        return *back(M_bar), phi_bar, jnp.zeros_like(noise).at[places].add(diagonal)
+
+    return forward

@@ -1,0 +1,218 @@
+"""Draws from regressions of blocks of rows on their neighbours: the inverse of the whitening."""
+
+import numpy as np
+import pytensor.tensor as pt
+from numba.extending import register_jitable
+from pytensor.gradient import disconnected_type
+from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops._base import GufuncOp, connected
+from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
+from pymc_scalable_gp.ops._kernels import multiply_any
+from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._vecchia_blocks import corner, count_known
+from pymc_scalable_gp.ops.vecchia_factor import own_rows
+
+
+class VecchiaColor(GufuncOp):
+    """``Y_b = A_b Y_N + L_b Z_b``, one block after the other (see `vecchia_color`)."""
+
+    gufunc_signature = "(p,q),(m,q),(b,g,k),(b,g,g),(b,k)->(m,q)"
+    discrete = (4,)
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = color(*inputs)
+
+    def pullback(self, inputs, outputs, cotangents):
+        """See `VecchiaColorGrad`."""
+        if not connected(cotangents[0]):
+            return [disconnected_type() for _ in inputs]
+        found = VecchiaColorGrad()(*inputs, outputs[0], cotangents[0])
+        return [*found, disconnected_type()]
+
+
+class VecchiaColorGrad(GufuncOp):
+    """Cotangents of the rows before, Z, A and L, by the same recursion from the last block on.
+
+    ``Z_bar = L' Y_bar``, ``L_bar = tril(Y_bar Z')``, ``A_bar = Y_bar Y_N'``, ``Y_bar_N += A' Y_bar``.
+    """
+
+    gufunc_signature = "(p,q),(m,q),(b,g,k),(b,g,g),(b,k),(m,q),(m,q)->(p,q),(m,q),(b,g,k),(b,g,g)"
+    discrete = (4,)
+
+    def perform(self, node, inputs, output_storage):
+        for storage, value in zip(output_storage, color_grad(*inputs), strict=True):
+            storage[0] = value
+
+
+def vecchia_color(noise, A, L, neighbors, before=None):
+    r"""Columns with the covariance of a block Vecchia approximation, from white ones.
+
+    .. math:: Y_b = A_b Y_N + L_b Z_b
+
+    Parameters
+    ----------
+    noise : tensor, shape (m, q)
+        White columns Z, in the order of the blocks.
+    A : tensor, shape (b, g, k)
+    L : tensor, shape (b, g, g)
+        As :func:`vecchia_factor` gives them.
+    neighbors : integer tensor, shape (b, k)
+        Rows of ``[before; Y]``.
+    before : tensor, shape (p, q), optional
+        Rows that are known already: the blocks come after them.
+
+    Returns
+    -------
+    tensor, shape (m, q)
+        Without `before`, the inverse of :func:`vecchia_whiten`.
+
+    Notes
+    -----
+    O(m q (k + g)). Differentiable once in all floating-point arguments.
+    """
+    noise = pt.as_tensor(noise)
+    if before is None:
+        before = pt.zeros((0, noise.type.shape[1] or noise.shape[1]))
+    return VecchiaColor()(before, noise, A, L, neighbors)
+
+
+@register_jitable
+def _rows_of(before, Y, neighbors, known):
+    """Rows of the neighbours (known, q), contiguous."""
+    p, q = before.shape
+    out = np.empty((known, q))
+    for i in range(known):
+        place = neighbors[i]
+        for j in range(q):
+            out[i, j] = before[place, j] if place < p else Y[place - p, j]
+    return out
+
+
+@register_jitable
+def _take(values, start, count):
+    out = np.empty((count, values.shape[1]))
+    for i in range(count):
+        for j in range(values.shape[1]):
+            out[i, j] = values[start + i, j]
+    return out
+
+
+@register_jitable
+def color(before, Z, A, L, neighbors):
+    m, q = Z.shape
+    Y = np.zeros((m, q))
+    for b in range(A.shape[0]):
+        start, own = own_rows(m, 0, A.shape[1], b)
+        known = count_known(neighbors[b])
+        mean, rest = np.zeros((own, q)), np.zeros((own, q))
+        near = _rows_of(before, Y, neighbors[b], known)
+        multiply_any(corner(A[b], own, known), near, False, False, mean)
+        multiply_any(corner(L[b], own, own), _take(Z, start, own), False, False, rest)
+        for i in range(own):
+            for j in range(q):
+                Y[start + i, j] = mean[i, j] + rest[i, j]
+    return Y
+
+
+@register_jitable
+def color_grad(before, Z, A, L, neighbors, Y, Y_bar):
+    p, m, q = before.shape[0], Z.shape[0], Z.shape[1]
+    before_bar, Z_bar = np.zeros((p, q)), np.zeros((m, q))
+    A_bar, L_bar, total = np.zeros(A.shape), np.zeros(L.shape), np.zeros((m, q))
+    total += Y_bar
+    for last in range(A.shape[0]):
+        b = A.shape[0] - 1 - last
+        start, own = own_rows(m, 0, A.shape[1], b)
+        known = count_known(neighbors[b])
+        bar, white = _take(total, start, own), _take(Z, start, own)
+        flat, square = np.zeros((own, q)), np.zeros((own, own))
+        slope, back = np.zeros((own, known)), np.zeros((known, q))
+        multiply_any(corner(L[b], own, own), bar, True, False, flat)
+        multiply_any(bar, white, False, True, square)
+        multiply_any(bar, _rows_of(before, Y, neighbors[b], known), False, True, slope)
+        multiply_any(corner(A[b], own, known), bar, True, False, back)
+        for i in range(own):
+            for j in range(q):
+                Z_bar[start + i, j] = flat[i, j]
+            for j in range(known):
+                A_bar[b, i, j] = slope[i, j]
+            for j in range(i + 1):
+                L_bar[b, i, j] = square[i, j]
+        for i in range(known):
+            place = neighbors[b, i]
+            for j in range(q):
+                if place < p:
+                    before_bar[place, j] += back[i, j]
+                else:
+                    total[place - p, j] += back[i, j]
+    return before_bar, Z_bar, A_bar, L_bar
+
+
+@register_numba(VecchiaColor)
+def numba_vecchia_color(op):
+    @nb.numba_njit
+    def vecchia_color(before, Z, A, L, neighbors):
+        return color(before, Z, A, L, neighbors)
+
+    return vecchia_color
+
+
+@register_numba(VecchiaColorGrad)
+def numba_vecchia_color_grad(op):
+    @nb.numba_njit
+    def vecchia_color_grad(before, Z, A, L, neighbors, Y, Y_bar):
+        return color_grad(before, Z, A, L, neighbors, Y, Y_bar)
+
+    return vecchia_color_grad
+
+
+def _padded(Z, A):
+    """White columns by blocks (b, g, q)."""
+    count, g = A.shape[:2]
+    return jnp.pad(Z, ((0, count * g - len(Z)), (0, 0))).reshape(count, g, Z.shape[1])
+
+
+def _near(values, neighbors):
+    """Rows of the neighbours, zeros where there are none."""
+    return jnp.where((neighbors >= 0)[..., None], values[jnp.maximum(neighbors, 0)], 0.0)
+
+
+@register_jax(VecchiaColor)
+def jax_vecchia_color(op):
+    def forward(before, Z, A, L, neighbors):
+        p, (count, g) = len(before), A.shape[:2]
+
+        def step(rows, block):
+            b, a, root, white, near = block
+            own = a @ _near(rows, near) + root @ white
+            return jax.lax.dynamic_update_slice(rows, own, (p + b * g, 0)), None
+
+        rows = jnp.concatenate([before, jnp.zeros((count * g, Z.shape[1]))])
+        blocks = (jnp.arange(count), A, L, _padded(Z, A), neighbors)
+        return jax.lax.scan(step, rows, blocks)[0][p : p + len(Z)]
+
+    return forward
+
+
+@register_jax(VecchiaColorGrad, differentiable=False)
+def jax_vecchia_color_grad(op):
+    def forward(before, Z, A, L, neighbors, Y, Y_bar):
+        p, (count, g), (m, q) = len(before), A.shape[:2], Z.shape
+
+        def step(total, block):
+            b, a, root, near = block
+            bar = jax.lax.dynamic_slice(total, (p + b * g, 0), (g, q))
+            back = jnp.where((near >= 0)[:, None], a.T @ bar, 0.0)
+            return total.at[jnp.maximum(near, 0)].add(back), (root.T @ bar, bar)
+
+        padding = jnp.zeros((count * g - m, q))
+        total = jnp.concatenate([jnp.zeros_like(before), Y_bar, padding])
+        blocks = (jnp.arange(count), A, L, neighbors)
+        total, (Z_bar, bars) = jax.lax.scan(step, total, blocks, reverse=True)
+        near = _near(jnp.concatenate([before, Y]), neighbors)
+        A_bar = bars @ near.transpose(0, 2, 1)
+        L_bar = jnp.tril(bars @ _padded(Z, A).transpose(0, 2, 1))
+        return total[:p], Z_bar.reshape(-1, q)[:m], A_bar, L_bar
+
+    return forward

@@ -1,0 +1,189 @@
+"""Columns whitened by regressions of blocks of rows on their neighbours."""
+
+import numpy as np
+from numba.extending import register_jitable
+from pytensor.gradient import disconnected_type
+from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops import _vecchia_batches as batches
+from pymc_scalable_gp.ops._base import GufuncOp, connected
+from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
+from pymc_scalable_gp.ops._kernels import multiply_any, solve_lower
+from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._vecchia_blocks import corner, count_known
+from pymc_scalable_gp.ops.vecchia_factor import jax_local, own_rows
+
+
+class VecchiaWhiten(GufuncOp):
+    """``L_b^-1 (V_b - A_b V_N)`` for every block b (see `vecchia_whiten`)."""
+
+    gufunc_signature = "(n,q),(b,g,k),(b,g,g),(b,k)->(n,q)"
+    discrete = (3,)
+
+    def perform(self, node, inputs, output_storage):
+        with np.errstate(all="ignore"):
+            output_storage[0][0] = batches.whiten(*inputs)
+
+    def pullback(self, inputs, outputs, cotangents):
+        """See `VecchiaWhitenGrad`."""
+        if not connected(cotangents[0]):
+            return [disconnected_type() for _ in inputs]
+        found = VecchiaWhitenGrad()(*inputs, outputs[0], cotangents[0])
+        return [*found, disconnected_type()]
+
+
+class VecchiaWhitenGrad(GufuncOp):
+    """Cotangents of V, A and L: with ``T = L^-T W_bar``, ``V_b += T``, ``V_N -= A' T``.
+
+    ``A_bar = -T V_N'`` and ``L_bar = -tril(T W')``.
+    """
+
+    gufunc_signature = "(n,q),(b,g,k),(b,g,g),(b,k),(n,q),(n,q)->(n,q),(b,g,k),(b,g,g)"
+    discrete = (3,)
+
+    def perform(self, node, inputs, output_storage):
+        with np.errstate(all="ignore"):
+            outputs = batches.whiten_grad(*inputs)
+        for storage, value in zip(output_storage, outputs, strict=True):
+            storage[0] = value
+
+
+def vecchia_whiten(columns, A, L, neighbors):
+    r"""Whiten columns under the covariance S of a block Vecchia approximation.
+
+    .. math:: W_b = L_b^{-1}(V_b - A_b V_N), \qquad W^\top W = V^\top S^{-1} V, \qquad
+              \log\det S = 2 \sum_{b,j} \log (L_b)_{jj}
+
+    Parameters
+    ----------
+    columns : tensor, shape (n, q)
+        V, in the order of the blocks.
+    A : tensor, shape (b, g, k)
+    L : tensor, shape (b, g, g)
+        As :func:`vecchia_factor` gives them.
+    neighbors : integer tensor, shape (b, k)
+
+    Returns
+    -------
+    tensor, shape (n, q)
+
+    Notes
+    -----
+    O(n q (k + g)). Differentiable once in `columns`, `A` and `L`.
+    """
+    return VecchiaWhiten()(columns, A, L, neighbors)
+
+
+@register_jitable
+def _neighbor_rows(values, neighbors, known):
+    """Rows of the neighbours (known, q), contiguous."""
+    q = values.shape[1]
+    out = np.empty((known, q))
+    for i in range(known):
+        for j in range(q):
+            out[i, j] = values[neighbors[i], j]
+    return out
+
+
+@register_jitable
+def whiten(V, A, L, neighbors):
+    n, q = V.shape
+    g = A.shape[1]
+    out = np.empty((q, n))  # column by column, as the likelihood reads features
+    for b in range(A.shape[0]):
+        start, own = own_rows(n, 0, g, b)
+        known = count_known(neighbors[b])
+        T = np.zeros((own, q))
+        multiply_any(
+            corner(A[b], own, known), _neighbor_rows(V, neighbors[b], known), False, False, T
+        )
+        for i in range(own):
+            for j in range(q):
+                T[i, j] = V[start + i, j] - T[i, j]
+        solve_lower(corner(L[b], own, own), T, False, False)
+        for j in range(q):
+            for i in range(own):
+                out[j, start + i] = T[i, j]
+    return out.T
+
+
+@register_jitable
+def whiten_grad(V, A, L, neighbors, W, W_bar):
+    n, q = V.shape
+    g = A.shape[1]
+    V_bar, A_bar, L_bar = np.zeros((n, q)), np.zeros(A.shape), np.zeros(L.shape)
+    for b in range(A.shape[0]):
+        start, own = own_rows(n, 0, g, b)
+        known = count_known(neighbors[b])
+        T, white = np.empty((own, q)), np.empty((own, q))
+        for j in range(q):
+            for i in range(own):
+                T[i, j] = W_bar[start + i, j]
+                white[i, j] = W[start + i, j]
+        solve_lower(corner(L[b], own, own), T, True, False)
+        back, slope, square = np.zeros((known, q)), np.zeros((own, known)), np.zeros((own, own))
+        multiply_any(corner(A[b], own, known), T, True, False, back)
+        multiply_any(T, _neighbor_rows(V, neighbors[b], known), False, True, slope)
+        multiply_any(T, white, False, True, square)
+        for i in range(own):
+            for j in range(q):
+                V_bar[start + i, j] += T[i, j]
+            for j in range(known):
+                A_bar[b, i, j] = -slope[i, j]
+            for j in range(i + 1):
+                L_bar[b, i, j] = -square[i, j]
+        for i in range(known):
+            for j in range(q):
+                V_bar[neighbors[b, i], j] -= back[i, j]
+    return V_bar, A_bar, L_bar
+
+
+@register_numba(VecchiaWhiten)
+def numba_vecchia_whiten(op):
+    @nb.numba_njit
+    def vecchia_whiten(V, A, L, neighbors):
+        return whiten(np.ascontiguousarray(V), A, L, neighbors)
+
+    return vecchia_whiten
+
+
+@register_numba(VecchiaWhitenGrad)
+def numba_vecchia_whiten_grad(op):
+    @nb.numba_njit
+    def vecchia_whiten_grad(V, A, L, neighbors, W, W_bar):
+        return whiten_grad(np.ascontiguousarray(V), A, L, neighbors, W, W_bar)
+
+    return vecchia_whiten_grad
+
+
+def _blocked(values, places, there, k):
+    """Rows of the neighbours and of the blocks themselves, zeros where there are none."""
+    local = jnp.where(there[:, :, None], values[places], 0.0)
+    return local[:, :k], local[:, k:]
+
+
+@register_jax(VecchiaWhiten)
+def jax_vecchia_whiten(op):
+    def forward(V, A, L, neighbors):
+        near, own = _blocked(V, *jax_local(neighbors, 0, V.shape[0], A.shape[1]), A.shape[2])
+        T = jax.lax.linalg.triangular_solve(L, own - A @ near, lower=True, left_side=True)
+        return T.reshape(-1, V.shape[1])[: V.shape[0]]
+
+    return forward
+
+
+@register_jax(VecchiaWhitenGrad, differentiable=False)
+def jax_vecchia_whiten_grad(op):
+    def forward(V, A, L, neighbors, W, W_bar):
+        places, there = jax_local(neighbors, 0, V.shape[0], A.shape[1])
+        k = A.shape[2]
+        near, _ = _blocked(V, places, there, k)
+        _, white = _blocked(W, places, there, k)
+        _, T = _blocked(W_bar, places, there, k)
+        T = jax.lax.linalg.triangular_solve(L, T, lower=True, left_side=True, transpose_a=True)
+        local = jnp.concatenate([-A.transpose(0, 2, 1) @ T, T], axis=1)
+        local = jnp.where(there[:, :, None], local, 0.0)
+        V_bar = jnp.zeros_like(V).at[places].add(local)
+        return V_bar, -T @ near.transpose(0, 2, 1), -jnp.tril(T @ white.transpose(0, 2, 1))
+
+    return forward

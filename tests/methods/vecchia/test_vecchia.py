@@ -1,0 +1,387 @@
+"""VecchiaMarginal and approx="VIF": limits that are known, predictions, data that change."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+from scipy import stats
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core.vecchia_normal import VecchiaNormal
+from pymc_scalable_gp.utils.evaluate import FEW_CALLS, evaluate
+
+rng = np.random.default_rng(0)
+N, D = 60, 2
+X = rng.uniform(-2.0, 2.0, (N, D))
+y = np.sin(2.0 * X[:, 0]) * X[:, 1] + 0.2 * rng.standard_normal(N)
+NEW = rng.uniform(-2.5, 2.5, (12, D))
+POINT = {"ell": np.array([0.8, 1.1]), "eta": np.array(1.3), "sigma": np.array(0.25)}
+START = {f"{name}_log__": np.log(value) for name, value in POINT.items()}
+
+
+def kernel(kind=pm.gp.cov.Matern52):
+    ell, eta = pm.InverseGamma("ell", 3, 3, shape=D), pm.HalfNormal("eta", 1)
+    return eta**2 * kind(D, ls=ell)
+
+
+def model_of(make, kind=pm.gp.cov.Matern52, targets=y, **kwargs):
+    with pm.Model() as model:
+        gp = make(kernel(kind))
+        sigma = pm.HalfNormal("sigma", 1)
+        if "point" in kwargs:
+            gp.build(X, **kwargs)
+        gp.marginal_likelihood("y", X=X, y=targets, sigma=sigma)
+    return model, gp
+
+
+def logp_of(model, at=None):
+    """Log likelihood at the point, without priors."""
+    (value,) = model.logp(vars=model.observed_RVs, sum=False)
+    inputs = model.value_vars
+    function = pytensor.function(inputs, value, mode=FEW_CALLS, on_unused_input="ignore")
+    return float(function(*[(at or START)[v.name] for v in inputs]))
+
+
+def vecchia(**settings):
+    return lambda cov: sgp.VecchiaMarginal(cov_func=cov, **settings)
+
+
+@pytest.fixture(scope="module")
+def exact():
+    model, gp = model_of(lambda cov: sgp.ExactMarginal(cov_func=cov))
+    with model:
+        mean, cov = gp.predict(NEW, point=POINT)
+    return logp_of(model), mean, cov
+
+
+def test_exact_marginal_is_pm_gp(exact):
+    """Without pm.gp's jitter, which moves the log density by 2e-4."""
+    K = (POINT["eta"] ** 2 * pm.gp.cov.Matern52(D, ls=POINT["ell"]))(
+        np.concatenate([X, NEW])
+    ).eval()
+    S = K[:N, :N] + POINT["sigma"] ** 2 * np.eye(N)
+    assert_allclose(exact[0], stats.multivariate_normal.logpdf(y, np.zeros(N), S), rtol=1e-9)
+    weights = np.linalg.solve(S, K[:N, N:])
+    assert_allclose(exact[1], weights.T @ y, rtol=1e-7, atol=1e-9)
+    assert_allclose(exact[2], K[N:, N:] - K[N:, :N] @ weights, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"n_inducing": 15, "neighbors": N - 1, "block": 1},
+        {"n_inducing": 0, "neighbors": N, "block": 7},
+        {"n_inducing": 15, "neighbors": 0, "block": N},
+        {"n_inducing": 9, "neighbors": 5, "block": 10 * N},
+    ],
+)
+def test_all_neighbors_or_one_block_are_the_exact_gp(exact, settings):
+    model, gp = model_of(vecchia(**settings))
+    assert gp.likelihood_path == "vecchia"
+    assert_allclose(logp_of(model), exact[0], rtol=1e-10)
+
+
+def test_no_neighbors_are_fitc_and_pitc():
+    """Blocks of one row: FITC. Larger ones: their own covariance is exact, and nothing between them."""
+    model, gp = model_of(vecchia(n_inducing=12, neighbors=0, block=1))
+    with model:
+        points = gp.feature_map.points.get_value()
+    rows = [int(np.flatnonzero((X == p).all(axis=1))[0]) for p in points]
+
+    def cholqr(cov):
+        found = sgp.CholQRMarginal(cov_func=cov, n_inducing=12, approx="FITC")
+        found.build(X, indices=np.array(rows))
+        return found
+
+    fitc, _ = model_of(cholqr)
+    assert_allclose(logp_of(model), logp_of(fitc), rtol=1e-10)
+    block, gp = model_of(vecchia(n_inducing=12, neighbors=0, block=7))
+    with block:
+        phi, K = evaluate([gp.features(X), gp.cov_func(X)], POINT)
+    order = gp.conditioned.plan.ordering.order
+    S = phi @ phi.T
+    for start in range(0, N, 7):
+        own = np.ix_(order[start : start + 7], order[start : start + 7])
+        S[own] = K[own]
+    S += POINT["sigma"] ** 2 * np.eye(N)
+    assert_allclose(logp_of(block), stats.multivariate_normal.logpdf(y, np.zeros(N), S), rtol=1e-9)
+
+
+def test_more_neighbors_come_closer(exact):
+    errors = [
+        abs(logp_of(model_of(vecchia(n_inducing=10, neighbors=k, block=4))[0]) - exact[0])
+        for k in (0, 5, 30)
+    ]
+    assert errors[0] > 10.0 * errors[1] > 50.0 * errors[2]
+
+
+def test_gradient_in_numba_against_differences():
+    model, _ = model_of(vecchia(n_inducing=10, neighbors=8, block=4))
+    function = model.logp_dlogp_function(ravel_inputs=True)
+    function.set_extra_values({})
+    x = np.concatenate([np.ravel(START[v.name]) for v in model.value_vars])
+    value, slope = function(x)
+    for i in range(len(x)):
+        step = 1e-5 * np.eye(len(x))[i]
+        difference = (function(x + step)[0] - function(x - step)[0]) / 2e-5
+        assert_allclose(slope[i], difference, rtol=1e-6, atol=1e-6)
+    python = model.compile_fn(model.logp(), mode=FEW_CALLS)
+    assert_allclose(value, python(START), rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["sum", "generic"])
+def test_other_kernels_take_the_general_route(exact, kind):
+    """The same kernel, written as a sum and with a warping."""
+
+    def make(cov):
+        if kind == "sum":
+            cov = 0.25 * cov + 0.75 * cov
+        else:
+            cov = pm.gp.cov.WarpedInput(D, cov, lambda x: x)
+        return sgp.VecchiaMarginal(cov_func=cov, n_inducing=10, neighbors=8, block=4)
+
+    model, gp = model_of(make)
+    plain, _ = model_of(vecchia(n_inducing=10, neighbors=8, block=4))
+    tolerance = 1e-10 if kind == "sum" else 0.01  # a warped kernel's neighbours are others
+    assert_allclose(logp_of(model), logp_of(plain), rtol=tolerance)
+    with model:
+        mean, var = gp.predict(NEW, point=POINT, diag=True)
+    assert_allclose(mean, exact[1], atol=0.4)
+    assert (var > 0).all()
+
+
+CLASSES = {
+    "GriefGP": lambda cov, **local: sgp.GriefGP(cov_func=cov, grid=8, rank=30, **local),
+    "SKIPMarginal": lambda cov, **local: sgp.SKIPMarginal(cov_func=cov, rank=6, **local),
+    "CholQRMarginal": lambda cov, **local: sgp.CholQRMarginal(cov_func=cov, n_inducing=10, **local),
+    "SoftKIMarginal": lambda cov, **local: sgp.SoftKIMarginal(cov_func=cov, inducing=10, **local),
+}
+
+
+@pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_class_with_all_neighbors_is_the_exact_gp(name):
+    """ExpQuad, a product over inputs. SKIP's interpolation is off by 1e-4 of the variance."""
+    near = NEW * 0.7
+    reference, gp = model_of(lambda cov: sgp.ExactMarginal(cov_func=cov), pm.gp.cov.ExpQuad)
+    with reference:
+        mean, cov = gp.predict(near, point=POINT)
+    model, gp = model_of(
+        lambda cov: CLASSES[name](cov, approx="VIF", neighbors=N, block=3), pm.gp.cov.ExpQuad
+    )
+    tolerance = 1e-3 if name == "SKIPMarginal" else 1e-8
+    assert_allclose(logp_of(model), logp_of(reference), rtol=tolerance)
+    with model:
+        found, var = gp.predict(near, point=POINT, diag=True)
+    assert_allclose(found, mean, atol=10 * tolerance)
+    assert_allclose(var, np.diag(cov), atol=10 * tolerance)
+    assert "VIF" in repr(gp)
+
+
+def test_predictions_with_all_neighbors_are_exact(exact):
+    model, gp = model_of(vecchia(n_inducing=15, neighbors=N, block=5))
+    with model:
+        mean, var = gp.predict(NEW, point=POINT, diag=True)
+        noisy = gp.predict(NEW, point=POINT, diag=True, pred_noise=True)[1]
+    assert_allclose(mean, exact[1], atol=1e-7)
+    assert_allclose(var, np.diag(exact[2]), atol=1e-7)
+    assert_allclose(noisy - var, POINT["sigma"] ** 2, rtol=1e-9)
+
+
+def test_joint_predictions_hold_together(exact):
+    """Mean and covariance; the conditional's density; draws over posterior draws."""
+    model, gp = model_of(vecchia(n_inducing=15, neighbors=N + 12, block=5))
+    with model:
+        mean, cov = gp.predict(NEW, point=POINT)
+        f = gp.conditional("f", NEW, jitter=1e-4)
+    assert_allclose(mean, exact[1], atol=1e-5)
+    assert_allclose(cov, exact[2], atol=1e-5)
+    value = exact[1] + 0.1
+    (density,) = evaluate([pm.logp(f, value)], POINT, model)
+    expected = stats.multivariate_normal.logpdf(value, exact[1], exact[2] + 1e-4 * np.eye(12))
+    assert_allclose(density, expected, rtol=1e-3)
+
+
+def test_draws_over_the_posterior(exact):
+    import xarray as xr
+
+    model, gp = model_of(vecchia(n_inducing=15, neighbors=N, block=5))
+    names = {name: (("chain", "draw", *["dim"] * value.ndim), np.tile(value, (1, 600, *[1] * value.ndim)))
+             for name, value in POINT.items()}  # fmt: skip
+    with model:
+        found = gp.predict_posterior(
+            NEW, xr.Dataset(names), draws=True, progressbar=False, random_seed=1
+        )
+    assert_allclose(found["mean"], exact[1], atol=1e-6)
+    assert_allclose(found["sd"], np.sqrt(np.diag(exact[2])), atol=1e-6)
+    f = found["f"].values[0]
+    scale = np.sqrt(np.diag(exact[2]))
+    # Standard errors of 600 draws: .04 sd for means; .04 for correlations.
+    assert_allclose((f.mean(axis=0) - exact[1]) / scale, 0.0, atol=0.17)
+    assert_allclose(
+        np.cov(f.T) / np.outer(scale, scale), exact[2] / np.outer(scale, scale), atol=0.2
+    )
+
+
+def test_far_away_the_prior_returns():
+    model, gp = model_of(vecchia(n_inducing=15, neighbors=10, block=5))
+    far = NEW[:3] + 60.0
+    with model:
+        mean, var = gp.predict(far, point=POINT, diag=True)
+        _, cov = gp.predict(far, point=POINT)
+    assert_allclose(mean, 0.0, atol=1e-12)
+    assert_allclose(var, POINT["eta"] ** 2, rtol=1e-6)
+    K = (POINT["eta"] ** 2 * pm.gp.cov.Matern52(D, ls=POINT["ell"]))(far).eval()
+    assert_allclose(cov, K, atol=1e-6)
+
+
+def test_draws_of_the_distribution():
+    """Prior predictive draws have the covariance of the density; order and blocks are undone."""
+    gp = sgp.VecchiaMarginal(
+        cov_func=1.3 * pm.gp.cov.Matern52(D, ls=[0.8, 1.1]), n_inducing=5, neighbors=4, block=3
+    )
+    with pm.Model():
+        variable = gp.marginal_likelihood("y", X=X[:10], y=y[:10], sigma=0.3)
+    draws = pm.draw(variable, draws=4000, random_seed=1, mode=FEW_CALLS)
+    function = pytensor.function(
+        [v := pt.vector(dtype="float64")], pm.logp(variable, v), mode=FEW_CALLS
+    )
+    base, eye = float(function(np.zeros(10))), np.eye(10)
+    single = np.array([float(function(row)) for row in eye])
+    both = np.array([[float(function(a + b)) for b in eye] for a in eye])
+    precision = -(both - single[:, None] - single + base)
+    cov = np.linalg.inv(precision)
+    assert_allclose(np.cov(draws.T), cov, atol=0.12)
+    assert isinstance(variable.owner.op, VecchiaNormal.rv_type)
+
+
+def test_replaced_targets_count_and_replaced_inputs_are_refused():
+    with pm.Model() as model:
+        data_X, data_y = pm.Data("X", X), pm.Data("t", y)
+        gp = sgp.VecchiaMarginal(cov_func=kernel(), n_inducing=8, neighbors=8, block=4)
+        gp.marginal_likelihood("y", X=data_X, y=data_y, sigma=pm.HalfNormal("sigma", 1))
+    before = logp_of(model)
+    with model:
+        pm.set_data({"t": y + 1.0})
+    fresh, _ = model_of(vecchia(n_inducing=8, neighbors=8, block=4), targets=y + 1.0)
+    assert_allclose(logp_of(model), logp_of(fresh), rtol=1e-10)
+    assert logp_of(model) < before - 1.0
+    with model:
+        pm.set_data({"X": X[::-1].copy(), "t": y[::-1].copy()})
+    with pytest.raises(AssertionError, match=r"gp\.rebuild\(\)"):
+        logp_of(model)
+    with model:
+        gp.rebuild()
+    assert_allclose(logp_of(model), before, rtol=0.01)  # the same rows in another order
+    with model:
+        pm.set_data({"X": X[:10], "t": y[:10]})
+        with pytest.raises(AssertionError, match="another number"):
+            logp_of(model)
+        with pytest.raises(ValueError, match="write it again"):
+            gp.rebuild()
+
+
+def test_rebuild_takes_the_neighbors_of_another_point(exact):
+    """At the point itself nothing would move; far from it a warning says so."""
+    model, gp = model_of(vecchia(n_inducing=8, neighbors=6, block=3))
+    other = POINT | {"ell": np.array([20.0, 0.05])}
+    with model:
+        with pytest.warns(UserWarning, match=r"call gp\.rebuild"):
+            assert gp.diagnostics(point=other)["neighbors_moved"] > 0.3
+        before = logp_of(model)
+        points = gp.feature_map.points.get_value()
+        gp.rebuild(POINT)
+        assert gp.diagnostics(point=POINT)["neighbors_moved"] == 0.0
+        assert abs(logp_of(model) - exact[0]) < abs(before - exact[0]) + 0.1
+        gp.rebuild(other)
+    assert not np.array_equal(points, gp.feature_map.points.get_value())
+    fresh, _ = model_of(vecchia(n_inducing=8, neighbors=6, block=3), point=other)
+    assert_allclose(logp_of(model), logp_of(fresh), rtol=1e-9)
+
+
+def test_sigma_for_each_row(exact):
+    sigma = 0.2 + 0.2 * rng.uniform(size=N)
+    settings = {"n_inducing": 8, "neighbors": N, "block": 7}
+    K = (1.3 * pm.gp.cov.Matern52(D, ls=0.9))(X).eval()
+    with pm.Model() as model:
+        gp = sgp.VecchiaMarginal(cov_func=1.3 * pm.gp.cov.Matern52(D, ls=0.9), **settings)
+        gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+    expected = stats.multivariate_normal.logpdf(y, np.zeros(N), K + np.diag(sigma**2))
+    assert_allclose(logp_of(model, {"y": 0.0}), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [np.zeros(40, dtype=int), np.arange(40) // 4, np.arange(1), np.arange(3)],
+    ids=["one row, forty times", "each row four times", "n = 1", "n < block"],
+)
+def test_repeated_and_few_rows(rows):
+    """Exact repeats leave R singular; the noise carries it."""
+    cov = 1.3 * pm.gp.cov.Matern52(D, ls=0.9)
+    with pm.Model() as model:
+        gp = sgp.VecchiaMarginal(cov_func=cov, n_inducing=5, neighbors=60, block=8)
+        gp.marginal_likelihood("y", X=X[rows], y=y[: len(rows)], sigma=0.3)
+        mean, var = gp.predict(X[:5], point={}, diag=True)
+    K = cov(X[rows]).eval() + 0.09 * np.eye(len(rows))
+    expected = stats.multivariate_normal.logpdf(y[: len(rows)], np.zeros(len(rows)), K)
+    assert_allclose(logp_of(model, {"y": 0.0}), expected, rtol=1e-6)
+    assert (var >= 0.0).all()
+    assert_allclose(
+        mean, cov(X[:5], X[rows]).eval() @ np.linalg.solve(K, y[: len(rows)]), atol=1e-4
+    )
+
+
+def test_an_indefinite_kernel_gives_nan():
+    cov = pm.gp.cov.ExpQuad(D, ls=1.0) + -0.9 * pm.gp.cov.ExpQuad(D, ls=0.2)
+    with pm.Model() as model:
+        gp = sgp.VecchiaMarginal(cov_func=cov, n_inducing=0, neighbors=20, block=4)
+        gp.marginal_likelihood("y", X=X, y=y, sigma=1e-6)
+    assert np.isnan(logp_of(model, {"y": 0.0}))
+
+
+def test_words():
+    cov = pm.gp.cov.ExpQuad(D, ls=1.0)
+    with pytest.raises(ValueError, match="neighbors must be at least 0"):
+        sgp.VecchiaMarginal(cov_func=cov, neighbors=-1)
+    with pytest.raises(ValueError, match="block must be at least 1"):
+        sgp.GriefGP(cov_func=cov, approx="VIF", block=0)
+    with pytest.raises(ValueError, match="approx"):
+        sgp.KMCGMarginal(cov_func=cov, approx="VIF")
+    with pytest.raises(ValueError, match='works with approx="DTC" only'):
+        sgp.GriefGP(cov_func=cov, approx="VIF", rotate=True)
+    with pytest.raises(ValueError, match="leave out n_iter and task_dim"):
+        sgp.SKIPMarginal(cov_func=cov, approx="VIF", n_iter=5)
+    with pytest.raises(TypeError, match="one cov_func"):
+        sgp.ExactMarginal(cov_func=cov) + sgp.ExactMarginal(cov_func=cov)
+    gp = sgp.GriefGP(cov_func=cov)
+    with pytest.raises(ValueError, match="rebuild is for"):
+        gp.rebuild()
+
+
+def test_sums_take_the_kernel_of_the_sum():
+    part = {"n_inducing": 5, "neighbors": N, "block": 3}
+    with pm.Model() as model:
+        first = sgp.VecchiaMarginal(cov_func=pm.gp.cov.ExpQuad(D, ls=1.0), **part)
+        second = sgp.VecchiaMarginal(cov_func=0.3 * pm.gp.cov.Matern32(D, ls=0.4), **part)
+        total = first + second
+        total.marginal_likelihood("y", X=X, y=y, sigma=0.3)
+        with pytest.raises(NotImplementedError, match="predict the sum"):
+            first.predict(NEW, point={}, given={"gp": total})
+        mean, _ = total.predict(NEW, point={}, diag=True)
+    K = total.cov_func(np.concatenate([X, NEW])).eval()
+    S = K[:N, :N] + 0.09 * np.eye(N)
+    expected = stats.multivariate_normal.logpdf(y, np.zeros(N), S)
+    assert_allclose(logp_of(model, {"y": 0.0}), expected, rtol=1e-9)
+    assert_allclose(mean, K[N:, :N] @ np.linalg.solve(S, y), atol=1e-6)
+
+
+def test_given_other_data():
+    model, gp = model_of(vecchia(n_inducing=8, neighbors=N, block=3))
+    given = {"X": X[:30], "y": y[:30], "sigma": 0.25}
+    with model:
+        mean, _ = gp.predict(NEW, point=POINT, diag=True, given=given)
+    K = POINT["eta"] ** 2 * pm.gp.cov.Matern52(D, ls=POINT["ell"])
+    S = K(X[:30]).eval() + 0.0625 * np.eye(30)
+    assert_allclose(mean, K(NEW, X[:30]).eval() @ np.linalg.solve(S, y[:30]), atol=1e-6)

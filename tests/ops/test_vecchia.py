@@ -1,0 +1,263 @@
+"""Block Vecchia: regressions on neighbours, whitening and draws, against dense algebra."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+
+from pymc_scalable_gp.ops._stationary import KINDS
+from pymc_scalable_gp.ops.stationary_factor import StationaryFactor, stationary_factor
+from pymc_scalable_gp.ops.vecchia_color import VecchiaColor, vecchia_color
+from pymc_scalable_gp.ops.vecchia_factor import VecchiaFactor, vecchia_factor
+from pymc_scalable_gp.ops.vecchia_whiten import VecchiaWhiten, vecchia_whiten
+from pymc_scalable_gp.testing import PY, check_op
+
+
+def plan(n, g, k, first=0, seed=0):
+    """Neighbours of blocks: random earlier rows, the first blocks have fewer than k."""
+    rng = np.random.default_rng(seed)
+    count = -(-(n - first) // g)
+    out = np.full((count, k), -1)
+    for b in range(count):
+        before = first + b * g
+        near = rng.permutation(before)[: min(k, before)]
+        out[b, : len(near)] = near
+    return out
+
+
+def local(neighbors, b, n, g, first=0):
+    near = neighbors[b][neighbors[b] >= 0]
+    start = first + b * g
+    return near, np.arange(start, min(start + g, n))
+
+
+def dense_factor(K, neighbors, g, first=0):
+    """A, L in full, from a covariance (n, n)."""
+    count, k = neighbors.shape
+    A, L = np.zeros((count, g, k)), np.tile(np.eye(g), (count, 1, 1))
+    for b in range(count):
+        near, own = local(neighbors, b, len(K), g, first)
+        a = np.linalg.solve(K[np.ix_(near, near)], K[np.ix_(near, own)]).T
+        A[b, : len(own), : len(near)] = a
+        C = K[np.ix_(own, own)] - a @ K[np.ix_(near, own)]
+        L[b, : len(own), : len(own)] = np.linalg.cholesky(C)
+    return A, L
+
+
+def dense_rows(A, L, neighbors, n):
+    """Matrix (n, n) that whitens: L^-1 (own - A near), block by block."""
+    g, out = A.shape[1], np.zeros((n, n))
+    for b in range(len(A)):
+        near, own = local(neighbors, b, n, g)
+        rows = np.zeros((len(own), n))
+        rows[np.arange(len(own)), own] = 1.0
+        rows[:, near] -= A[b, : len(own), : len(near)]
+        out[own] = np.linalg.solve(L[b, : len(own), : len(own)], rows)
+    return out
+
+
+def covariance(X, phi, noise):
+    squared = ((X[:, None] - X) ** 2).sum(axis=2)
+    return np.exp(-0.5 * squared) + np.diag(noise**2) - phi @ phi.T
+
+
+def blocks_of(X, neighbors, g, first=0):
+    """Kernel between the local rows, as a graph; noughts and worse where there are none."""
+    count = len(neighbors)
+    own = first + np.arange(count)[:, None] * g + np.arange(g)
+    places = np.concatenate([neighbors, own], axis=1)
+    rows = X[pt.constant(np.maximum(places, 0)).clip(0, X.shape[0] - 1)]
+    squared = ((rows[:, :, None] - rows[:, None]) ** 2).sum(axis=3)
+    return pt.specify_shape(pt.exp(-0.5 * squared), (count, *2 * (places.shape[1],)))
+
+
+def twin_factor(X, phi, noise, neighbors, g, n, first=0):
+    """The same with PyTensor's own factorisations, block by block."""
+    squared = ((X[:, None] - X) ** 2).sum(axis=2)
+    K = pt.exp(-0.5 * squared) - phi @ phi.T + pt.diag(noise**2)
+    A, L = [], []
+    k = neighbors.shape[1]
+    for b in range(len(neighbors)):
+        near, own = local(neighbors, b, n, g, first)
+        a = pt.zeros((len(own), 0))
+        if len(near):
+            a = pt.linalg.solve(K[near][:, near], K[near][:, own]).T
+        root = pt.linalg.cholesky(K[own][:, own] - a @ K[near][:, own])
+        missing = g - len(own)
+        full = pt.zeros((g, k))
+        A.append(pt.set_subtensor(full[: len(own), : len(near)], a))
+        L.append(pt.set_subtensor(pt.eye(g)[: g - missing, : g - missing], root))
+    return pt.stack(A), pt.stack(L)
+
+
+@pytest.mark.parametrize(
+    ("n", "g", "k", "r", "first"),
+    [(11, 3, 4, 2, 0), (7, 1, 3, 0, 0), (6, 6, 0, 1, 0), (9, 2, 2, 3, 4), (5, 2, 0, 1, 0)],
+)
+def test_factor(n, g, k, r, first):
+    rng = np.random.default_rng(1)
+    neighbors = plan(n, g, k, first)
+    X, phi, noise = rng.standard_normal((n, 2)), 0.1 * rng.standard_normal((n, r)), np.full(n, 0.7)
+    noise += 0.1 * rng.uniform(size=n)
+    strided = np.repeat(X, 2, axis=0)[::2], np.asfortranarray(phi), np.repeat(noise, 3)[::3]
+
+    def build(X, phi, noise):
+        blocks = blocks_of(X, neighbors, g, first)
+        return vecchia_factor(blocks, phi, noise**2, neighbors, first)
+
+    check_op(
+        VecchiaFactor if first else None, build,
+        lambda X, phi, noise: dense_factor(covariance(X, phi, noise), neighbors, g, first),
+        [(X, phi, noise), strided],
+        twin=lambda X, phi, noise: twin_factor(X, phi, noise, neighbors, g, n, first),
+        modes=("NUMBA",) if (n, g) in ((11, 3), (6, 6)) else (), jax_cases=1,
+    )  # fmt: skip
+
+
+def roots(A, L, g=3):
+    """Any A; L lower triangular with a positive diagonal."""
+    return A, L * np.tri(g, k=-1) + pt.exp(L) * np.eye(g)
+
+
+def test_whiten():
+    n, g, k = 11, 3, 4
+    rng = np.random.default_rng(2)
+    neighbors = plan(n, g, k)
+    V, A, L = (rng.standard_normal(s) for s in ((n, 2), (4, g, k), (4, g, g)))
+
+    def reference(V, A, L):
+        roots = np.tril(L, -1) + np.exp(L) * np.eye(g)
+        return dense_rows(A, roots, neighbors, n) @ V
+
+    def twin(V, A, L):
+        A, L = roots(A, L)
+        out = []
+        for b in range(len(neighbors)):
+            near, own = local(neighbors, b, n, g)
+            a, root = A[b, : len(own), : len(near)], L[b, : len(own), : len(own)]
+            out.append(pt.linalg.solve(root, V[own] - a @ V[near]))
+        return pt.concatenate(out)
+
+    def build(V, A, L):
+        return vecchia_whiten(V, *roots(A, L), neighbors)
+
+    cases = [(V, A, L), (np.asfortranarray(V), A[:, ::-1], L), (V[:, :0], A, L)]
+    check_op(VecchiaWhiten, build, reference, cases[:2], twin=twin, jax_cases=1)
+    assert build(*map(pt.constant, cases[2])).eval().shape == (n, 0)
+
+
+@pytest.mark.parametrize("p", [0, 5])
+def test_color(p):
+    m, g, k = 8, 3, 4
+    rng = np.random.default_rng(3)
+    neighbors = plan(p + m, g, k, p)
+    before, Z, A, L = (
+        rng.standard_normal(s) for s in ((p, 2), (m, 2), (3, g, k), (3, g, g))
+    )  # fmt: skip
+
+    def run(before, Z, A, L, library):
+        rows = [before[i] for i in range(p)]
+        for b in range(3):
+            near, own = local(neighbors, b, p + m, g, p)
+            a, root = A[b, : len(own), : len(near)], L[b, : len(own), : len(own)]
+            mean = a @ library.stack([rows[i] for i in near]) if len(near) else 0.0
+            found = mean + root @ Z[own - p]
+            rows += [found[i] for i in range(len(own))]
+        return library.stack(rows[p:])
+
+    def build(before, Z, A, L):
+        return vecchia_color(Z, *roots(A, L), neighbors, before)
+
+    def reference(before, Z, A, L):
+        return run(before, Z, A, np.tril(L, -1) + np.exp(L) * np.eye(g), np)
+
+    check_op(
+        VecchiaColor, build, reference, [(before, Z, A, L)], jax_cases=1,
+        twin=lambda before, Z, A, L: run(before, Z, *roots(A, L), pt),
+        modes=("NUMBA",) if p else (),
+    )  # fmt: skip
+
+
+def test_color_inverts_whiten():
+    n, g, k = 23, 4, 6
+    rng = np.random.default_rng(4)
+    neighbors = plan(n, g, k)
+    X, phi = rng.standard_normal((n, 2)), 0.1 * rng.standard_normal((n, 3))
+    A, L = dense_factor(covariance(X, phi, np.full(n, 0.5)), neighbors, g)
+    V = rng.standard_normal((n, 2))
+    white = vecchia_whiten(V, A, L, neighbors)
+    assert_allclose(vecchia_color(white, A, L, neighbors).eval(mode=PY), V, rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", [PY, "NUMBA"])
+def test_failure_gives_nan(mode):
+    phi = pt.matrix(dtype="float64")
+    neighbors = np.array([[-1, -1], [0, 1]])
+    blocks = np.tile(np.eye(4), (2, 1, 1))
+    A, L = vecchia_factor(blocks, phi, np.zeros(4), neighbors)
+    total = A.sum() + L.sum()
+    function = pytensor.function([phi], [A, L, pt.grad(total, phi)], mode=mode)
+    bad = np.zeros((4, 1))
+    bad[3] = 2.0  # more than the prior variance
+    A, L, bar = function(bad)
+    assert np.isfinite(np.stack([A[0], L[0]])).all()
+    assert np.isnan(np.stack([A[1], L[1]])).all()
+    assert np.isnan(bar).any()
+
+
+def test_needs_static_widths():
+    with pytest.raises(TypeError, match="static numbers of columns"):
+        vecchia_factor(pt.tensor3(), np.zeros((4, 1)), np.ones(4), np.zeros((2, 1), dtype=int))
+
+
+def kernel_of(kind, squares, shape, library):
+    if kind == "ExpQuad":
+        return library.exp(-0.5 * squares)
+    if kind == "RatQuad":
+        return (1.0 + 0.5 * squares / shape) ** (-shape)
+    root = library.sqrt(squares)
+    if kind in ("Matern12", "Exponential"):
+        return library.exp(-root * (1.0 if kind == "Matern12" else 0.5))
+    if kind == "Matern32":
+        return (1.0 + 3**0.5 * root) * library.exp(-(3**0.5) * root)
+    return (1.0 + 5**0.5 * root + 5.0 / 3.0 * squares) * library.exp(-(5**0.5) * root)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stationary_factor_is_the_factor_of_its_blocks(kind):
+    """The twin's kernel: no distance is 0 but on the diagonal, where the root has no slope."""
+    n, g, k, first = 10, 3, 4, 1
+    rng = np.random.default_rng(5)
+    neighbors = plan(n, g, k, first)
+    X, phi = rng.standard_normal((n, 2)) + 1e3, 0.1 * rng.standard_normal((n, 2))
+    noise, scale = 0.3 + 0.1 * rng.uniform(size=n), np.array([0.7, 1.6])
+    own = first + np.arange(3)[:, None] * g + np.arange(g)
+    places = np.minimum(np.maximum(np.concatenate([neighbors, own], axis=1), 0), n - 1)
+    local = X[places]
+    parts = (local[:, :, None] - local[:, None]) ** 2
+    off = np.where(parts.sum(axis=3) > 0, 0.0, 1.0)  # on the diagonal, and between padding
+
+    def build(scale, variance, shape, phi, noise):
+        return stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, first, g)
+
+    def twin(scale, variance, shape, phi, noise):
+        squares = (parts * scale**2).sum(axis=3) + off
+        K = variance * pt.switch(off, 1.0, kernel_of(kind, squares, shape, pt))
+        return vecchia_factor(pt.specify_shape(K, places.shape + places.shape[1:]), phi, noise,
+                              neighbors, first)  # fmt: skip
+
+    def reference(scale, variance, shape, phi, noise):
+        squares = (((X[:, None] - X) * scale) ** 2).sum(axis=2)
+        K = variance * kernel_of(kind, squares, shape, np) + np.diag(noise) - phi @ phi.T
+        return dense_factor(K, neighbors, g, first)
+
+    case = (scale, np.array(1.3), np.array(2.2), phi, noise)
+    check_op(
+        StationaryFactor, build, reference, [case], twin=twin, jax_cases=kind in FEW,
+        modes=("NUMBA",) if kind == "RatQuad" else (),
+    )  # fmt: skip
+
+
+# The kernels whose JAX form is compared.
+FEW = ("RatQuad", "Matern52")
