@@ -11,6 +11,7 @@ from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import split_scale, used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.cholqr.spread import ROWS, KernelAt, spread
+from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.warn import warn
 
 # Added to the diagonal of K[I, I], as a share of its mean.
@@ -78,7 +79,7 @@ class CholQRMap(FeatureMap):
     def __init__(self, cov_func, X: np.ndarray, indices: np.ndarray):
         self.cov_func, self.indices = cov_func, indices
         self.low, self.high = X.min(axis=0), X.max(axis=0)
-        self.points = pt.constant(X[indices])
+        self.points = fixed_shared(X[indices])
         scale, kernels = split_scale(cov_func)
         self.scale = pt.as_tensor_variable(scale).astype("float64")
         self.shape = cov_func if len(kernels) != 1 or self.scale.ndim else kernels[0]
