@@ -95,8 +95,8 @@ MUTANTS = [
         ),
         (
             "core/summaries.py",
-            "self.rest / noise + n * _LOG_2PI",
-            "self.rest / noise + k * _LOG_2PI",
+            "rest / noise + n * _LOG_2PI",
+            "rest / noise + k * _LOG_2PI",
             "methods/grief/test_gp.py -k test_all_paths_agree_at_unit_weights",
         ),
         (
@@ -107,7 +107,7 @@ MUTANTS = [
         ),
         (
             "core/summaries.py",
-            "rest = outside * (_LOG_2PI + pt.log(noise)) + self.rest / noise",
+            "rest = outside * (_LOG_2PI + pt.log(noise)) + fixed_shared(self.rest) / noise",
             "rest = outside * (_LOG_2PI + pt.log(noise))",
             "methods/grief/test_gp.py -k test_all_paths_agree_at_unit_weights",
         ),

@@ -199,10 +199,8 @@ def _as_data(value, name, ndim) -> Data:
         shared = isinstance(value, SharedVariable)
         present = value.get_value(borrow=True) if shared else evaluate([value])[0]
         return Data(_float64(value), _numeric(present, name), True)
-    array = _numeric(value, name)
-    # Shared, not constant: PyTensor would bake large constants into the compiled function.
-    tensor = fixed_shared(array)
-    return Data(tensor, array, False)
+    array = np.array(_numeric(value, name))  # what becomes of the user's own is not the model's
+    return Data(fixed_shared(array), array, False)
 
 
 def _numeric(value, name):

@@ -33,23 +33,24 @@ class DenseNormalRV(SymbolicRandomVariable):
     """Random graph of :class:`DenseNormal`."""
 
     _print_name = ("DenseNormal", "\\operatorname{DenseNormal}")
-    extended_signature = "[rng],[size],(n),(n,n)->[rng],(n)"
+    extended_signature = "[rng],[size],(n),(n,n),(n)->[rng],(n)"
 
     @classmethod
-    def rv_op(cls, mu, cov, *, rng=None, size=None):
-        """Build the graph."""
-        mu, cov = pt.as_tensor(mu), pt.as_tensor(cov)
+    def rv_op(cls, mu, cov, noise, *, rng=None, size=None):
+        """Build the graph; `noise` (n,) is added to the diagonal."""
+        mu, cov, noise = (pt.as_tensor(x) for x in (mu, cov, noise))
         rng, size = normalize_rng_param(rng), normalize_size_param(size)
         shape = mu.shape if rv_size_is_none(size) else (*tuple(size), mu.shape[0])
         next_rng, white = pt.random.normal(size=shape, rng=rng, return_next_rng=True)
-        draws = mu + white @ pt.linalg.cholesky(cov, on_error="nan").T
-        op = cls(inputs=[rng, size, mu, cov], outputs=[next_rng, draws])
+        root = pt.linalg.cholesky(cov + pt.diag(noise), on_error="nan")
+        draws = mu + white @ root.T
+        op = cls(inputs=[rng, size, mu, cov, noise], outputs=[next_rng, draws])
         op.rv_op = partial(cls.rv_op)
-        return op(rng, size, mu, cov)
+        return op(rng, size, mu, cov, noise)
 
 
 class DenseNormal(Continuous):
-    """Multivariate normal with a dense covariance, as `pm.MvNormal`, with a faster gradient.
+    """Multivariate normal with covariance ``cov + diag(noise)``: `pm.MvNormal` with a faster gradient.
 
     A covariance that is not positive definite gives NaN.
     """
@@ -58,23 +59,23 @@ class DenseNormal(Continuous):
     rv_op = DenseNormalRV.rv_op
 
     @classmethod
-    def dist(cls, mu, cov, **kwargs):
-        """Distribution outside a model: mean (n,) and covariance (n, n)."""
-        return super().dist([pt.as_tensor(mu), pt.as_tensor(cov)], **kwargs)
+    def dist(cls, mu, cov, noise, **kwargs):
+        """Distribution outside a model: mean (n,), covariance (n, n), variances (n,)."""
+        return super().dist([pt.as_tensor(x) for x in (mu, cov, noise)], **kwargs)
 
     @staticmethod
-    def support_point(rv, rng, size, mu, cov):
+    def support_point(rv, rng, size, mu, *_parameters):
         """Mean."""
         return pt.full_like(rv, mu)
 
 
 @_logprob.register(DenseNormalRV)
-def dense_normal_logprob(op, values, rng, size, mu, cov, **kwargs):
+def dense_normal_logprob(op, values, rng, size, mu, cov, noise, **kwargs):
     """Log density of one vector."""
     (value,) = values
     if value.ndim != 1:
         raise NotImplementedError("DenseNormal's logp takes one vector at a time")
-    return gaussian_logp(cov, value - mu)
+    return gaussian_logp(cov, noise, value - mu)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,15 +88,19 @@ class ExactRows(Likelihood):
     path = "exact"
 
     @cached_property
-    def covariance(self) -> TensorVariable:
-        """Covariance (n, n) of the targets."""
-        noise = self.data.sigma**2 * pt.ones(self.data.X.tensor.shape[0])
-        return kernel_matrix(self.cov_func, self.data.X.tensor) + pt.diag(noise)
+    def kernel(self) -> TensorVariable:
+        """Kernel matrix (n, n)."""
+        return kernel_matrix(self.cov_func, self.data.X.tensor)
+
+    @cached_property
+    def noise(self) -> TensorVariable:
+        """Noise variances (n,)."""
+        return self.data.sigma**2 * pt.ones(self.data.X.tensor.shape[0])
 
     def observe(self, name, **kwargs):
         """A :class:`DenseNormal`."""
         return DenseNormal(
-            name, self.data.mean, self.covariance, observed=self.data.observed, **kwargs
+            name, self.data.mean, self.kernel, self.noise, observed=self.data.y.tensor, **kwargs
         )
 
     def coefficients(self):
@@ -112,7 +117,7 @@ class ExactRows(Likelihood):
 
     def whitened(self) -> tuple[TensorVariable, TensorVariable]:
         """``L^-1`` (n, n) and ``L^-1 e`` (n,)."""
-        inverse = inverse_cholesky(self.covariance[None], 0.0)[0]
+        inverse = inverse_cholesky((self.kernel + pt.diag(self.noise))[None], 0.0)[0]
         return inverse, inverse @ self.data.residual
 
     def predictor(self, feature_map, mean_func, coef, noise, model):

@@ -49,11 +49,6 @@ class MarginalData:
         return self.y.tensor - self.mean
 
     @property
-    def observed(self):
-        """The targets, as an observed variable takes them."""
-        return self.y.tensor if self.y.mutable else self.y.value
-
-    @property
     def size(self) -> int:
         """Number of rows n, now."""
         return self.X.value.shape[0]
@@ -200,7 +195,7 @@ class FullRows(Likelihood):
         return LowRankNormal(
             name, data.mean, phi, data.sigma, weights=data.weights,
             kdiag=data.feature_map.kernel_diag(X), approx=data.approx,
-            observed=data.observed, **kwargs,
+            observed=data.y.tensor, **kwargs,
         )  # fmt: skip
 
     def coefficients(self):

@@ -141,8 +141,9 @@ class FeatureMarginal(FeatureGP):
         check_dims(kwargs.get("dims"), data.X, "X")
         if jitter:
             data = replace(data, sigma=pt.sqrt(data.sigma**2 + jitter))
-        if not data.X.mutable:
-            data.X.tensor.name = f"{name}_X"
+        for tensor, label in ((data.X, f"{name}_X"), (data.y, name)):
+            if not tensor.mutable:
+                tensor.tensor.name = label
         likelihood = self._likelihood_of(data, progressbar)
         variable = likelihood.observe(name, **kwargs)
         self._conditioned = likelihood

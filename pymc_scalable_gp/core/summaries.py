@@ -42,8 +42,7 @@ class RowSummary:
 
     def _terms(self, function, weights, noise):
         factor_t = self.singular.vectors * self.singular.values
-        factor_t = fixed_shared(factor_t)
-        u = pt.constant(self.projected)
+        factor_t, u = fixed_shared(factor_t), fixed_shared(self.projected)
         if weights.ndim == 2:
             return function((weights.T @ factor_t).T, noise, u)
         return function(factor_t.T, noise, u, weights=weights)
@@ -51,7 +50,7 @@ class RowSummary:
     def logp(self, weights, noise) -> TensorVariable:
         """Log density of the targets; O(r^3)."""
         outside = self.size - len(self.projected)
-        rest = outside * (_LOG_2PI + pt.log(noise)) + self.rest / noise
+        rest = outside * (_LOG_2PI + pt.log(noise)) + fixed_shared(self.rest) / noise
         return self._terms(lowrank_logp, weights, noise).logp - 0.5 * rest
 
     def coefficients(self, weights, noise) -> Coefficients:
@@ -73,17 +72,16 @@ class RotatedSummary(RowSummary):
     def logp(self, weights, noise):
         """Log density of the targets; O(r)."""
         n, k = self.size, len(self.projected)
-        spread = weights * self.singular.values**2 + noise
-        inside = (pt.log(spread) + self.projected**2 / spread).sum()
-        return -0.5 * (inside + (n - k) * pt.log(noise) + self.rest / noise + n * _LOG_2PI)
+        squares, projected = fixed_shared(self.singular.values**2), fixed_shared(self.projected)
+        spread, rest = weights * squares + noise, fixed_shared(self.rest)
+        inside = (pt.log(spread) + projected**2 / spread).sum()
+        return -0.5 * (inside + (n - k) * pt.log(noise) + rest / noise + n * _LOG_2PI)
 
     def coefficients(self, weights, noise):
         """Posterior of the coefficients, independent of each other; O(r)."""
-        s = self.singular.values
+        s, projected = fixed_shared(self.singular.values), fixed_shared(self.projected)
         spread = weights * s**2 + noise
-        return Coefficients(
-            weights * s * self.projected / spread, pt.sqrt(weights * noise / spread)
-        )
+        return Coefficients(weights * s * projected / spread, pt.sqrt(weights * noise / spread))
 
 
 class Snapshot(NamedTuple):

@@ -53,7 +53,7 @@ class SummarizedRows(Likelihood):
         basis = data.guarded(data.feature_map.basis(data.X.tensor))
         return SummarizedNormal(
             name, data.mean, basis, self._weights, data.sigma, self._inputs,
-            summary=self.summary, snapshot=self.snapshot, observed=data.observed, **kwargs,
+            summary=self.summary, snapshot=self.snapshot, observed=data.y.tensor, **kwargs,
         )  # fmt: skip
 
     def coefficients(self):

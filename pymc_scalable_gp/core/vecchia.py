@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pytensor.raise_op import Assert
 from pytensor.tensor.variable import TensorVariable
@@ -22,7 +21,7 @@ from pymc_scalable_gp.core.residual import Regressions, regressions
 from pymc_scalable_gp.core.vecchia_normal import VecchiaNormal, posterior_terms
 from pymc_scalable_gp.core.vecchia_predict import VecchiaPredictor, joint_conditional
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
-from pymc_scalable_gp.utils.graphs import fixed_shared, is_random
+from pymc_scalable_gp.utils.graphs import data_shared, is_random
 from pymc_scalable_gp.utils.warn import warn
 
 # Above this share of neighbours that the present hyperparameters would replace, a word is due.
@@ -54,9 +53,9 @@ class RowPlan:
 
     def __init__(self, ordering: Ordering, X: np.ndarray):
         self._ordering = ordering
-        self.order = _whole("order", ordering.order)
-        self.neighbors = _whole("neighbors", ordering.neighbors)
-        self.X = fixed_shared(X, "X_of_neighbors")
+        self.order = data_shared(ordering.order)
+        self.neighbors = data_shared(ordering.neighbors)
+        self.X = data_shared(X)
 
     @property
     def ordering(self) -> Ordering:
@@ -69,10 +68,6 @@ class RowPlan:
         self.order.set_value(ordering.order)
         self.neighbors.set_value(ordering.neighbors)
         self.X.set_value(X)
-
-
-def _whole(name, values):
-    return pytensor.shared(np.asarray(values, dtype=np.int64), name=name, shape=values.shape)
 
 
 class NeighborRows(Conditioned):
@@ -203,7 +198,7 @@ class VecchiaRows(NeighborRows, Likelihood):
         """A :class:`VecchiaNormal`."""
         return VecchiaNormal(
             name, self.data.mean, self.phi, *self.regressions, self.plan.order,
-            observed=self.data.observed, **kwargs,
+            observed=self.data.y.tensor, **kwargs,
         )  # fmt: skip
 
     def coefficients(self):

@@ -161,7 +161,9 @@ def _group_gram(group, a, b):
     ls = [f.ls for f in group]
     whole = ls[0].whole
     if all(entry.whole is whole for entry in ls) and whole.ndim and ls[-1].place == len(ls) - 1:
-        stacked = whole  # one ARD kernel: its lengthscales as they are
+        stacked = whole[
+            : len(ls)
+        ]  # one ARD kernel, or its first factors: the lengthscales as they are
     else:
         stacked = pt.stack([entry.scalar() for entry in ls])
     # The squared differences do not depend on the lengthscales: they come first, in one pass.

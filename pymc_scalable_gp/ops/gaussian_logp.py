@@ -25,12 +25,13 @@ class GaussianLogp(GufuncOp):
     Only the density can be differentiated.
     """
 
-    gufunc_signature = "(n,n),(n)->(),(n),(n,n)"
+    gufunc_signature = "(n,n),(n),(n)->(),(n),(n,n)"
     differentiable_outputs = (0,)
 
     def perform(self, node, inputs, output_storage):
-        K, e = inputs
+        K, noise, e = inputs
         L = np.tril(K)
+        np.fill_diagonal(L, np.diag(L) + noise)
         if np.isfinite(L.sum() + e.sum()) and cholesky_lower(L):
             white = linalg.solve_triangular(L, e, lower=True)
             alpha = linalg.solve_triangular(L, white, lower=True, trans=1)
@@ -41,45 +42,53 @@ class GaussianLogp(GufuncOp):
             storage[0] = np.asarray(value)
 
     def pullback(self, inputs, outputs, cotangents):
-        """``K_bar = (a a' - K^-1) g / 2`` and ``e_bar = -a g`` with ``a = K^-1 e``."""
+        """``K_bar = (a a' - S^-1) g / 2``, D's is its diagonal, ``e_bar = -a g``; ``a = S^-1 e``."""
         if any(map(connected, cotangents[1:])):
             raise ValueError("only the first output of GaussianLogp, logp, can be differentiated")
         if not connected(cotangents[0]):
             return [disconnected_type() for _ in inputs]
         _, alpha, factor = outputs
-        return [GaussianLogpGrad()(alpha, factor, cotangents[0]), -alpha * cotangents[0]]
+        K_bar, noise_bar = GaussianLogpGrad()(alpha, factor, cotangents[0])
+        return [K_bar, noise_bar, -alpha * cotangents[0]]
 
 
 class GaussianLogpGrad(GufuncOp):
-    """``(a a' - (L L')^-1) g / 2``, symmetric."""
+    """``(a a' - (L L')^-1) g / 2``, symmetric, and its diagonal."""
 
-    gufunc_signature = "(n),(n,n),()->(n,n)"
+    gufunc_signature = "(n),(n,n),()->(n,n),(n)"
 
     def perform(self, node, inputs, output_storage):
         alpha, factor, g = inputs
         inverse = factor.copy()
         inverse_of_factored(inverse)
         inverse = np.tril(inverse) + np.tril(inverse, -1).T
-        output_storage[0][0] = 0.5 * g * (np.outer(alpha, alpha) - inverse)
+        slope = 0.5 * g * (np.outer(alpha, alpha) - inverse)
+        output_storage[0][0], output_storage[1][0] = slope, np.diag(slope).copy()
 
 
-def gaussian_logp(K, residual):
-    r"""Log density of ``residual`` (n,) under ``N(0, K)``, K (n, n) symmetric.
+def gaussian_logp(K, noise, residual):
+    r"""Log density of ``residual`` (n,) under ``N(0, K + D)``, K (n, n) symmetric, D = diag(noise).
 
-    .. math:: \log p = -\tfrac12 e^\top K^{-1} e - \sum_j \log L_{jj} - \tfrac n2 \log 2\pi,
-              \qquad L L^\top = K
+    .. math:: \log p = -\tfrac12 e^\top S^{-1} e - \sum_j \log L_{jj} - \tfrac n2 \log 2\pi,
+              \qquad L L^\top = S = K + D
+
+    Parameters
+    ----------
+    K : tensor, shape (n, n)
+        Counts as symmetric: the lower triangle is read.
+    noise, residual : tensors, shape (n,)
 
     Returns
     -------
     scalar tensor
-        NaN where K is not positive definite. Differentiable once in both; K counts as symmetric. The
-        gradient costs the inverse from the factor, O(n^3), and no products of matrices.
+        NaN where S is not positive definite. Differentiable once in all arguments. The gradient costs
+        the inverse from the factor, O(n^3), and no products of matrices.
     """
-    return GaussianLogp()(pt.as_tensor(K), pt.as_tensor(residual))[0]
+    return GaussianLogp()(*(pt.as_tensor(x) for x in (K, noise, residual)))[0]
 
 
 @register_jitable
-def _terms(K, e):
+def _terms(K, noise, e):
     n = K.shape[0]
     L, alpha = empty_matrix(n, n), np.empty((n, 1))
     total = 0.0
@@ -91,6 +100,8 @@ def _terms(K, e):
             total += K[i, j]
         for j in range(i + 1, n):
             L[i, j] = 0.0
+        L[i, i] += noise[i]
+        total += noise[i]
     if not (np.isfinite(total) and cholesky_lower(L)):
         L[:] = np.nan
         alpha[:] = np.nan
@@ -116,14 +127,17 @@ def _slope(alpha, factor, g):
         for i in range(n):
             for j in range(max(start, i + 1), min(start + 64, n)):
                 out[i, j] = out[j, i]
-    return out
+    diagonal = np.empty(n)
+    for i in range(n):
+        diagonal[i] = out[i, i]
+    return out, diagonal
 
 
 @register_numba(GaussianLogp)
 def numba_gaussian_logp(op):
     @nb.numba_njit
-    def gaussian_logp(K, e):
-        logp, alpha, factor = _terms(K, e)
+    def gaussian_logp(K, noise, e):
+        logp, alpha, factor = _terms(K, noise, e)
         return np.asarray(logp), alpha, factor
 
     return gaussian_logp
@@ -140,8 +154,8 @@ def numba_gaussian_logp_grad(op):
 
 @register_jax(GaussianLogp)
 def jax_gaussian_logp(op):
-    def forward(K, e):
-        L = jnp.linalg.cholesky(K)
+    def forward(K, noise, e):
+        L = jnp.linalg.cholesky(K + jnp.diag(noise))
         alpha = jax.scipy.linalg.cho_solve((L, True), e)
         logdet = jnp.log(jnp.diag(L)).sum()
         return -0.5 * e @ alpha - logdet - 0.5 * len(e) * LOG_2PI, alpha, L
@@ -153,6 +167,7 @@ def jax_gaussian_logp(op):
 def jax_gaussian_logp_grad(op):
     def forward(alpha, factor, g):
         inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(len(alpha)))
-        return 0.5 * g * (alpha[:, None] * alpha - inverse)
+        slope = 0.5 * g * (alpha[:, None] * alpha - inverse)
+        return slope, jnp.diag(slope)
 
     return forward

@@ -1,16 +1,20 @@
 """Products of selected columns: ``Phi[:, j] = prod_i F[:, idx[j, i]]``, without division."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytensor.tensor as pt
 from numba.extending import register_jitable
 from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._elementwise import add_product, set_product
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._kernels import empty_matrix
 from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.utils.graphs import fixed_shared
 
 _NUMBA_BLOCK = 128  # rows whose partial products stay in a core's cache
 
@@ -50,6 +54,27 @@ class KhatriRaoGrad(GufuncOp):
         )
 
 
+class ColumnProducts(NamedTuple):
+    """Which columns are multiplied: multi-indices (r, d), and their tree (see `product_tree`)."""
+
+    idx: TensorVariable
+    tree: TensorVariable
+
+    @classmethod
+    def of(cls, idx) -> "ColumnProducts":
+        """Of multi-indices (r, d): data of a graph, so that other indices need no other machine code."""
+        return cls(*map(fixed_shared, _tables(idx)))
+
+
+def _tables(idx) -> tuple[np.ndarray, np.ndarray]:
+    """Checked multi-indices, and their tree."""
+    idx = np.asarray(idx)
+    if idx.ndim != 2 or idx.shape[1] == 0 or not np.issubdtype(idx.dtype, np.integer):
+        raise ValueError(f"idx must hold integers (r, d >= 1), got {idx.dtype} {idx.shape}")
+    idx = idx.astype(np.int64)
+    return idx, product_tree(idx)
+
+
 def khatri_rao_features(factors, idx):
     r"""Products of selected columns, one from each group: the features of a product kernel.
 
@@ -59,8 +84,9 @@ def khatri_rao_features(factors, idx):
     ----------
     factors : tensor, shape (n, M)
         All 1-D factors side by side. The transpose of a C-ordered (M, n) array costs no copy.
-    idx : integer array, shape (r, d)
-        Feature j multiplies the d columns ``idx[j]`` of `factors`. Numbers, not symbolic.
+    idx : integer array, shape (r, d), or ColumnProducts
+        Feature j multiplies the d columns ``idx[j]`` of `factors`. Numbers, not symbolic: constants
+        of the graph, or, as `ColumnProducts.of` makes them, its data.
 
     Returns
     -------
@@ -80,11 +106,8 @@ def khatri_rao_features(factors, idx):
     one block of rows.
     """
     factors = pt.as_tensor_variable(factors)
-    idx = np.asarray(idx)
-    if idx.ndim != 2 or idx.shape[1] == 0 or not np.issubdtype(idx.dtype, np.integer):
-        raise ValueError(f"idx must hold integers (r, d >= 1), got {idx.dtype} {idx.shape}")
-    idx = idx.astype(np.int64)
-    return KhatriRaoFeatures()(factors.T, pt.constant(idx), pt.constant(product_tree(idx))).T
+    products = idx if isinstance(idx, ColumnProducts) else map(pt.constant, _tables(idx))
+    return KhatriRaoFeatures()(factors.T, *products).T
 
 
 def product_tree(idx: np.ndarray) -> np.ndarray:

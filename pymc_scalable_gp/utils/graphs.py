@@ -1,6 +1,7 @@
 """Questions about graphs."""
 
 from collections.abc import Iterable, Sequence
+from uuid import uuid4
 
 import numpy as np
 import pytensor
@@ -23,13 +24,21 @@ def is_random(*variables, known: Iterable[Variable] = ()) -> bool:
     return False
 
 
-def fixed_shared(array, name: str | None = None) -> SharedVariable:
-    """Shared variable (float64, static shape) that nothing replaces: a constant too large for a graph.
+def data_shared(array, name: str | None = None) -> SharedVariable:
+    """Shared variable (float64 or int64, static shape) of data that are no parameters.
 
-    PyTensor bakes constants into what it compiles, and does not cache functions with large ones.
+    PyTensor bakes constants into what it compiles: it does not cache functions with large ones, and a
+    model of other data, such as the next fold's, would be compiled anew. nutpie wants every name once.
     """
-    array = np.asarray(array, dtype="float64")
-    variable = pytensor.shared(array, name=name, borrow=True, shape=array.shape)
+    array = np.asarray(array)
+    array = array.astype("int64" if array.dtype.kind in "iu" else "float64", copy=False)
+    name = f"fixed_{uuid4().hex}" if name is None else name
+    return pytensor.shared(array, name=name, borrow=True, shape=array.shape)
+
+
+def fixed_shared(array, name: str | None = None) -> SharedVariable:
+    """As :func:`data_shared`, of data that nothing replaces: a constant, for :func:`depends_only_on`."""
+    variable = data_shared(array, name)
     variable.tag.fixed = True
     return variable
 

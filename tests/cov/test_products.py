@@ -120,6 +120,17 @@ def test_columns_of_the_terms(name, dims):
     assert [sorted(term.dims) for term in product_terms(KERNELS[name]())] == dims
 
 
+@pytest.mark.parametrize("places", [[0], [0, 1], [1], [0, 2]])
+def test_restricted_terms_have_the_lengthscales_of_their_own_columns(places):
+    rng = np.random.default_rng(8)
+    ell = pytensor.shared(np.array([0.3, 1.1, 2.0]))
+    (term,) = product_terms(c.ExpQuad(3, ls=ell))
+    a, b = rng.standard_normal((3, 4)), rng.standard_normal((3, 5))
+    want = term.gram(a, b).eval(mode=FEW_CALLS)[places]
+    found = term.restricted(places).gram(a[places], b[places]).eval(mode=FEW_CALLS)
+    assert_allclose(found, want, rtol=1e-14)
+
+
 def test_random_parameters_keep_their_gradient():
     ell, eta = pt.vector(dtype="float64"), pt.scalar(dtype="float64")
     kernel = eta**2 * c.ExpQuad(3, ls=ell) + c.Matern32(ls=ell[0], **on(1))

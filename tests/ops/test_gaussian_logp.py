@@ -12,38 +12,40 @@ from pymc_scalable_gp.testing import PY, check_op
 rng = np.random.default_rng(0)
 
 
-def covariance(root, library):
-    return root @ root.T + 0.5 * library.eye(root.shape[0])
+def build(K, noise, e):
+    return gaussian_logp(0.5 * (K + K.T), noise**2, e)
 
 
-def build(root, e):
-    return gaussian_logp(root @ root.T + 0.5 * pt.diag(pt.ones_like(e)), e)
-
-
-def twin(root, e):
-    K = root @ root.T + 0.5 * pt.diag(pt.ones_like(e))
-    L = pt.linalg.cholesky(K)
+def twin(K, noise, e):
+    S = 0.5 * (K + K.T) + pt.diag(noise**2)
+    L = pt.linalg.cholesky(S)
     white = pt.linalg.solve_triangular(L, e, lower=True)
     n = e.shape[0]
     return -0.5 * (white**2).sum() - pt.log(pt.diag(L)).sum() - 0.5 * n * np.log(2 * np.pi)
 
 
-def reference(root, e):
-    return stats.multivariate_normal.logpdf(e, np.zeros(len(e)), covariance(root, np))
+def reference(K, noise, e):
+    S = 0.5 * (K + K.T) + np.diag(noise**2)
+    return stats.multivariate_normal.logpdf(e, np.zeros(len(e)), S)
+
+
+def case(n):
+    root = rng.standard_normal((n, 3))
+    return root @ root.T, 0.5 + rng.uniform(size=n), rng.standard_normal(n)
 
 
 def test_op():
     """n = 70 is more than one tile of the gradient's copy."""
-    cases = [(rng.standard_normal((n, 3)), rng.standard_normal(n)) for n in (70, 1, 5)] + [
-        (np.asfortranarray(rng.standard_normal((6, 4)))[::2], rng.standard_normal(6)[::2])
-    ]
+    K, noise, e = case(6)
+    strided = np.asfortranarray(K)[::2, ::2], noise[::2], e[::-2]
+    cases = [case(70), case(1), case(5), strided]
     check_op(GaussianLogp, build, reference, cases, twin=twin, differentiable=[0], jax_cases=1)
 
 
 @pytest.mark.parametrize("mode", [PY, "NUMBA"])
 def test_failure_gives_nan(mode):
     K = pt.matrix(dtype="float64")
-    value = gaussian_logp(K, pt.ones(3))
+    value = gaussian_logp(K, np.zeros(3), np.ones(3))
     function = pytensor.function([K], [value, pt.grad(value, K)], mode=mode)
     for bad in (np.diag([1.0, -1.0, 1.0]), np.diag([1.0, np.nan, 1.0])):
         value, slope = function(bad)

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance
 
 from pymc_scalable_gp.core.nystrom import NystromMap
 from pymc_scalable_gp.core.spread import spread_rows
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
+from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.warn import warn
 
 
@@ -67,7 +67,7 @@ class CholQRMap(NystromMap):
     """Features of rows I of the training inputs, as points."""
 
     def __init__(self, cov_func, X: np.ndarray, indices: np.ndarray):
-        super().__init__(cov_func, pt.constant(X[indices]), X.min(axis=0), X.max(axis=0))
+        super().__init__(cov_func, fixed_shared(X[indices]), X.min(axis=0), X.max(axis=0))
         self.indices = indices
 
 

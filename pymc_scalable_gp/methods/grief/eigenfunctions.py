@@ -1,6 +1,7 @@
 """Eigenfunctions of one product kernel on a Cartesian grid, in a basis that is fixed once."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pytensor.tensor as pt
@@ -8,8 +9,9 @@ import pytensor.tensor as pt
 from pymc_scalable_gp.cov.products import ProductTerm
 from pymc_scalable_gp.methods.grief.grid import top_products
 from pymc_scalable_gp.ops.inverse_cholesky import JITTER, inverse_cholesky
-from pymc_scalable_gp.ops.khatri_rao import khatri_rao_features
+from pymc_scalable_gp.ops.khatri_rao import ColumnProducts, khatri_rao_features
 from pymc_scalable_gp.ops.stacked_product import stacked_product
+from pymc_scalable_gp.utils.graphs import fixed_shared
 
 # Eigenvalues of a 1-D grid matrix, and mean squares, below this share of the largest are rounding.
 EIGENVALUE_CUTOFF = 1e-10
@@ -35,6 +37,13 @@ class TermGrid:
         """Number of features r."""
         return len(self.selection)
 
+    @cached_property
+    def _tensors(self):
+        """Nodes, basis, and the products of their columns: data, for graphs."""
+        d, _, q = self.basis.shape
+        products = ColumnProducts.of(self.selection + q * np.arange(d))
+        return fixed_shared(self.nodes), fixed_shared(self.basis), products
+
     def factors(self, X):
         """``psi_{i, a}(x_i)``, (d, q, n): columns of ``k_i(x_i, U_i) V_i^1/2 Q_i L_i^-T``.
 
@@ -43,13 +52,13 @@ class TermGrid:
         function of the hyperparameters, which eigenvectors are not: those of equal eigenvalues turn
         at random, those of crossing ones swap.
         """
-        gram = self.term.gram(self.nodes, self.nodes)
-        basis = pt.constant(self.basis)
+        nodes, basis, _ = self._tensors
+        gram = self.term.gram(nodes, nodes)
         inner = stacked_product(stacked_product(basis, gram, transpose_a=True), basis)
         projection = stacked_product(basis, inverse_cholesky(inner), transpose_b=True)
         # The scale enters once, where it costs no pass over n r entries.
         projection = pt.set_subtensor(projection[0], projection[0] * pt.sqrt(self.term.scale))
-        cross = self.term.gram(self.nodes, X[:, self.term.dims].T)
+        cross = self.term.gram(nodes, X[:, self.term.dims].T)
         return stacked_product(projection, cross, transpose_a=True)
 
     def features(self, X):
@@ -58,7 +67,7 @@ class TermGrid:
             return pt.sqrt(self.term.scale) * pt.ones_like(X[:, :1])
         d, _, q = self.basis.shape
         flat = self.factors(X).reshape((d * q, X.shape[0]))
-        return khatri_rao_features(flat.T, self.selection + q * np.arange(d))
+        return khatri_rao_features(flat.T, self._tensors[2])
 
 
 def frozen_basis(gram: np.ndarray, masses: np.ndarray) -> np.ndarray:

@@ -87,7 +87,7 @@ class KrylovCoordinates(KrylovLikelihood):
             name, data.mean, self.basis.Q, self.basis.coordinates, data.sigma,
             None if logdet is None else logdet.estimate(),
             targets=np.array(data.y.value), mutable=data.X.mutable or data.y.mutable,
-            observed=data.observed, **kwargs,
+            observed=data.y.tensor, **kwargs,
         )  # fmt: skip
 
     @cached_property
@@ -131,7 +131,7 @@ class KrylovFeatures(KrylovLikelihood):
         data = self.data
         return LowRankNormal(
             name, data.mean, self._features(), data.sigma, kdiag=self._kdiag(),
-            approx=data.approx, observed=data.observed, **kwargs,
+            approx=data.approx, observed=data.y.tensor, **kwargs,
         )  # fmt: skip
 
     def coefficients(self):

@@ -9,6 +9,7 @@ from pymc_scalable_gp.linops.structured import Dense, Toeplitz
 from pymc_scalable_gp.ops.cubic_interpolation import cubic_interpolation, interpolate
 from pymc_scalable_gp.ops.whitened_columns import whitened_columns
 from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.graphs import fixed_shared
 
 # The grid goes on beyond the data by this share of their range, on either side.
 MARGIN = 0.1
@@ -34,17 +35,22 @@ class GridLeaves:
         # Two nodes more on either side, which interpolation needs.
         self.step = (self.high - self.low) / (size - 5)
         self.origin = self.low - 2.0 * self.step
+        # The same as data of a graph.
+        self._anchor, self._low, self._high, self._origin, self._step = map(
+            fixed_shared, (self.anchor, self.low, self.high, self.origin, self.step)
+        )
         self.stationary = np.array([factor.stationary for factor in term.factors], dtype=bool)
         self.tables = self._tables(support, size, rank, point)
 
     def _positions(self, columns):
         """Positions (n, d) in units of the grids, of points moved onto the grid."""
-        return (pt.clip(columns - self.anchor, self.low, self.high) - self.origin) / self.step
+        inside = pt.clip(columns - self._anchor, self._low, self._high)
+        return (inside - self._origin) / self._step
 
     def _tables(self, support, size, rank, point):
         """Tables ``U_i = T_i G_i L_i^{-T}`` (m, r_i): the factor's root at x is ``w(x)' U_i``."""
         start = np.where(self.stationary, 0.0, self.anchor + self.origin)
-        nodes = start[:, None] + self.step[:, None] * np.arange(size)
+        nodes = fixed_shared(start[:, None] + self.step[:, None] * np.arange(size))
         first = self.term.gram(nodes[:, :1], nodes)[:, 0]
         full = self.term.gram(nodes, nodes)
         numeric = evaluate([full], point)[0]
@@ -54,7 +60,8 @@ class GridLeaves:
             W = interpolate(s[:, i], np.eye(len(K)))
             G = leading_directions(K, W, rank, fill=self.stationary[i])
             T = Toeplitz(first[i]) if self.stationary[i] else Dense(full[i])
-            TG = pt.specify_shape(T.matmat(pt.constant(G)), G.shape)
+            G = fixed_shared(G)
+            TG = pt.specify_shape(T.matmat(G), G.type.shape)
             tables.append(whitened_columns(TG, G, JITTER))
         return tables
 
@@ -69,8 +76,8 @@ class GridLeaves:
 
     def fade(self, columns):
         """``k_i(x_i, x_i') / k_i(x_i', x_i')`` (d, n), x' the nearest point of the grid."""
-        columns = columns - self.anchor
-        beyond = columns - pt.clip(columns, self.low, self.high)
+        columns = columns - self._anchor
+        beyond = columns - pt.clip(columns, self._low, self._high)
         origin = np.zeros((len(self.low), 1))
         kept = self.stationary[:, None]
         share = self.term.gram(beyond.T, origin)[:, :, 0]
@@ -96,18 +103,19 @@ class CategoryLeaf:
     """
 
     def __init__(self, factor: Factor, values, support, rank, point):
-        self.factor, self.values = factor, values
-        K = factor.plain_gram(values, values).astype("float64")
+        self.factor, self.values, self._values = factor, values, fixed_shared(values)
+        K = factor.plain_gram(self._values, self._values).astype("float64")
         G = np.eye(len(values))
         if len(values) > rank:
             selection = G[np.searchsorted(values, support)]
             G = leading_directions(evaluate([K], point)[0], selection, rank, fill=False)
-        KG = pt.specify_shape(K @ G, G.shape)
-        self.tables = [whitened_columns(KG, pt.constant(G), JITTER)]
+        G = fixed_shared(G)
+        KG = pt.specify_shape(K @ G, G.type.shape)
+        self.tables = [whitened_columns(KG, G, JITTER)]
 
     def roots(self, column, inside) -> list:
         """Root (n, r); NaN at a category that the training inputs did not have."""
-        values = pt.constant(self.values)
+        values = self._values
         place = pt.clip(pt.searchsorted(values, column), 0, len(self.values) - 1)
         known = pt.eq(values[place], column)
         return [pt.switch(known[:, None], self.tables[0][place], np.nan)]
@@ -139,15 +147,15 @@ class ValueLeaf:
     """
 
     def __init__(self, factor: Factor, values):
-        self.factor, self.values = factor, values
-        count = len(values)
-        K = pt.specify_shape(factor.plain_gram(values, values).astype("float64"), (count, count))
+        self.factor, self.values, self._values = factor, values, fixed_shared(values)
+        count, nodes = len(values), self._values
+        K = pt.specify_shape(factor.plain_gram(nodes, nodes).astype("float64"), (count, count))
         jitter = JITTER * pt.trace(K)
         self.tables = [cholesky(K + jitter * pt.eye(count), lower=True, on_error="nan")]
 
     def roots(self, column, inside) -> list:
         """Root (n, number of values)."""
-        K = self.factor.plain_gram(self.values, column).astype("float64")
+        K = self.factor.plain_gram(self._values, column).astype("float64")
         root = solve_triangular(self.tables[0], K, lower=True).T
         return [pt.specify_shape(root, (None, len(self.values)))]
 

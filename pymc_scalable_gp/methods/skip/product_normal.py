@@ -20,6 +20,7 @@ from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner, root_i
 from pymc_scalable_gp.ops.hadamard import row_kronecker_apply, row_kronecker_project
 from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
+from pymc_scalable_gp.utils.graphs import fixed_shared
 
 # The log determinant's shift: the matrix is positive definite by itself, an exhausted basis is not.
 _SHIFT = 1e-12
@@ -166,7 +167,8 @@ class ProductNormal(Continuous):
         penalty=0.0, **kwargs,
     ):  # fmt: skip
         """Distribution outside a model; parameters as in the class."""
-        frozen = [preconditioner.vectors, preconditioner.shrinkage, preconditioner.logdet, probes]
+        frozen = preconditioner.vectors, preconditioner.shrinkage, preconditioner.logdet, probes
+        frozen = [fixed_shared(part) for part in frozen]
         variance = pt.as_tensor(variance)
         mu = (pt.ones_like(variance) * mu).astype("float64")
         return super().dist([mu, variance, penalty, *frozen, *roots], steps=steps, **kwargs)

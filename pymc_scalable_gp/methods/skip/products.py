@@ -14,6 +14,7 @@ from pymc_scalable_gp.methods.skip.product_normal import ProductNormal, Whitened
 from pymc_scalable_gp.ops.hadamard import apply_rows, project_rows, row_kronecker_project
 from pymc_scalable_gp.ops.no_gradient import no_gradient
 from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.graphs import fixed_shared
 
 _NO_GRADIENT = (
     "predictions of SKIPMarginal(n_iter=...) have no gradient: add gp.conditional after pm.sample or "
@@ -63,15 +64,15 @@ class HadamardProducts(Likelihood):
         return ProductNormal(
             name, self.data.mean, roots, variance, penalty=penalty,
             preconditioner=self.preconditioner, probes=self.probes, steps=self.steps,
-            observed=self.data.observed, **kwargs,
+            observed=self.data.y.tensor, **kwargs,
         )  # fmt: skip
 
     def _start(self):
         """Operator, roots, residual and its Lanczos basis."""
         roots = training_roots(self.data)
         scale = diagonal_beside(self.data, roots)[0] ** -0.5
-        frozen = self.preconditioner
-        operator = WhitenedProducts.of(roots, scale, frozen.vectors, frozen.shrinkage)
+        frozen = self.preconditioner.vectors, self.preconditioner.shrinkage
+        operator = WhitenedProducts.of(roots, scale, *map(fixed_shared, frozen))
         residual = self.data.residual
         return operator, roots, residual, start(operator, residual, self.steps)
 

@@ -36,7 +36,7 @@ class ByTask(Likelihood):
         B, v = self.data.feature_map.task_cov, self.data.feature_map.task_variances
         return TaskNormal(
             name, self.data.mean, variance, A, task, B, v, penalty=penalty,
-            observed=self.data.observed, **kwargs,
+            observed=self.data.y.tensor, **kwargs,
         )  # fmt: skip
 
     @cached_property

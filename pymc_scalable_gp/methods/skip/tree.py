@@ -22,6 +22,7 @@ from pymc_scalable_gp.ops.hadamard import (
 from pymc_scalable_gp.ops.segments import segment_times
 from pymc_scalable_gp.ops.whitened_columns import whiten, whitened_columns
 from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.subspace import leading_eigenpairs
 
 # Rows, evenly spaced through X, that carry the frozen directions of every merge.
@@ -104,7 +105,7 @@ class TermTree:
         support = columns[_support(len(X))]
         self._choose(columns, support, grid_size, point)
         self.single, self.cores = single, []
-        roots = self._roots(pt.constant(support))
+        roots = self._roots(fixed_shared(support))
         leaves = list(zip(roots, evaluate(roots, point), strict=True))
         self.order = np.argsort([-_eigenvectors(value) for _, value in leaves], kind="stable")
         merge_by_halves([leaves[i] for i in self.order], self._freeze, single)
@@ -165,7 +166,7 @@ class TermTree:
         else:
             omega, product = _leading(left_value, right_value, self.rank)
             shape = (a, b, omega.shape[1])
-            M = row_kronecker_project(left, right, omega).reshape((a * b, shape[2]))
+            M = row_kronecker_project(left, right, fixed_shared(omega)).reshape((a * b, shape[2]))
             core = whitened_columns(M, M, JITTER).reshape(shape)
             value = whiten(product, omega, JITTER)
         self.cores.append(core)

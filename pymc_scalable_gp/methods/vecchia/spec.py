@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-import pytensor
 from pymc.gp.cov import BaseCovariance
 
 from pymc_scalable_gp.core.nystrom import NystromMap
 from pymc_scalable_gp.core.spread import spread_rows
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
+from pymc_scalable_gp.utils.graphs import data_shared
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,7 @@ class PivotMap(NystromMap):
     """Inducing points in a shared variable, so that :meth:`move` reaches a model that uses them."""
 
     def __init__(self, cov_func, X, points):
-        shared = pytensor.shared(points, name="inducing", shape=points.shape)
-        super().__init__(cov_func, shared, X.min(axis=0), X.max(axis=0))
+        super().__init__(cov_func, data_shared(points), X.min(axis=0), X.max(axis=0))
 
     def move(self, points: np.ndarray) -> None:
         """Go on with other points; as many as there were, of which old ones fill the places left."""
