@@ -1,14 +1,14 @@
 """What is set before anything is imported: most of the time that tests take is compilation.
 
 What names no mode runs in Python, and back-ends are compared with it by those tests that name them.
-Numba compiles without optimisation, into a cache of its own, so that no other program runs that slow
-code. ``PYTENSOR_FLAGS=mode=NUMBA NUMBA_OPT=3`` tests what users run.
+Numba optimises little (not at all would keep it from caching), into a cache of its own, so that no
+other program runs that slow code. ``PYTENSOR_FLAGS=mode=NUMBA NUMBA_OPT=3`` tests what users run.
 """
 
 import os
 from pathlib import Path
 
-level = os.environ.setdefault("NUMBA_OPT", "0")
+level = os.environ.setdefault("NUMBA_OPT", "1")
 cache = Path(__file__).parents[1] / ".pytest_cache" / f"pytensor-{level}"
 flags = list(filter(None, os.environ.get("PYTENSOR_FLAGS", "").split(",")))
 named = {flag.split("=")[0].strip() for flag in flags}

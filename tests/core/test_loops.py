@@ -87,6 +87,9 @@ KINDS = {
     "softki latent": latent(sgp.SoftKILatent, inducing=8),
     "cholqr": marginal(sgp.CholQRMarginal, n_inducing=8),
     "kmcg": marginal(sgp.KMCGMarginal, n_iter=8),
+    "vecchia": marginal(sgp.VecchiaMarginal, n_inducing=8, neighbors=5, block=4),
+    "vecchia latent": latent(sgp.VecchiaLatent, n_inducing=8, neighbors=5, block=4),
+    "exact": marginal(sgp.ExactMarginal),
     "categories": categories,
 }
 

@@ -37,6 +37,8 @@ METHODS = {
     "KMCG": lambda at, **k: sgp.KMCGMarginal(n_iter=8, probes=0, **k),
     "CholQR": lambda at, **k: sgp.CholQRMarginal(n_inducing=8, **k),
     "SKIP": lambda at, **k: sgp.SKIPMarginal(grid_size=60, rank=10, **k),
+    "Vecchia": lambda at, **k: sgp.VecchiaMarginal(n_inducing=6, neighbors=5, block=3, **k),
+    "Exact": lambda at, **k: sgp.ExactMarginal(**k),
 }
 pytestmark = pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
 
