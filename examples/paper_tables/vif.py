@@ -28,7 +28,7 @@ PAPER = {  # exact GP, SGPR: RMSE
 }
 COLUMNS = (
     "set", "fold", "kernel", "approx", "inducing", "neighbors", "block", "rmse", "nlpd",
-    "coverage", "sigma", "evaluations", "seconds",
+    "coverage", "sigma", "iterations", "seconds",
 )  # fmt: skip
 
 
@@ -60,10 +60,10 @@ def run_fold(data, k, kernel, approx, start, args):
         for steps in args.steps if approx == "VIF" else args.steps[:1]:
             if count:
                 gp.rebuild(point)
-            point = pm.find_MAP(point, maxeval=steps, progressbar=False, include_transformed=False)
+            point = pm.find_MAP(initvals=point, maxiter=steps, progressbar=False)
             count += steps
         mean, var = gp.predict(fold.X_test, point, diag=True, pred_noise=True)
-    found = {"sigma": float(point["sigma"]), "evaluations": count}
+    found = {"sigma": float(point["sigma"]), "iterations": count}
     return found | standard_scores(fold, mean, var) | {"seconds": time.perf_counter() - clock}
 
 

@@ -59,8 +59,11 @@ class Metric:
         others = [leaf for leaf in leaves(cov_func) if isinstance(leaf, BaseCovariance)]
         plain = all(type(leaf) in (*_EUCLIDEAN, Constant) for leaf in others)
         inputs = pt.matrix("inputs", dtype="float64")
-        if kernels and plain:
-            places = [inputs[:, kernel.active_dims] / pt.as_tensor(kernel.ls) for kernel in kernels]
+        if kernels and plain:  # from the first row on: an offset would cost digits
+            places = [
+                (inputs - X[0])[:, kernel.active_dims] / pt.as_tensor(kernel.ls)
+                for kernel in kernels
+            ]
         else:
             rows = spread_rows(cov_func, X, min(_PLACES, max(len(X) - 1, 1)), 0, point)
             found = NystromMap(cov_func, pt.constant(X[rows]), X.min(axis=0), X.max(axis=0))

@@ -86,7 +86,7 @@ def computed(make):
 
 
 EXPECTED = {
-    full: ("full", {"InverseCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1}, 17),
+    full: ("full", {"InverseCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1}, 18),
     summarized: (
         "summarized",
         {"Cholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1, "SolveTriangular": 2}, 0,
@@ -98,11 +98,11 @@ EXPECTED = {
     ),
     products: (
         "products",
-        {"Cholesky": 1, "SolveTriangular": 4, "WhitenedColumns": 2, "WhitenedColumnsGrad": 2}, 44,
+        {"Cholesky": 1, "SolveTriangular": 4, "WhitenedColumns": 2, "WhitenedColumnsGrad": 2}, 45,
     ),
     tasks: (
         "tasks",
-        {"Cholesky": 1, "SolveTriangular": 4, "WhitenedColumns": 3, "WhitenedColumnsGrad": 3}, 58,
+        {"Cholesky": 1, "SolveTriangular": 4, "WhitenedColumns": 3, "WhitenedColumnsGrad": 3}, 62,
     ),
 }  # fmt: skip
 

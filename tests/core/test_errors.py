@@ -169,7 +169,11 @@ def test_one_row_and_a_default_grid():
 @pytest.mark.parametrize(
     ("options", "error", "match"),
     [
-        ({"approx": "SOR"}, ValueError, r"approx must be one of 'DTC', 'FITC', 'VFE', got 'SOR'"),
+        (
+            {"approx": "SOR"},
+            ValueError,
+            r"approx must be one of 'DTC', 'FITC', 'VFE', 'VIF', got 'SOR'",
+        ),
         ({"rotate": "yes"}, TypeError, "rotate must be True or False, got 'yes'"),
         (
             {"rotate": True, "approx": "FITC"},

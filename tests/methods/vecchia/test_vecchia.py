@@ -117,9 +117,10 @@ def test_more_neighbors_come_closer(exact):
     assert errors[0] > 10.0 * errors[1] > 50.0 * errors[2]
 
 
-def test_gradient_in_numba_against_differences():
+@pytest.mark.parametrize("mode", [FEW_CALLS, pytest.param("NUMBA", marks=pytest.mark.slow)])
+def test_gradient_against_differences(mode):
     model, _ = model_of(vecchia(n_inducing=10, neighbors=8, block=4))
-    function = model.logp_dlogp_function(ravel_inputs=True)
+    function = model.logp_dlogp_function(ravel_inputs=True, mode=mode)
     function.set_extra_values({})
     x = np.concatenate([np.ravel(START[v.name]) for v in model.value_vars])
     value, slope = function(x)
