@@ -41,9 +41,10 @@ def check_op(
 
     For every case: the Python, `modes` and JAX (if installed) values agree with `reference`; the
     pullback with random cotangents agrees with central differences along random directions, with
-    automatic differentiation of `twin`, between the back-ends, and with ``jax.vjp`` of the Op's JAX
-    form. Once: Numba compiles without object mode, static shapes are kept, float32 inputs give
-    float64 results, the shape graph is free of the Op, which is also hashed, compared and pickled.
+    automatic differentiation of `twin`, with the pullback in the other `modes`, and with ``jax.vjp``
+    of the Op's JAX form, which runs the pullback's. Once: Numba compiles without object mode, static
+    shapes are kept, float32 inputs give float64 results, the shape graph is free of the Op, which is
+    also hashed, compared and pickled.
 
     Parameters
     ----------

@@ -32,6 +32,13 @@ class Fold:
             "coverage": np.mean(np.abs(error) < 1.6448536 * sd),
         }
 
+    def standard_score(self, mean, var):
+        """As `score`, in units of the training targets' sd."""
+        found = self.score(mean, var)
+        return found | {
+            "rmse": found["rmse"] / self.scale, "nlpd": found["nlpd"] - np.log(self.scale),
+        }  # fmt: skip
+
 
 @dataclass(frozen=True)
 class DataSet:

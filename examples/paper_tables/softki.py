@@ -56,17 +56,6 @@ def model_of(fold):
     return eta**2 * pm.gp.cov.ExpQuad(fold.X.shape[1], ls=ell), sigma
 
 
-def score(fold, mean, var):
-    """Scores in standardised units, as the paper's."""
-    target = (fold.y_test - fold.center) / fold.scale
-    error = target - mean
-    return {
-        "rmse": np.sqrt(np.mean(error**2)),
-        "nlpd": np.mean(0.5 * error**2 / var + 0.5 * np.log(2 * np.pi * var)),
-        "coverage": np.mean(np.abs(error) < 1.6448536 * np.sqrt(var)),
-    }
-
-
 def run_fold(data, k, args):
     """Rows of results of one fold."""
     fold = data.fold(k)
@@ -90,7 +79,7 @@ def run_fold(data, k, args):
         row["valid"] = fit.validation.min() if len(fit.validation) else np.nan
         found = gp.predict(fold.X_test, point, diag=True, pred_noise=True)
         seconds = time.perf_counter() - clock
-        yield row | score(fold, *found) | {
+        yield row | fold.standard_score(*found) | {
             "fit": "trained", "seconds": seconds, "sigma": float(point["sigma"]),
         }  # fmt: skip
         if k >= args.nuts_folds:
@@ -106,7 +95,7 @@ def run_fold(data, k, args):
             fold.X_test, idata, pred_noise=True, num_samples=50, random_seed=args.seed,
             progressbar=args.progress,
         )  # fmt: skip
-    yield row | score(fold, pred["mean"].values, pred["sd"].values ** 2) | {
+    yield row | fold.standard_score(pred["mean"].values, pred["sd"].values ** 2) | {
         "fit": "NUTS", "seconds": seconds, "sigma": float(idata["posterior"]["sigma"].mean()),
         "divergences": int(idata["sample_stats"]["diverging"].sum()),
         "rhat": max(float(v.max()) for v in az.rhat(idata["posterior"].to_dataset()).values()),

@@ -64,18 +64,7 @@ def run_fold(data, k, kernel, approx, start, args):
             count += steps
         mean, var = gp.predict(fold.X_test, point, diag=True, pred_noise=True)
     found = {"sigma": float(point["sigma"]), "iterations": count}
-    return found | standard_scores(fold, mean, var) | {"seconds": time.perf_counter() - clock}
-
-
-def standard_scores(fold, mean, var):
-    """RMSE, NLPD and coverage of 90% intervals, in units of the target's sd."""
-    target = (fold.y_test - fold.center) / fold.scale
-    error = target - mean
-    return {
-        "rmse": np.sqrt(np.mean(error**2)),
-        "nlpd": np.mean(0.5 * error**2 / var + 0.5 * np.log(2 * np.pi * var)),
-        "coverage": np.mean(np.abs(error) < 1.6448536 * np.sqrt(var)),
-    }
+    return found | fold.standard_score(mean, var) | {"seconds": time.perf_counter() - clock}
 
 
 def first_point(data, k, kernel):

@@ -1,8 +1,7 @@
 """The dense likelihood: all rows given all others."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,6 @@ class DenseNormalRV(SymbolicRandomVariable):
         root = pt.linalg.cholesky(cov + pt.diag(noise), on_error="nan")
         draws = mu + white @ root.T
         op = cls(inputs=[rng, size, mu, cov, noise], outputs=[next_rng, draws])
-        op.rv_op = partial(cls.rv_op)
         return op(rng, size, mu, cov, noise)
 
 
@@ -105,11 +103,7 @@ class ExactRows(Likelihood):
 
     def coefficients(self):
         """There are no features."""
-        return Coefficients(pt.zeros(0), pt.zeros((0, 0)))
-
-    def of_parts(self, parts: Sequence, places: Sequence[int]):
-        """Not known here."""
-        raise NotImplementedError("the parts of a sum of exact GPs are pm.gp.Marginal's to predict")
+        return Coefficients(pt.zeros(0), None)
 
     def given(self, X, y, sigma):
         """The same with other data."""

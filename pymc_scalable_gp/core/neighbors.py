@@ -125,8 +125,8 @@ class Ordering:
         if not out.size:
             return out
         placed = self.metric.coordinates(X)
-        everything = np.concatenate([self.placed, placed])
-        found = _earlier(everything, placed, n + np.arange(len(X)), self.count)
+        tree = _tree(np.concatenate([self.placed, placed]))
+        found = _earlier(tree, placed, n + np.arange(len(X)), self.count)
         for i, rows in enumerate(found):
             new = rows >= n
             out[i, : len(rows)] = np.concatenate([rows[new], rows[~new]])
@@ -197,33 +197,36 @@ def _search(placed, block, count, progressbar) -> np.ndarray:
         first = 1
         while first < len(starts):
             last = min(2 * first, len(starts))
-            rows = placed[: starts[last - 1]]
+            tree = _tree(placed[: starts[last - 1]])
             for low in range(first, last, _CHUNK * 16):
                 high = min(low + _CHUNK * 16, last)
-                _fill(out, rows, placed, starts, block, low, high, count)
+                _fill(out, tree, placed, starts, block, low, high, count)
                 progress.update(task, completed=high)
             first = last
     return out
 
 
-def _fill(out, rows, placed, starts, block, low, high, count):
-    """Neighbours of the blocks from `low` to `high`, among `rows`."""
+def _tree(rows) -> NearestNeighbors:
+    return NearestNeighbors().fit(rows)
+
+
+def _fill(out, tree, placed, starts, block, low, high, count):
+    """Neighbours of the blocks from `low` to `high`, among the rows of a tree: the first of `placed`."""
     centers = np.stack([placed[s : s + block].mean(axis=0) for s in starts[low:high]])
-    found = _earlier(rows, centers, starts[low:high], _CANDIDATES * count)
+    found = _earlier(tree, centers, starts[low:high], _CANDIDATES * count)
     for b, near in zip(range(low, high), found, strict=True):
         own = placed[starts[b] : starts[b] + block]
         square = np.full(len(near), np.inf)
         for row in own:
-            np.minimum(square, ((rows[near] - row) ** 2).sum(axis=1), out=square)
+            np.minimum(square, ((placed[near] - row) ** 2).sum(axis=1), out=square)
         chosen = near[np.argsort(square, kind="stable")[:count]]
         out[b, : len(chosen)] = chosen
 
 
-def _earlier(rows, centers, limits, count) -> list[np.ndarray]:
-    """For each centre up to `count` of the nearest `rows` before its limit, nearest first."""
-    total = len(rows)
+def _earlier(tree, centers, limits, count) -> list[np.ndarray]:
+    """For each centre up to `count` of the nearest rows of a tree before its limit, nearest first."""
+    total = tree.n_samples_fit_
     found, todo, asked = [None] * len(centers), np.arange(len(centers)), min(2 * count, total)
-    tree = NearestNeighbors(n_neighbors=asked).fit(rows)
     while len(todo):
         near = tree.kneighbors(centers[todo], n_neighbors=asked, return_distance=False)
         left = []
@@ -257,7 +260,7 @@ def changed_share(ordering: Ordering, X: np.ndarray, metric: Metric, sample: int
     placed = metric.coordinates(X[ordering.order])
     chosen = np.unique(np.linspace(total // 2, total - 1, sample).astype(int))
     out = np.full((len(chosen), count), -1, dtype=np.int64)
-    _fill(out, placed, placed, chosen * block, block, 0, len(chosen), count)
+    _fill(out, _tree(placed), placed, chosen * block, block, 0, len(chosen), count)
     pairs = [(a[a >= 0], ordering.neighbors[b]) for a, b in zip(out, chosen, strict=True)]
     kept = sum(len(np.intersect1d(new, old)) for new, old in pairs)
     return 1.0 - kept / sum(len(new) for new, _ in pairs)

@@ -1,7 +1,5 @@
 """A PyMC distribution for vectors with low-rank plus block-Vecchia covariance."""
 
-from functools import partial
-
 import pytensor.tensor as pt
 from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
 from pymc.distributions.shape_utils import rv_size_is_none
@@ -31,7 +29,6 @@ class VecchiaNormalRV(SymbolicRandomVariable):
         rng, size = normalize_rng_param(rng), normalize_size_param(size)
         next_rng, draws = _draw(mu, phi, Regressions(A, L, neighbors), order, rng, size)
         op = cls(inputs=[rng, size, *params], outputs=[next_rng, draws])
-        op.rv_op = partial(cls.rv_op)
         return op(rng, size, *params)
 
 

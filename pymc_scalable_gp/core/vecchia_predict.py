@@ -1,5 +1,6 @@
 """Predictions from features and neighbours."""
 
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +62,7 @@ class VecchiaPredictor(Predictor):
         found = _regressions(cov_func, known, X, phi, feature_map.excess * prior, near_)
         beta, white = pt.vector("beta", dtype="float64"), pt.matrix("white", dtype="float64")
         before = (known.residual - known.phi @ beta)[:, None]
-        drawn = vecchia_color(white, *found, before)[:, 0]
+        drawn = mean + phi @ beta + vecchia_color(white, *found, before)[:, 0]
         base, spread, own = _jointly(known, phi, found)
         self.inputs = model_inputs([*states, *outputs], model)
         check_reached([*states, *outputs], self.inputs)
@@ -69,10 +70,20 @@ class VecchiaPredictor(Predictor):
         self._state = pytensor.function(self.inputs, states, **options)
         given = [X, near, *known, *self.inputs]
         self._features = pytensor.function(given, outputs, **options)
-        self._draw = pytensor.function(
-            [*given, beta, white], [mean + phi @ beta + drawn], **options
-        )
-        self._joint = pytensor.function(given, [mean + base, spread, own], **options)
+        # Compiled when first asked for: most callers want rows alone.
+        compiled = partial(pytensor.function, **options)
+        self._draw_of = partial(compiled, [*given, beta, white], [drawn])
+        self._joint_of = partial(compiled, given, [mean + base, spread, own])
+
+    @cached_property
+    def _draw(self):
+        """New rows jointly, at one draw of the coefficients and white rows."""
+        return self._draw_of()
+
+    @cached_property
+    def _joint(self):
+        """Mean without coefficients, their features, and a root of what is left."""
+        return self._joint_of()
 
     def _located(self, X, jointly=False):
         """New rows in blocks, or all at once, with their neighbours; kept for the next draw."""

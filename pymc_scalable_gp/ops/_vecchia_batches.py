@@ -121,6 +121,36 @@ def whiten_grad(V, A, L, neighbors, W, W_bar):
     return V_bar, A_bar, L_bar
 
 
+def in_order(neighbors, m, g):
+    """For each block: its number, its own rows, and its neighbours, one block after the other."""
+    for b, near in enumerate(neighbors):
+        yield b, slice(b * g, min((b + 1) * g, m)), near[near >= 0]
+
+
+def color(before, Z, A, L, neighbors):
+    """``A near + L own``, block after block."""
+    p, rows = len(before), np.concatenate([before, np.zeros(Z.shape)])
+    for b, own, near in in_order(neighbors, len(Z), A.shape[1]):
+        white = Z[own]
+        made = A[b, : len(white), : len(near)] @ rows[near]
+        made += L[b, : len(white), : len(white)] @ white
+        rows[p + own.start : p + own.stop] = made
+    return rows[p:]
+
+
+def color_grad(before, Z, A, L, neighbors, Y, Y_bar):
+    """Cotangents of the rows before, Z, A and L."""
+    p, Z_bar, A_bar, L_bar = len(before), np.zeros(Z.shape), np.zeros(A.shape), np.zeros(L.shape)
+    rows, total = np.concatenate([before, Y]), np.concatenate([np.zeros(before.shape), Y_bar])
+    for b, own, near in reversed(list(in_order(neighbors, len(Z), A.shape[1]))):
+        bar, count, known = total[p + own.start : p + own.stop], len(Z[own]), len(near)
+        Z_bar[own] = L[b, :count, :count].T @ bar
+        L_bar[b, :count, :count] = np.tril(bar @ Z[own].T)
+        A_bar[b, :count, :known] = bar @ rows[near].T
+        np.add.at(total, near, A[b, :count, :known].T @ bar)
+    return total[:p], Z_bar, A_bar, L_bar
+
+
 def stationary(kind, squares, shape):
     """A kernel of squared distances and its derivative, as in `_stationary.kernel_values`."""
     if kind == "ExpQuad":

@@ -7,7 +7,7 @@ from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
-from pymc_scalable_gp.ops._base import GufuncOp, connected
+from pymc_scalable_gp.ops._block_factor import BlockFactor, BlockOp
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._numba import register_numba
 from pymc_scalable_gp.ops._stationary import (
@@ -27,7 +27,6 @@ from pymc_scalable_gp.ops._vecchia_blocks import (
     take_rows,
 )
 from pymc_scalable_gp.ops.vecchia_factor import (
-    filled,
     jax_factor,
     jax_factor_grad,
     jax_local,
@@ -35,25 +34,21 @@ from pymc_scalable_gp.ops.vecchia_factor import (
 )
 
 
-class StationaryFactor(GufuncOp):
+class StationaryFactor(BlockFactor):
     """As `VecchiaFactor`, with the kernel's blocks computed on the way (see `stationary_factor`)."""
 
     __props__ = ("kind", "block")
     gufunc_signature = "(n,d),(d),(),(),(n,r),(n),(b,k),()->(b,g,k),(b,g,g),(b,k,k)"
     discrete = (6, 7)
-    differentiable_outputs = (0, 1)
 
     def __init__(self, kind, block):
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
-        self.kind, self.block = kind, int(block)
+        super().__init__(block)
+        self.kind = kind
 
-    def lengths(self):
-        """The length of a block."""
-        return {"g": self.block}
-
-    def perform(self, node, inputs, output_storage):
-        X, scale, variance, shape, *rest = inputs
+    def values(self, X, scale, variance, shape, *rest):
+        """See `_vecchia_batches.factor`."""
 
         def blocks_of(part, places):
             total = np.zeros((*places.shape, places.shape[1]))
@@ -61,26 +56,18 @@ class StationaryFactor(GufuncOp):
                 total += squares
             return variance * batches.stationary(self.kind, total, shape)[0]
 
-        with np.errstate(all="ignore"):
-            outputs = batches.factor(blocks_of, *rest, self.block)
-        for storage, value in zip(output_storage, outputs, strict=True):
-            storage[0] = value
+        return batches.factor(blocks_of, *rest, self.block)
 
-    def pullback(self, inputs, outputs, cotangents):
+    def backward(self, inputs, made):
         """See `StationaryFactorGrad`; the inputs X are data."""
-        if connected(cotangents[2]):
-            raise ValueError("the factors F of StationaryFactor cannot be differentiated")
-        bars = filled(outputs, cotangents)
-        if bars is None:
-            return [disconnected_type() for _ in inputs]
-        found = StationaryFactorGrad(self.kind, self.block)(*inputs, *outputs, *bars)
+        found = StationaryFactorGrad(self.kind, self.block)(*inputs, *made)
         return [disconnected_type(), *found, disconnected_type(), disconnected_type()]
 
     def connection_pattern(self, node):
         return [[i not in (0, 6, 7)] * 3 for i in range(8)]
 
 
-class StationaryFactorGrad(GufuncOp):
+class StationaryFactorGrad(BlockOp):
     """Cotangents of the inverse lengthscales, variance, alpha, features and noise."""
 
     __props__ = ("kind", "block")
@@ -91,23 +78,16 @@ class StationaryFactorGrad(GufuncOp):
     discrete = (6, 7)
 
     def __init__(self, kind, block):
-        self.kind, self.block = kind, int(block)
+        super().__init__(block)
+        self.kind = kind
 
-    def lengths(self):
-        """The length of a block."""
-        return {"g": self.block}
-
-    def perform(self, node, inputs, output_storage):
-        X, scale, variance, shape, *rest = inputs
-        bars = np.zeros(len(scale) + 2)
-        with np.errstate(all="ignore"):
-            parts, *rest = batches.factor_grad(*rest)
-            for _, places, M_bar in parts:
-                batches.add_kernel_bars(bars, self.kind, X, scale, variance, shape, places, M_bar)
-        d = len(bars) - 2
-        values = (bars[:d], np.asarray(bars[d]), np.asarray(bars[d + 1]), *rest)
-        for storage, value in zip(output_storage, values, strict=True):
-            storage[0] = value
+    def values(self, X, scale, variance, shape, *rest):
+        """See `_vecchia_batches.factor_grad`."""
+        bars, d = np.zeros(len(scale) + 2), len(scale)
+        parts, *rest = batches.factor_grad(*rest)
+        for _, places, M_bar in parts:
+            batches.add_kernel_bars(bars, self.kind, X, scale, variance, shape, places, M_bar)
+        return bars[:d], np.asarray(bars[d]), np.asarray(bars[d + 1]), *rest
 
 
 def stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, first, block):

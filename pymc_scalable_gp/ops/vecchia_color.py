@@ -6,6 +6,7 @@ from numba.extending import register_jitable
 from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
+from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import GufuncOp, connected
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._kernels import multiply_any
@@ -21,7 +22,7 @@ class VecchiaColor(GufuncOp):
     discrete = (4,)
 
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = color(*inputs)
+        output_storage[0][0] = batches.color(*inputs)
 
     def pullback(self, inputs, outputs, cotangents):
         """See `VecchiaColorGrad`."""
@@ -41,7 +42,7 @@ class VecchiaColorGrad(GufuncOp):
     discrete = (4,)
 
     def perform(self, node, inputs, output_storage):
-        for storage, value in zip(output_storage, color_grad(*inputs), strict=True):
+        for storage, value in zip(output_storage, batches.color_grad(*inputs), strict=True):
             storage[0] = value
 
 

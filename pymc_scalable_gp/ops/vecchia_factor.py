@@ -7,7 +7,7 @@ from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
-from pymc_scalable_gp.ops._base import GufuncOp, connected
+from pymc_scalable_gp.ops._block_factor import BlockFactor, BlockOp
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._numba import register_numba
 from pymc_scalable_gp.ops._vecchia_blocks import (
@@ -21,65 +21,29 @@ from pymc_scalable_gp.ops._vecchia_blocks import (
 )
 
 
-class VecchiaFactor(GufuncOp):
-    """Regressions A, their covariances' roots L, and the neighbours' factors F (`vecchia_factor`).
+class VecchiaFactor(BlockFactor):
+    """From the blocks of a kernel matrix (see `vecchia_factor`)."""
 
-    F serves the gradient, and has none itself.
-    """
-
-    __props__ = ("block",)
     gufunc_signature = "(b,s,s),(n,r),(n),(b,k),()->(b,g,k),(b,g,g),(b,k,k)"
     discrete = (3, 4)
-    differentiable_outputs = (0, 1)
 
-    def __init__(self, block):
-        self.block = int(block)
+    def values(self, kernel, *rest):
+        """See `_vecchia_batches.factor`."""
+        return batches.factor(lambda part, places: kernel[part], *rest, self.block)
 
-    def lengths(self):
-        """The length of a block."""
-        return {"g": self.block}
-
-    def perform(self, node, inputs, output_storage):
-        kernel, *rest = inputs
-        with np.errstate(all="ignore"):
-            outputs = batches.factor(lambda part, places: kernel[part], *rest, self.block)
-        for storage, value in zip(output_storage, outputs, strict=True):
-            storage[0] = value
-
-    def pullback(self, inputs, outputs, cotangents):
+    def backward(self, inputs, made):
         """See `VecchiaFactorGrad`."""
-        if connected(cotangents[2]):
-            raise ValueError("the factors F of VecchiaFactor cannot be differentiated")
-        bars = filled(outputs, cotangents)
-        if bars is None:
-            return [disconnected_type() for _ in inputs]
-        found = VecchiaFactorGrad(self.block)(*inputs[1:], *outputs, *bars)
+        found = VecchiaFactorGrad(self.block)(*inputs[1:], *made)
         return [*found, disconnected_type(), disconnected_type()]
 
 
-def filled(outputs, cotangents):
-    """Cotangents of A and L, zeros where nothing flows back; None if nothing does at all."""
-    pairs = list(zip(outputs[:2], cotangents[:2], strict=True))
-    if not any(connected(g) for _, g in pairs):
-        return None
-    return [g if connected(g) else pt.zeros_like(out) for out, g in pairs]
-
-
-class VecchiaFactorGrad(GufuncOp):
+class VecchiaFactorGrad(BlockOp):
     """Cotangents of the kernel's blocks, of the features and of the noise."""
 
-    __props__ = ("block",)
     gufunc_signature = (
         "(n,r),(n),(b,k),(),(b,g,k),(b,g,g),(b,k,k),(b,g,k),(b,g,g)->(b,s,s),(n,r),(n)"
     )
     discrete = (2, 3)
-
-    def __init__(self, block):
-        self.block = int(block)
-
-    def lengths(self):
-        """The length of a block."""
-        return {"g": self.block}
 
     def _static(self, inputs, needed):
         known = super()._static(inputs, needed)
@@ -92,15 +56,14 @@ class VecchiaFactorGrad(GufuncOp):
         (n, r), _, (b, k) = input_shapes[:3]
         return [(b, k + self.block, k + self.block), (n, r), (n,)]
 
-    def perform(self, node, inputs, output_storage):
-        k = inputs[2].shape[1]
-        with np.errstate(all="ignore"):
-            bars, phi_bar, noise_bar = batches.factor_grad(*inputs)
-        blocks_bar = np.zeros((len(inputs[2]), k + self.block, k + self.block))
+    def values(self, *inputs):
+        """See `_vecchia_batches.factor_grad`."""
+        bars, phi_bar, noise_bar = batches.factor_grad(*inputs)
+        count, local = len(inputs[2]), inputs[2].shape[1] + self.block
+        blocks_bar = np.zeros((count, local, local))
         for part, _, M_bar in bars:
             blocks_bar[part] = M_bar
-        for storage, value in zip(output_storage, (blocks_bar, phi_bar, noise_bar), strict=True):
-            storage[0] = value
+        return blocks_bar, phi_bar, noise_bar
 
 
 def vecchia_factor(blocks, phi, noise, neighbors, first=0):

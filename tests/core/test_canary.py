@@ -1,8 +1,10 @@
 """What the compiled density and gradient of each likelihood path compute: a canary for its cost.
 
 Counted are Ops that cost the cube of the rank, and arrays that are as long as the training set. A
-summarised likelihood has none of the latter, whatever the parameters. A count that falls is an
-improvement, to be written down here.
+summarised likelihood has none of the latter, whatever the parameters. Data are shared variables, so
+that what follows from them alone (residuals, reordered rows) counts too: it is O(n), and keeps equal
+models of other data on the same compiled code. A count that falls is an improvement, to be written down
+here.
 """
 
 from collections import Counter

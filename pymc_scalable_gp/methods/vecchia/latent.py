@@ -12,7 +12,7 @@ from pymc_scalable_gp.utils.checks import check_count
 
 
 class VecchiaLatent(FeatureLatent):
-    r"""Near-exact Gaussian process for up to 10 000 rows, any kernel, any likelihood.
+    r"""Near-exact Gaussian process, any kernel, any likelihood.
 
     .. math:: f = \mu + \Phi z + u, \qquad u_b = A_b u_{N(b)} + L_b\,\varepsilon_b, \qquad
               z \sim N(0, I_m),\; \varepsilon \sim N(0, I_n)
@@ -30,8 +30,8 @@ class VecchiaLatent(FeatureLatent):
         Number m of inducing points. 50 to 200: they take the long waves, which are hard to sample
         through the neighbours.
     neighbors : int or None
-        Rows k that each block of rows is given. None: inducing points alone, m latent variables
-        instead of m + n; predictions still carry the variance that is missed.
+        Rows k that each block of rows is given: all, where there are fewer. None: inducing points
+        alone, m latent variables instead of m + n; predictions still carry the variance that is missed.
     block : int
         Rows g of a block.
 
@@ -42,7 +42,9 @@ class VecchiaLatent(FeatureLatent):
 
     Notes
     -----
-    O(n (m^2 + (g + k)^2 (m + g + k) / g)) a gradient. A millionth of the prior variance is added to
+    O(n (m^2 + (g + k)^2 (m + g + k) / g)) a gradient. With neighbors, a latent variable a row makes
+    long trajectories: where the points hold the kernel (``diagnostics()["missing_max"]``), neighbors=None
+    is far faster. A millionth of the prior variance is added to
     that of the residual at each row, so that blocks with close rows can be factorised.
 
     Examples

@@ -1,0 +1,55 @@
+"""What the two Ops that regress blocks of rows on their neighbours share."""
+
+from abc import abstractmethod
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import disconnected_type
+
+from pymc_scalable_gp.ops._base import GufuncOp, connected
+
+
+class BlockOp(GufuncOp):
+    """An Op on blocks of `block` rows, g, whose NumPy version is :meth:`values`."""
+
+    __props__: tuple[str, ...] = ("block",)
+
+    def __init__(self, block):
+        self.block = int(block)
+
+    def lengths(self):
+        """The length of a block."""
+        return {"g": self.block}
+
+    @abstractmethod
+    def values(self, *inputs):
+        """Outputs, in NumPy."""
+
+    def perform(self, node, inputs, output_storage):
+        with np.errstate(all="ignore"):
+            outputs = self.values(*inputs)
+        for storage, value in zip(output_storage, outputs, strict=True):
+            storage[0] = value
+
+
+class BlockFactor(BlockOp):
+    """Regressions A, their covariances' roots L, and the neighbours' factors F.
+
+    F serves the gradient, and has none itself.
+    """
+
+    differentiable_outputs = (0, 1)
+
+    @abstractmethod
+    def backward(self, inputs, made) -> list:
+        """Cotangents of all inputs, from A, L, F and the cotangents of A and L."""
+
+    def pullback(self, inputs, outputs, cotangents):
+        """See :meth:`backward`."""
+        if connected(cotangents[2]):
+            raise ValueError(f"the factors F of {type(self).__name__} cannot be differentiated")
+        pairs = list(zip(outputs[:2], cotangents[:2], strict=True))
+        if not any(connected(g) for _, g in pairs):
+            return [disconnected_type() for _ in inputs]
+        bars = [g if connected(g) else pt.zeros_like(out) for out, g in pairs]
+        return self.backward(inputs, [*outputs, *bars])
