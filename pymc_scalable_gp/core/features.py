@@ -10,6 +10,7 @@ from pytensor.raise_op import Assert
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data import Data
+from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.blocks import BLOCK
 
 # Inputs that replace the training inputs may reach this share of the range beyond it.
@@ -68,7 +69,7 @@ class FeatureMap(ABC):
     def times(self, design: tuple, coef: TensorVariable) -> TensorVariable:
         """``features @ coef`` (n,) from a design."""
         mixing = self.mixing()
-        return design[0] @ (coef if mixing is None else mixing @ coef)
+        return product(design[0], coef if mixing is None else product(mixing, coef))
 
     def intermediates(self) -> list[TensorVariable]:
         """What the features at new rows have in common: computed once, not for every block of rows."""

@@ -6,6 +6,7 @@ from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import split_scale
 from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
+from pymc_scalable_gp.ops.stacked_product import product
 
 # Added to the diagonal of k(Z, Z), as a share of its mean.
 JITTER = 1e-8
@@ -53,7 +54,8 @@ class NystromMap(FeatureMap):
         """Features (n, m), row by row."""
         if not self.rank:
             return self.features(X)
-        found = kernel_matrix(self.shape, X, self.points) @ _inverse_root(self.shape, self.points).T
+        root = _inverse_root(self.shape, self.points)
+        found = product(kernel_matrix(self.shape, X, self.points), root, transpose_b=True)
         return pt.sqrt(self.scale) * pt.specify_shape(found, (None, self.rank))
 
     def kernel_diag(self, X):
@@ -68,7 +70,8 @@ class NystromMap(FeatureMap):
 def nystrom(cov_func, X, points):
     """Features (n, m) of the whole kernel at X (n, d), for any points (m, d); column by column."""
     # By a product with the inverse, which is several times as fast as to solve for n columns.
-    return (_inverse_root(cov_func, points) @ kernel_matrix(cov_func, X, points).T).T
+    cross = kernel_matrix(cov_func, X, points)
+    return product(_inverse_root(cov_func, points), cross, transpose_b=True).T
 
 
 def _inverse_root(cov_func, points):

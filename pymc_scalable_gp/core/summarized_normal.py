@@ -11,6 +11,7 @@ from pytensor.tensor.random.utils import normalize_size_param
 from pymc_scalable_gp.core.lowrank_normal import draw_low_rank
 from pymc_scalable_gp.core.summaries import RowSummary, Snapshot, present_value
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
+from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.warn import warn
 
 
@@ -41,7 +42,7 @@ class SummarizedNormalRV(SymbolicRandomVariable):
 
 def scaled(basis, weights):
     """Basis times a root of its coefficients' prior covariance: ``W^1/2``, or a matrix L itself."""
-    return basis * pt.sqrt(weights) if weights.ndim == 1 else basis @ weights
+    return basis * pt.sqrt(weights) if weights.ndim == 1 else product(basis, weights)
 
 
 class SummarizedNormal(Continuous):

@@ -20,6 +20,7 @@ from pymc_scalable_gp.core.neighbors import Metric, Ordering, changed_share, ord
 from pymc_scalable_gp.core.residual import Regressions, regressions
 from pymc_scalable_gp.core.vecchia_normal import VecchiaNormal, posterior_terms
 from pymc_scalable_gp.core.vecchia_predict import VecchiaPredictor, joint_conditional
+from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.utils.graphs import data_shared, is_random
 from pymc_scalable_gp.utils.warn import warn
@@ -235,7 +236,10 @@ class VecchiaFunction(NeighborRows):
     @cached_property
     def residual(self):
         """``Phi z + u``, with u the rows that the white ones make by the regressions."""
-        return self.phi @ self.coef + vecchia_color(self.white[:, None], *self.regressions)[:, 0]
+        return (
+            product(self.phi, self.coef)
+            + vecchia_color(self.white[:, None], *self.regressions)[:, 0]
+        )
 
     def values(self) -> TensorVariable:
         """The function less its mean (n,), in the order of X."""

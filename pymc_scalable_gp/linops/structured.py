@@ -12,6 +12,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.linops.base import LinearOperator, static_length
+from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.toeplitz import toeplitz_matvec
 
 
@@ -43,7 +44,7 @@ class Dense(LinearOperator):
 
     def matmat(self, V):
         """``A V``."""
-        return self.matrix @ V
+        return product(self.matrix, V)
 
     def diag(self):
         """Diagonal."""
@@ -77,7 +78,7 @@ class LowRank(LinearOperator):
 
     def matmat(self, V):
         """``F (F' V)``."""
-        return self.factor @ (self.factor.T @ V)
+        return product(self.factor, product(self.factor, V, transpose_a=True))
 
     def diag(self):
         """Squared norms of the rows of F."""

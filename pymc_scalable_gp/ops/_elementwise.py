@@ -4,6 +4,126 @@ import numpy as np
 from numba.core.extending import overload
 
 
+def copy(out, a):
+    """``out = a`` for vectors. A slice assigned in Numba compiles text for its error message."""
+    out[:] = a
+
+
+@overload(copy)
+def _copy(out, a):
+    def impl(out, a):
+        for i in range(out.size):
+            out[i] = a[i]
+
+    return impl
+
+
+def multiply_by(out, factor):
+    """``out *= factor`` for a vector and a number."""
+    out *= factor
+
+
+@overload(multiply_by)
+def _multiply_by(out, factor):
+    def impl(out, factor):
+        for i in range(out.size):
+            out[i] *= factor
+
+    return impl
+
+
+def fill_from(out, a):
+    """``out = a`` for a vector and an array without dimensions, or with one or all entries."""
+    out[:] = a
+
+
+@overload(fill_from)
+def _fill_from(out, a):
+    def number(out, a):
+        for i in range(out.size):
+            out[i] = a.item()
+
+    def vector(out, a):
+        for i in range(out.size):
+            out[i] = a[0] if a.size == 1 else a[i]
+
+    return number if a.ndim == 0 else vector
+
+
+def subtract_from(out, a):
+    """``out = a - out`` for vectors."""
+    np.subtract(a, out, out=out)
+
+
+@overload(subtract_from)
+def _subtract_from(out, a):
+    def impl(out, a):
+        for i in range(out.size):
+            out[i] = a[i] - out[i]
+
+    return impl
+
+
+def add(out, a):
+    """``out += a`` for vectors."""
+    out += a
+
+
+@overload(add)
+def _add(out, a):
+    def impl(out, a):
+        for i in range(out.size):
+            out[i] += a[i]
+
+    return impl
+
+
+def subtract(out, a):
+    """``out -= a`` for vectors."""
+    out -= a
+
+
+@overload(subtract)
+def _subtract(out, a):
+    def impl(out, a):
+        for i in range(out.size):
+            out[i] -= a[i]
+
+    return impl
+
+
+def sum_product(a, b):
+    """``sum(a * b)`` for vectors."""
+    return np.dot(a, b)
+
+
+@overload(sum_product)
+def _sum_product(a, b):
+    def impl(a, b):
+        total = 0.0
+        for i in range(a.size):
+            total += a[i] * b[i]
+        return total
+
+    return impl
+
+
+def all_finite(a):
+    """Whether every entry is finite."""
+    return bool(np.all(np.isfinite(a)))
+
+
+@overload(all_finite)
+def _all_finite(a):
+    def impl(a):
+        good = True
+        for i in range(a.size):
+            good = good and np.isfinite(a[i])
+        return good
+
+    return impl
+
+
 def set_product(out, a, b):
     """``out = a * b`` for vectors."""
     np.multiply(a, b, out=out)

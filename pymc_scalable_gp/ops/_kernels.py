@@ -5,16 +5,17 @@ overload that calls SciPy's own BLAS/LAPACK through a cached pointer, as PyTenso
 Matrices are C-ordered float64; triangular results are the *lower* triangle.
 """
 
-import ctypes
 import sys
 
-import numba
+import llvmlite.binding as llvm
 import numpy as np
 from numba.core import types
 from numba.core.extending import get_cython_function_address, overload
-from pytensor.link.numba.cache import _call_cached_ptr
-from pytensor.link.numba.dispatch import basic as nb
-from pytensor.link.numba.dispatch.linalg._LAPACK import int_ptr_to_val, val_to_int_ptr
+from pytensor.link.numba.dispatch.linalg._LAPACK import (
+    int_ptr_to_val,
+    val_to_dptr,
+    val_to_int_ptr,
+)
 from scipy import linalg
 
 _INT = types.CPointer(types.int32)
@@ -24,38 +25,24 @@ _REAL = types.CPointer(types.float64)
 
 
 def _routine(module: str, name: str, signature: str):
-    """Numba function for a Fortran routine; `signature` has an ``i`` or ``d`` an argument."""
+    """Numba function for a Fortran routine; `signature` has an ``i`` or ``d`` an argument.
+
+    A symbol that LLVM resolves: machine code that calls it can be kept on disk, and needs no
+    detour over Python to find the address, which would take longest to compile.
+    """
     arguments = [{"i": _INT, "d": _REAL}[kind] for kind in signature]
-    function_type = types.FunctionType(types.void(*arguments))
-    unique_name = f"sgp.{name}"
-
-    @nb.numba_njit
-    def pointer():
-        with numba.objmode(ptr=types.intp):
-            ptr = get_cython_function_address(f"scipy.linalg.{module}", name)
-        return ptr
-
-    names = ", ".join(f"a{i}" for i in range(len(signature)))
-    source = (
-        f"def routine({names}):\n"
-        "    fn = _call_cached_ptr(get_ptr_func=pointer, func_type_ref=function_type,"
-        " unique_func_name_lit=unique_name)\n"
-        f"    fn({names})\n"
-    )
-    scope = {
-        "_call_cached_ptr": _call_cached_ptr,
-        "pointer": pointer,
-        "function_type": function_type,
-        "unique_name": unique_name,
-    }
-    exec(source, scope)
-    return nb.numba_njit(scope["routine"])
+    symbol = f"sgp_{name}"
+    llvm.add_symbol(symbol, get_cython_function_address(f"scipy.linalg.{module}", name))
+    return types.ExternalFunction(symbol, types.void(*arguments))
 
 
 _dsyrk = _routine("cython_blas", "dsyrk", "iiiiddiddi")
 
 
 _dgemm = _routine("cython_blas", "dgemm", "iiiiiddididdi")
+
+
+_dgemv = _routine("cython_blas", "dgemv", "iiiddididdi")
 
 
 _dtrsm = _routine("cython_blas", "dtrsm", "iiiiiiddidi")
@@ -73,20 +60,13 @@ _dtrtri = _routine("cython_lapack", "dtrtri", "iiidii")
 _dgeqrf = _routine("cython_lapack", "dgeqrf", "iididdii")
 
 
-_MADVISE = types.FunctionType(types.int32(types.intp, types.intp, types.int32))
+_MADVISE = types.ExternalFunction("madvise", types.int32(types.intp, types.intp, types.int32))
 
 
 _HUGE_PAGES = 14  # MADV_HUGEPAGE
 
 
 _LARGE = 2**22  # bytes
-
-
-@nb.numba_njit
-def _madvise_pointer():
-    with numba.objmode(ptr=types.intp):
-        ptr = ctypes.cast(ctypes.CDLL(None).madvise, ctypes.c_void_p).value
-    return ptr
 
 
 def empty_matrix(rows, columns):
@@ -105,13 +85,8 @@ def _empty_matrix(rows, columns):
     def impl(rows, columns):
         out = np.empty((rows, columns))
         if out.nbytes >= _LARGE:
-            fn = _call_cached_ptr(
-                get_ptr_func=_madvise_pointer,
-                func_type_ref=_MADVISE,
-                unique_func_name_lit="sgp.madvise",
-            )
             start = (out.ctypes.data + 4095) // 4096 * 4096
-            fn(start, out.ctypes.data + out.nbytes - start, np.int32(_HUGE_PAGES))
+            _MADVISE(start, out.ctypes.data + out.nbytes - start, np.int32(_HUGE_PAGES))
         return out
 
     return impl
@@ -128,16 +103,15 @@ def _add_gram(rows, out):
         r, k = rows.shape
         if r == 0 or k == 0:
             return
-        one = np.ones(1)
         _dsyrk(
             val_to_int_ptr(ord("U")),
             val_to_int_ptr(ord("T")),
             val_to_int_ptr(np.int32(r)),
             val_to_int_ptr(np.int32(k)),
-            one.ctypes,
+            val_to_dptr(1.0),
             rows.ctypes,
             val_to_int_ptr(np.int32(max(rows.strides[0] // 8, k))),
-            one.ctypes,
+            val_to_dptr(1.0),
             out.ctypes,
             val_to_int_ptr(np.int32(r)),
         )
@@ -157,19 +131,18 @@ def _multiply(matrix, rows, out):
         k = rows.shape[1]
         if p == 0 or k == 0:
             return
-        scale = np.array([1.0, 0.0])
         _dgemm(
             val_to_int_ptr(ord("N")),
             val_to_int_ptr(ord("N")),
             val_to_int_ptr(np.int32(k)),
             val_to_int_ptr(np.int32(p)),
             val_to_int_ptr(np.int32(r)),
-            scale[:1].ctypes,
+            val_to_dptr(1.0),
             rows.ctypes,
             val_to_int_ptr(np.int32(max(rows.strides[0] // 8, k))),
             matrix.ctypes,
             val_to_int_ptr(np.int32(max(r, 1))),
-            scale[1:].ctypes,
+            val_to_dptr(0.0),
             out.ctypes,
             val_to_int_ptr(np.int32(max(out.strides[0] // 8, k))),
         )
@@ -189,7 +162,6 @@ def _multiply_any(a, b, transpose_a, transpose_b, out):
         inner = a.shape[0] if transpose_a else a.shape[1]
         if p == 0 or q == 0 or inner == 0:
             return
-        scale = np.array([1.0, 0.0])
         # Fortran sees the transposes: out' (q, p) = op(b)' op(a)'.
         _dgemm(
             val_to_int_ptr(ord("T") if transpose_b else ord("N")),
@@ -197,14 +169,43 @@ def _multiply_any(a, b, transpose_a, transpose_b, out):
             val_to_int_ptr(np.int32(q)),
             val_to_int_ptr(np.int32(p)),
             val_to_int_ptr(np.int32(inner)),
-            scale[:1].ctypes,
+            val_to_dptr(1.0),
             b.ctypes,
             val_to_int_ptr(np.int32(b.shape[1])),
             a.ctypes,
             val_to_int_ptr(np.int32(a.shape[1])),
-            scale[1:].ctypes,
+            val_to_dptr(0.0),
             out.ctypes,
             val_to_int_ptr(np.int32(q)),
+        )
+
+    return impl
+
+
+def matvec(matrix, vector, transpose, out):
+    """``out[...] = op(matrix) @ vector`` for contiguous arrays; op transposes if told."""
+    np.dot(matrix.T if transpose else matrix, vector, out=out)
+
+
+@overload(matvec)
+def _matvec(matrix, vector, transpose, out):
+    def impl(matrix, vector, transpose, out):
+        p, q = matrix.shape
+        if p == 0 or q == 0:
+            out[:] = 0.0
+            return
+        _dgemv(
+            val_to_int_ptr(ord("N") if transpose else ord("T")),
+            val_to_int_ptr(np.int32(q)),
+            val_to_int_ptr(np.int32(p)),
+            val_to_dptr(1.0),
+            matrix.ctypes,
+            val_to_int_ptr(np.int32(q)),
+            vector.ctypes,
+            val_to_int_ptr(np.int32(1)),
+            val_to_dptr(0.0),
+            out.ctypes,
+            val_to_int_ptr(np.int32(1)),
         )
 
     return impl
@@ -357,7 +358,6 @@ def _solve_lower(lower, rows, transpose, right):
         p, q = rows.shape
         if p == 0 or q == 0:
             return
-        one = np.ones(1)
         # Fortran sees L', upper, and rows'.
         _dtrsm(
             val_to_int_ptr(ord("L") if right else ord("R")),
@@ -366,7 +366,7 @@ def _solve_lower(lower, rows, transpose, right):
             val_to_int_ptr(ord("N")),
             val_to_int_ptr(np.int32(q)),
             val_to_int_ptr(np.int32(p)),
-            one.ctypes,
+            val_to_dptr(1.0),
             lower.ctypes,
             val_to_int_ptr(np.int32(lower.shape[0])),
             rows.ctypes,

@@ -4,13 +4,21 @@ import numpy as np
 from numba.extending import register_jitable
 
 from pymc_scalable_gp.ops._elementwise import (
+    add,
     add_product,
     add_square,
+    all_finite,
     all_positive,
+    copy,
     feature_cotangent,
+    fill_from,
+    multiply_by,
     set_product,
     set_ratio,
+    subtract,
+    subtract_from,
     sum_log,
+    sum_product,
     sum_product3,
 )
 from pymc_scalable_gp.ops._kernels import (
@@ -18,7 +26,9 @@ from pymc_scalable_gp.ops._kernels import (
     cholesky_lower,
     empty_matrix,
     invert_lower,
+    matvec,
     multiply,
+    multiply_any,
     norm_one,
     qr_transposed,
 )
@@ -40,13 +50,12 @@ def logp_terms(phi_t, weights, noise, residual, kdiag, approx):
     r, n = phi_t.shape
     root_w = np.sqrt(weights)
     variance = np.empty(n)
-    for i in range(n):
-        variance[i] = noise[0] if noise.size == 1 else noise[i]
+    fill_from(variance, noise)
     slack = _slack(phi_t, weights, kdiag, approx)
     if approx == 1:
-        variance += slack
+        add(variance, slack)
     lower, coef, alpha = np.full((r, r), np.nan), np.full(r, np.nan), np.full(n, np.nan)
-    if not (all_positive(weights) and all_positive(variance) and np.isfinite(np.sum(residual))):
+    if not (all_positive(weights) and all_positive(variance) and all_finite(residual)):
         return np.nan, alpha, coef, lower, variance
     uniform = noise.size == 1 and approx != 1
     logdet, sharp = _factor_gram(phi_t, root_w, variance, uniform, lower)
@@ -57,7 +66,7 @@ def logp_terms(phi_t, weights, noise, residual, kdiag, approx):
         lower[:] = np.nan
         return np.nan, alpha, coef, lower, variance
     _refine(phi_t, root_w, variance, residual, lower, beta, alpha)
-    quad = sum_product3(alpha, alpha, variance) + np.dot(beta, beta)
+    quad = sum_product3(alpha, alpha, variance) + sum_product(beta, beta)
     if approx == 2:
         set_ratio(slack, slack, variance)
         quad += np.sum(slack)
@@ -71,16 +80,19 @@ def logp_terms(phi_t, weights, noise, residual, kdiag, approx):
 @register_jitable
 def _refine(phi_t, root_w, variance, residual, lower, beta, alpha):
     """Ridge solution `beta` from the factor ``B^-1 = lower' lower``; two steps of two passes each."""
-    coef, step = np.empty_like(beta), np.empty_like(beta)
+    coef, step, turned = np.empty_like(beta), np.empty_like(beta), np.empty_like(beta)
     for sweep in range(3):
         set_product(coef, beta, root_w)
-        alpha[:] = residual
-        alpha -= np.dot(coef, phi_t)
+        matvec(phi_t, coef, True, alpha)
+        subtract_from(alpha, residual)
         set_ratio(alpha, alpha, variance)
         if sweep < 2:
-            set_product(step, np.dot(phi_t, alpha), root_w)
-            step -= beta
-            beta += np.dot(lower.T, np.dot(lower, step))
+            matvec(phi_t, alpha, False, step)
+            set_product(step, step, root_w)
+            subtract(step, beta)
+            matvec(lower, step, False, turned)
+            matvec(lower, turned, True, step)
+            add(beta, step)
 
 
 @register_jitable
@@ -104,7 +116,8 @@ def _gram(phi_t, variance, uniform, lower):
     lower[:] = 0.0
     if uniform and n > 0:
         add_gram(phi_t, lower)
-        lower /= variance[0]
+        for j in range(r):
+            multiply_by(lower[j], 1.0 / variance[0])
         return
     block = np.empty((r, min(_BLOCK, n)))
     for start in range(0, n, _BLOCK):
@@ -127,7 +140,7 @@ def _factor_gram(phi_t, root_w, variance, uniform, lower):
         return np.nan, False
     both = root_w * scale
     for i in range(r):
-        lower[i] *= both[i]
+        multiply_by(lower[i], both[i])
         set_product(lower[i], lower[i], both)
         lower[i, i] = 1.0
     size = norm_one(lower)
@@ -170,18 +183,19 @@ def _factor_qr(phi_t, root_w, variance, residual, lower, beta):
             work[i, i + 1 : r + 1] = 0.0
     logdet = 0.0
     for i in range(r):
-        lower[i] = work[i, :r]
+        copy(lower[i], work[i, :r])
         logdet += 2.0 * np.log(abs(lower[i, i]))
-    if not invert_lower(lower) or not np.isfinite(np.sum(lower)):
+    if not invert_lower(lower) or not np.isfinite(norm_one(lower)):
         return np.nan
-    beta[:] = np.dot(lower.T, work[r, :r].copy())
+    matvec(lower, work[r, :r].copy(), True, beta)
     return logdet
 
 
 @register_jitable
 def logp_grad(phi_t, weights, kdiag, alpha, coef, root, variance, g, approx):
     r, n = phi_t.shape
-    middle = np.dot(root.T, root)
+    middle = np.empty((r, r))
+    multiply_any(root, root, True, False, middle)
     phi_bar = empty_matrix(r, n)
     noise_bar, kdiag_bar, missed = np.zeros(n), np.zeros(n), np.zeros(r)
     for start in range(0, n, 512):
@@ -204,8 +218,8 @@ def logp_grad(phi_t, weights, kdiag, alpha, coef, root, variance, g, approx):
             else:
                 slope = -0.5 * inverse * (slack > 0.0)
                 row_bar += 0.5 * slack * inverse * inverse
-        noise_bar[start:stop] = g * row_bar
-        kdiag_bar[start:stop] = g * slope
+        copy(noise_bar[start:stop], g * row_bar)
+        copy(kdiag_bar[start:stop], g * slope)
         ga, gi = g * a, g * inverse
         for j in range(r):
             feature_cotangent(out[j], coef[j], ga, gi, 2.0 * g * weights[j] * slope, block[j])

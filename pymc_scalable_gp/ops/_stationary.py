@@ -75,19 +75,23 @@ def add_kernel_bars(inputs, squares, kind, shape, values, slopes, M_bar, scale, 
     """
     d, s = inputs.shape
     for i in range(s):
+        bars[d] -= M_bar[i, i] * values[i, i]
         for j in range(i + 1):
-            weight = M_bar[i, j] if i == j else 2.0 * M_bar[i, j]
+            weight = 2.0 * M_bar[i, j]  # the diagonal's distances are 0
             bars[d] += weight * values[i, j]
             if kind == _RATQUAD:
                 base = 1.0 + 0.5 * squares[i, j] / shape
                 change = (base - 1.0) / base - np.log(base)
                 bars[d + 1] += weight * variance * values[i, j] * change
             slopes[i, j] *= weight * variance
+    columns = np.empty(s)  # one sum alone would wait for each addition before the next
     for a in range(d):
-        total = 0.0
+        for j in range(s):
+            columns[j] = 0.0
         for i in range(s):
             for j in range(i):
                 difference = inputs[a, i] - inputs[a, j]
-                total += slopes[i, j] * difference * difference
+                columns[j] += slopes[i, j] * difference * difference
+        total = columns.sum()
         if total != 0.0:
             bars[a] += 2.0 * total / scale[a]

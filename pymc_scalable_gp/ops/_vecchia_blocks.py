@@ -8,12 +8,7 @@ covariance, the block given its neighbours has mean ``A v_N``, ``A = M_bN M_NN^-
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_scalable_gp.ops._kernels import (
-    add_gram,
-    cholesky_lower,
-    multiply_any,
-    solve_lower,
-)
+from pymc_scalable_gp.ops._small import factor_small, gram_small, multiply_small, solve_small
 
 
 @register_jitable
@@ -54,7 +49,7 @@ def subtract_features(M, local):
     if local.shape[1] == 0:
         return
     gram = np.zeros((s, s))
-    add_gram(local, gram)
+    gram_small(local, gram)
     for i in range(s):
         for j in range(i + 1):
             M[i, j] -= gram[i, j]
@@ -73,7 +68,7 @@ def factor_block(M, count, A, L, F):
     for i in range(s):
         for j in range(i + 1):
             total += M[i, j]
-    if not (np.isfinite(total) and cholesky_lower(M)):
+    if not (np.isfinite(total) and factor_small(M)):
         A[:] = np.nan
         L[:] = np.nan
         F[:] = np.nan
@@ -95,7 +90,7 @@ def factor_block(M, count, A, L, F):
             cross[i, j] = M[count + i, j]
         for j in range(i + 1):
             L[i, j] = M[count + i, count + j]
-    solve_lower(root, cross, False, True)
+    solve_small(root, cross, False, True)
     for i in range(own):
         for j in range(count):
             A[i, j] = cross[i, j]
@@ -122,20 +117,20 @@ def factor_block_grad(A, L, F, A_bar, L_bar, count, own):
     a, lower, root = corner(A, own, count), corner(L, own, own), corner(F, count, count)
     slope, G = corner(L_bar, own, own), corner(A_bar, own, count)
     P, half = np.zeros((own, own)), np.zeros((own, own))
-    multiply_any(lower, slope, True, False, P)
+    multiply_small(lower, slope, True, False, P)
     for i in range(own):
         P[i, i] *= 0.5
         for j in range(i + 1, own):
             P[i, j] = 0.0
-    solve_lower(lower, P, True, False)
-    solve_lower(lower, P, False, True)
-    solve_lower(root, G, True, True)
-    solve_lower(root, G, False, True)
+    solve_small(lower, P, True, False)
+    solve_small(lower, P, False, True)
+    solve_small(root, G, True, True)
+    solve_small(root, G, False, True)
     for i in range(own):
         for j in range(own):
             half[i, j] = 0.25 * (P[i, j] + P[j, i])
     CA = np.zeros((own, count))
-    multiply_any(half, a, False, False, CA)
+    multiply_small(half, a, False, False, CA)
     Z, Ut = np.empty((own, s)), np.zeros((own, s))
     for i in range(own):
         for j in range(count):
@@ -145,7 +140,7 @@ def factor_block_grad(A, L, F, A_bar, L_bar, count, own):
             Z[i, count + j] = half[i, j]
         Ut[i, count + i] = 1.0
     M_bar = np.zeros((s, s))
-    multiply_any(Ut, Z, True, False, M_bar)
+    multiply_small(Ut, Z, True, False, M_bar)
     for i in range(s):
         M_bar[i, i] *= 2.0
         for j in range(i):
@@ -161,7 +156,7 @@ def add_local(M_bar, local, places, phi_bar, noise_bar):
     s, r = local.shape
     if r > 0:
         product = np.zeros((s, r))
-        multiply_any(M_bar, local, False, False, product)
+        multiply_small(M_bar, local, False, False, product)
         for i in range(s):
             for j in range(r):
                 phi_bar[places[i], j] -= 2.0 * product[i, j]

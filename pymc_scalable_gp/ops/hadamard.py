@@ -236,11 +236,7 @@ for _op, _function in (
 
     @register_numba(_op)
     def numba_row_kronecker(op, function=_function):
-        @nb.numba_njit
-        def run(*inputs):
-            return function(*inputs)
-
-        return run
+        return nb.numba_njit(function)
 
 
 def _jax_blocks(arrays, width):

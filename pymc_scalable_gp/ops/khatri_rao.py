@@ -203,7 +203,7 @@ def _features_grad(factors_t, tree, g, block):
 def numba_khatri_rao(op):
     @nb.numba_njit
     def khatri_rao(factors_t, idx, tree):
-        return _features(np.ascontiguousarray(factors_t), idx.shape[0], tree, _NUMBA_BLOCK)
+        return _features(factors_t, idx.shape[0], tree, _NUMBA_BLOCK)
 
     return khatri_rao
 
@@ -212,9 +212,7 @@ def numba_khatri_rao(op):
 def numba_khatri_rao_grad(op):
     @nb.numba_njit
     def khatri_rao_grad(factors_t, idx, tree, g):
-        return _features_grad(
-            np.ascontiguousarray(factors_t), tree, np.ascontiguousarray(g), _NUMBA_BLOCK
-        )
+        return _features_grad(factors_t, tree, g, _NUMBA_BLOCK)
 
     return khatri_rao_grad
 

@@ -10,7 +10,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.ops._base import GufuncOp, connected
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._lowrank_terms import GRAM_CONDITION_BOUND, LOG_2PI, logp_grad, logp_terms
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._numba import contiguous, register_numba
 
 APPROXIMATIONS = ("DTC", "FITC", "VFE")
 
@@ -167,21 +167,21 @@ def _prepare(phi, weights, noise, residual, kdiag):
     return np.ascontiguousarray(phi.T), weights, np.atleast_1d(noise), residual, kdiag
 
 
-@register_numba(LowRankLogp)
+@register_numba(LowRankLogp, strided=(0,))
 def numba_lowrank_logp(op):
     code = APPROXIMATIONS.index(op.approx)
 
     @nb.numba_njit
     def lowrank_logp(phi, weights, noise, residual, kdiag):
         logp, alpha, coef, root, variance = logp_terms(
-            np.ascontiguousarray(phi.T), weights, np.atleast_1d(noise), residual, kdiag, code
+            contiguous(phi.T), weights, noise, residual, kdiag, code
         )
         return np.asarray(logp), alpha, coef, root, variance
 
     return lowrank_logp
 
 
-@register_numba(LowRankLogpGrad)
+@register_numba(LowRankLogpGrad, strided=(0,))
 def numba_lowrank_logp_grad(op):
     code = APPROXIMATIONS.index(op.approx)
 
@@ -190,7 +190,7 @@ def numba_lowrank_logp_grad(op):
         phi, weights, noise, residual, kdiag, logp, alpha, coef, root, variance, g
     ):
         phi_bar, noise_bar, kdiag_bar, missed = logp_grad(
-            np.ascontiguousarray(phi.T), weights, kdiag, alpha, coef, root, variance,
+            contiguous(phi.T), weights, kdiag, alpha, coef, root, variance,
             g.item(), code,
         )  # fmt: skip
         return phi_bar.T, noise_bar, kdiag_bar, missed

@@ -14,6 +14,7 @@ from pymc_scalable_gp.ops.lowrank_logp import (
     lowrank_inputs,
     numba_lowrank_logp,
 )
+from pymc_scalable_gp.ops.stacked_product import product
 
 
 class LowRankPosterior(LowRankLogp):
@@ -53,7 +54,7 @@ class LowRankPosterior(LowRankLogp):
         if self.approx == "FITC":
             kdiag_bar = variance_bar * pt.gt(variance, noise)
             phi_bar = phi_bar - 2.0 * kdiag_bar[:, None] * phi * weights
-            weights_bar = weights_bar - kdiag_bar @ phi**2
+            weights_bar = weights_bar - product(phi**2, kdiag_bar, transpose_a=True)
         noise_bar = variance_bar if noise.ndim else variance_bar.sum()
         found = [phi_bar, weights_bar, noise_bar, residual_bar, kdiag_bar]
         if bars[0] is not None:
@@ -67,15 +68,16 @@ def _add(left, right):
 
 
 def _of_coef(bar, phi, weights, alpha, coef, root, variance):
-    g = root.T @ (root @ bar)
-    rows = phi @ g / variance
+    g = product(root, product(root, bar), transpose_a=True)
+    rows = product(phi, g) / variance
     phi_bar = alpha[:, None] * g - rows[:, None] * coef
     return phi_bar, g * coef / weights**2, -rows * alpha, rows
 
 
 def _of_alpha(bar, phi, weights, alpha, coef, root, variance):
-    q = root.T @ (root @ (phi.T @ (bar / variance)))
-    h = (bar - phi @ q) / variance
+    inner = product(phi, bar / variance, transpose_a=True)
+    q = product(root, product(root, inner), transpose_a=True)
+    h = (bar - product(phi, q)) / variance
     phi_bar = -(h[:, None] * coef + alpha[:, None] * q)
     return phi_bar, -q * coef / weights**2, -h * alpha, h
 
@@ -84,11 +86,11 @@ def _of_root(bar, phi, weights, root, variance):
     # The lower triangle with half the diagonal, from indices that JAX knows when it compiles.
     place = pt.arange(root.shape[0])
     half = pt.ge(place[:, None], place[None, :]) - 0.5 * pt.eq(place[:, None], place[None, :])
-    inner = (bar @ root.T) * half
+    inner = product(bar, root, transpose_b=True) * half
     M = -0.5 * (inner + inner.T)
-    turned = M @ root
-    G = root.T @ turned
-    rows = phi @ G / variance[:, None]
+    turned = product(M, root)
+    G = product(root, turned, transpose_a=True)
+    rows = product(phi, G) / variance[:, None]
     own = pt.diag(solve_triangular(root, turned, lower=True)) - pt.diag(G) / weights
     weights_bar = ((bar * root).sum(axis=0) + 2.0 * own) / (2.0 * weights)
     variance_bar = -(rows * phi).sum(axis=1) / variance

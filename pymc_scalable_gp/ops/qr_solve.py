@@ -5,6 +5,8 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
 from pytensor.tensor.linalg import qr, solve_triangular
 
+from pymc_scalable_gp.ops.stacked_product import product
+
 # A diagonal entry of R below this share of their sum makes the columns dependent to rounding.
 DEPENDENT = 1e-14
 
@@ -60,6 +62,6 @@ def qr_solve(A, b):
     Q, R = qr(disconnected_grad(tall), mode="economic")
     size = pt.abs(pt.diag(R))
     R = pt.switch(pt.any(size <= DEPENDENT * size.sum()), np.nan, R)
-    x = solve_triangular(R, Q.T @ disconnected_grad(right))
-    step = solve_triangular(R, A.T @ (b - A @ x), trans="T")
+    x = solve_triangular(R, product(Q, disconnected_grad(right), transpose_a=True))
+    step = solve_triangular(R, product(A, b - product(A, x), transpose_a=True), trans="T")
     return x + solve_triangular(R, step)

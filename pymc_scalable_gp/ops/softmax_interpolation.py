@@ -130,7 +130,7 @@ def _weights_grad(X, Z, weights_t, g, wrt):
 def numba_softmax_interpolation(op):
     @nb.numba_njit
     def softmax_interpolation(X, Z):
-        return _weights(np.ascontiguousarray(X), np.ascontiguousarray(Z))
+        return _weights(X, Z)
 
     return softmax_interpolation
 
@@ -142,10 +142,10 @@ def numba_softmax_interpolation_grad(op):
     @nb.numba_njit
     def softmax_interpolation_grad(X, Z, weights_t, g):
         return _weights_grad(
-            np.ascontiguousarray(X),
-            np.ascontiguousarray(Z),
-            np.ascontiguousarray(weights_t),
-            np.ascontiguousarray(g),
+            X,
+            Z,
+            weights_t,
+            g,
             wrt,
         )
 

@@ -162,22 +162,18 @@ def numba_square_distances(op):
 
     @nb.numba_njit
     def square_distances(X, Z, scale):
-        return _squares(
-            np.ascontiguousarray(X), np.ascontiguousarray(Z), np.ascontiguousarray(scale), symmetric
-        )
+        return _squares(X, Z, scale, symmetric)
 
     return square_distances
 
 
-@register_numba(DifferenceMoments)
+@register_numba(DifferenceMoments, strided=(3,))
 def numba_difference_moments(op):
     power = op.power
 
     @nb.numba_njit
     def difference_moments(X, Z, scale, g):
-        return _moments(
-            np.ascontiguousarray(X), np.ascontiguousarray(Z), np.ascontiguousarray(scale), g, power
-        )
+        return _moments(X, Z, scale, g, power)
 
     return difference_moments
 

@@ -1,13 +1,14 @@
 """Products of stacked matrices, ``out_i = op(A_i) op(B_i)``."""
 
 import numpy as np
+import pytensor.tensor as pt
 from numba.extending import register_jitable
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jnp, register_jax
-from pymc_scalable_gp.ops._kernels import multiply_any
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._kernels import empty_matrix, multiply_any
+from pymc_scalable_gp.ops._numba import contiguous, register_numba
 
 
 class StackedProduct(GufuncOp):
@@ -21,7 +22,9 @@ class StackedProduct(GufuncOp):
         self.gufunc_signature = f"{a},{b}->(d,p,q)"
 
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = _stacked(*inputs, self.transpose_a, self.transpose_b)
+        a, b = inputs
+        a = a.swapaxes(1, 2) if self.transpose_a else a
+        output_storage[0][0] = np.matmul(a, b.swapaxes(1, 2) if self.transpose_b else b)
 
     def pullback(self, inputs, outputs, cotangents):
         """``d op(A) = G op(B)'`` and ``d op(B) = op(A)' G``, stack by stack."""
@@ -51,24 +54,51 @@ def stacked_product(a, b, *, transpose_a: bool = False, transpose_b: bool = Fals
     return StackedProduct(transpose_a, transpose_b)(a, b)
 
 
+def product(a, b, *, transpose_a: bool = False, transpose_b: bool = False):
+    """``op(a) @ op(b)`` for two matrices, or for a matrix and a vector, by a stack of one.
+
+    Parameters
+    ----------
+    a : tensor, shape (p, m), or (m, p) where `transpose_a`
+    b : tensor, shape (m, q), or (q, m) where `transpose_b`, or (m,)
+
+    Returns
+    -------
+    tensor, shape (p, q) or (p,)
+
+    Notes
+    -----
+    PyTensor 3.3 takes twenty seconds to compile each of its own products with Numba.
+    """
+    a, b = pt.as_tensor(a), pt.as_tensor(b)
+    if b.ndim == 1:
+        return product(a, b[:, None], transpose_a=transpose_a)[:, 0]
+    return stacked_product(a[None], b[None], transpose_a=transpose_a, transpose_b=transpose_b)[0]
+
+
 @register_jitable
-def _stacked(a, b, transpose_a, transpose_b):
-    rows = a.shape[2] if transpose_a else a.shape[1]
-    columns = b.shape[1] if transpose_b else b.shape[2]
-    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
-    out = np.zeros((a.shape[0], rows, columns))
-    for i in range(a.shape[0]):
-        multiply_any(a[i], b[i], transpose_a, transpose_b, out[i])
-    return out
+def _ordered(a):
+    """The stack itself if it is C-ordered, or its transpose if that is, or a copy; and which of them."""
+    if a.strides[1] == a.itemsize and a.strides[2] != a.itemsize:
+        return contiguous(a.transpose((0, 2, 1))), True
+    return contiguous(a), False
 
 
-@register_numba(StackedProduct)
+@register_numba(StackedProduct, strided=(0, 1))
 def numba_stacked_product(op):
     transpose_a, transpose_b = op.transpose_a, op.transpose_b
 
     @nb.numba_njit
     def stacked_product(a, b):
-        return _stacked(a, b, transpose_a, transpose_b)
+        rows = a.shape[2] if transpose_a else a.shape[1]
+        columns = b.shape[1] if transpose_b else b.shape[2]
+        if a.size == 0 or b.size == 0:
+            return np.zeros((a.shape[0], rows, columns))
+        (a, turned_a), (b, turned_b) = _ordered(a), _ordered(b)
+        out = empty_matrix(a.shape[0] * rows, columns).reshape((a.shape[0], rows, columns))
+        for i in range(a.shape[0]):
+            multiply_any(a[i], b[i], transpose_a != turned_a, transpose_b != turned_b, out[i])
+        return out
 
     return stacked_product
 

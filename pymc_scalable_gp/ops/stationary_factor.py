@@ -173,7 +173,7 @@ def numba_stationary_factor(op):
             scale,
             variance.item(),
             shape.item(),
-            np.ascontiguousarray(phi),
+            phi,
             noise,
             neighbors,
             first.item(),
@@ -193,7 +193,7 @@ def numba_stationary_factor_grad(op):
         X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar
     ):
         bars, phi_bar, noise_bar = _factor_grad(
-            X, scale, variance.item(), shape.item(), np.ascontiguousarray(phi), noise, neighbors,
+            X, scale, variance.item(), shape.item(), phi, noise, neighbors,
             first.item(), A, L, F, A_bar, L_bar, kind, g,
         )  # fmt: skip
         d = len(bars) - 2

@@ -9,8 +9,8 @@ from pytensor.link.numba.dispatch import basic as nb
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import GufuncOp, connected
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._kernels import multiply_any
 from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._small import multiply_small
 from pymc_scalable_gp.ops._vecchia_blocks import corner, count_known
 from pymc_scalable_gp.ops.vecchia_factor import own_rows
 
@@ -108,8 +108,8 @@ def color(before, Z, A, L, neighbors):
         known = count_known(neighbors[b])
         mean, rest = np.zeros((own, q)), np.zeros((own, q))
         near = _rows_of(before, Y, neighbors[b], known)
-        multiply_any(corner(A[b], own, known), near, False, False, mean)
-        multiply_any(corner(L[b], own, own), _take(Z, start, own), False, False, rest)
+        multiply_small(corner(A[b], own, known), near, False, False, mean)
+        multiply_small(corner(L[b], own, own), _take(Z, start, own), False, False, rest)
         for i in range(own):
             for j in range(q):
                 Y[start + i, j] = mean[i, j] + rest[i, j]
@@ -129,10 +129,10 @@ def color_grad(before, Z, A, L, neighbors, Y, Y_bar):
         bar, white = _take(total, start, own), _take(Z, start, own)
         flat, square = np.zeros((own, q)), np.zeros((own, own))
         slope, back = np.zeros((own, known)), np.zeros((known, q))
-        multiply_any(corner(L[b], own, own), bar, True, False, flat)
-        multiply_any(bar, white, False, True, square)
-        multiply_any(bar, _rows_of(before, Y, neighbors[b], known), False, True, slope)
-        multiply_any(corner(A[b], own, known), bar, True, False, back)
+        multiply_small(corner(L[b], own, own), bar, True, False, flat)
+        multiply_small(bar, white, False, True, square)
+        multiply_small(bar, _rows_of(before, Y, neighbors[b], known), False, True, slope)
+        multiply_small(corner(A[b], own, known), bar, True, False, back)
         for i in range(own):
             for j in range(q):
                 Z_bar[start + i, j] = flat[i, j]

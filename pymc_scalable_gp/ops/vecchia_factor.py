@@ -159,7 +159,7 @@ def numba_vecchia_factor(op):
 
     @nb.numba_njit
     def vecchia_factor(blocks, phi, noise, neighbors, first):
-        return factor(blocks, np.ascontiguousarray(phi), noise, neighbors, first.item(), g)
+        return factor(blocks, phi, noise, neighbors, first.item(), g)
 
     return vecchia_factor
 
@@ -170,9 +170,7 @@ def numba_vecchia_factor_grad(op):
 
     @nb.numba_njit
     def vecchia_factor_grad(phi, noise, neighbors, first, A, L, F, A_bar, L_bar):
-        return factor_grad(
-            np.ascontiguousarray(phi), noise, neighbors, first.item(), A, L, F, A_bar, L_bar, g
-        )
+        return factor_grad(phi, noise, neighbors, first.item(), A, L, F, A_bar, L_bar, g)
 
     return vecchia_factor_grad
 

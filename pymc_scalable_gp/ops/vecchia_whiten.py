@@ -8,8 +8,8 @@ from pytensor.link.numba.dispatch import basic as nb
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import GufuncOp, connected
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._kernels import multiply_any, solve_lower
 from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._small import multiply_small, solve_small
 from pymc_scalable_gp.ops._vecchia_blocks import corner, count_known
 from pymc_scalable_gp.ops.vecchia_factor import jax_local, own_rows
 
@@ -94,13 +94,13 @@ def whiten(V, A, L, neighbors):
         start, own = own_rows(n, 0, g, b)
         known = count_known(neighbors[b])
         T = np.zeros((own, q))
-        multiply_any(
+        multiply_small(
             corner(A[b], own, known), _neighbor_rows(V, neighbors[b], known), False, False, T
         )
         for i in range(own):
             for j in range(q):
                 T[i, j] = V[start + i, j] - T[i, j]
-        solve_lower(corner(L[b], own, own), T, False, False)
+        solve_small(corner(L[b], own, own), T, False, False)
         for j in range(q):
             for i in range(own):
                 out[j, start + i] = T[i, j]
@@ -120,11 +120,11 @@ def whiten_grad(V, A, L, neighbors, W, W_bar):
             for i in range(own):
                 T[i, j] = W_bar[start + i, j]
                 white[i, j] = W[start + i, j]
-        solve_lower(corner(L[b], own, own), T, True, False)
+        solve_small(corner(L[b], own, own), T, True, False)
         back, slope, square = np.zeros((known, q)), np.zeros((own, known)), np.zeros((own, own))
-        multiply_any(corner(A[b], own, known), T, True, False, back)
-        multiply_any(T, _neighbor_rows(V, neighbors[b], known), False, True, slope)
-        multiply_any(T, white, False, True, square)
+        multiply_small(corner(A[b], own, known), T, True, False, back)
+        multiply_small(T, _neighbor_rows(V, neighbors[b], known), False, True, slope)
+        multiply_small(T, white, False, True, square)
         for i in range(own):
             for j in range(q):
                 V_bar[start + i, j] += T[i, j]
@@ -142,16 +142,16 @@ def whiten_grad(V, A, L, neighbors, W, W_bar):
 def numba_vecchia_whiten(op):
     @nb.numba_njit
     def vecchia_whiten(V, A, L, neighbors):
-        return whiten(np.ascontiguousarray(V), A, L, neighbors)
+        return whiten(V, A, L, neighbors)
 
     return vecchia_whiten
 
 
-@register_numba(VecchiaWhitenGrad)
+@register_numba(VecchiaWhitenGrad, strided=(4, 5))
 def numba_vecchia_whiten_grad(op):
     @nb.numba_njit
     def vecchia_whiten_grad(V, A, L, neighbors, W, W_bar):
-        return whiten_grad(np.ascontiguousarray(V), A, L, neighbors, W, W_bar)
+        return whiten_grad(V, A, L, neighbors, W, W_bar)
 
     return vecchia_whiten_grad
 

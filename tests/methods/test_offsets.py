@@ -60,8 +60,16 @@ def check(method, kernel, offset):
     assert_allclose(there, here, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("method", METHODS)
+# Every class with a few kernels, every kernel with a few classes; all pairs among the slow tests.
+FEW = ("ExpQuad", "Cosine", "power"), ("CholQR", "Vecchia")
+PAIRS = [
+    pytest.param(m, k, marks=() if k in FEW[0] or m in FEW[1] else pytest.mark.slow)
+    for m in METHODS
+    for k in KERNELS
+]
+
+
+@pytest.mark.parametrize(("method", "kernel"), PAIRS)
 def test_seconds(method, kernel):
     """KMCG and CholQR gave NaN, or "not positive semidefinite"; SoftKI on seconds too."""
     check(method, kernel, SECONDS)
@@ -73,7 +81,7 @@ def test_years_and_metres(method, offset):
     check(method, "ExpQuad", offset)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", FEW[0])
 def test_a_grid(kernel):
     y = np.where(HOLES, np.sin(4.0 * AXIS), np.nan)
     found = []

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pymc_scalable_gp.ops.stacked_product import StackedProduct, stacked_product
+from pymc_scalable_gp.ops.stacked_product import StackedProduct, product, stacked_product
 from pymc_scalable_gp.testing import check_op
 
 
@@ -40,3 +40,17 @@ def test_needs_stacks():
         TypeError, match=r"StackedProduct needs inputs of shapes \(d, p, m\), \(d, m, q\)"
     ):
         stacked_product(np.eye(2), np.eye(2))
+
+
+def test_product_of_matrices_and_of_a_matrix_and_a_vector():
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((3, 4)), rng.standard_normal((4, 2))
+    for found, expected in (
+        (product(a, b), a @ b),
+        (product(a.T, b, transpose_a=True), a @ b),
+        (product(a, b.T, transpose_b=True), a @ b),
+        (product(a, b[:, 0]), a @ b[:, 0]),
+        (product(a.T, b[:, 0], transpose_a=True), a @ b[:, 0]),
+    ):
+        assert found.type.shape == expected.shape
+        np.testing.assert_allclose(found.eval(), expected, rtol=1e-14)

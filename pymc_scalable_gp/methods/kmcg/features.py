@@ -8,6 +8,7 @@ from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
+from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.blocks import BLOCK
 
 # Entries of an intermediate array when features are computed far from the grid.
@@ -30,7 +31,7 @@ class KMCGMap(FeatureMap):
         grid = self.krylov.X.grid
         if grid is None:
             kernel = kernel_matrix(self.cov_func, X, self.krylov.inner)
-            return self.krylov.scaled(kernel @ self.krylov.directions)
+            return self.krylov.scaled(product(kernel, self.krylov.directions))
         terms = product_terms(self.cov_func)
         steps, spread = self.krylov.steps, self.krylov.spread
         return self.krylov.scaled(sum(_contract(t, grid, X, spread, steps) for t in terms))
@@ -77,7 +78,7 @@ def _contract(term, grid, X, full, steps):
         else:
             K = pt.ones((X.shape[0], len(axis)))
         if i == 0:
-            out = K @ out
+            out = product(K, out)
         else:
             out = (out.reshape((X.shape[0], len(axis), -1)) * K[:, :, None]).sum(axis=1)
     return term.scale * out.reshape((X.shape[0], steps))

@@ -13,6 +13,7 @@ from pytensor.tensor.random.utils import normalize_size_param
 from pymc_scalable_gp.core.lowrank_normal import draw_low_rank
 from pymc_scalable_gp.core.summaries import present_value
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
+from pymc_scalable_gp.ops.stacked_product import product
 
 _LOG_2PI = np.log(2.0 * np.pi)
 # The first basis vector is the residual's direction to this accuracy, where it belongs to it.
@@ -97,8 +98,8 @@ def krylov_normal_logprob(op, values, rng, size, mu, Q, A, noise, *logdet, **kwa
     if aligned:
         projected, rest = pt.concatenate([length[None], pt.zeros(A.shape[0] - 1)]), 0.0
     else:
-        projected = Q.T @ residual
-        rest = ((residual - Q @ projected) ** 2).sum()
+        projected = product(Q, residual, transpose_a=True)
+        rest = ((residual - product(Q, projected)) ** 2).sum()
     outside = value.shape[0] - A.shape[0]
     constant = outside * (_LOG_2PI + pt.log(noise))
 

@@ -13,6 +13,7 @@ from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner
 from pymc_scalable_gp.methods.skip.product_normal import ProductNormal, WhitenedProducts, start
 from pymc_scalable_gp.ops.hadamard import apply_rows, project_rows, row_kronecker_project
 from pymc_scalable_gp.ops.no_gradient import no_gradient
+from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.evaluate import evaluate
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
@@ -88,13 +89,13 @@ class HadamardProducts(Likelihood):
         V = pt.concatenate([operator.vectors, krylov], axis=1)
         pairs = list(zip(roots[::2], roots[1::2], strict=True))
         F = pt.concatenate([_features_t(A, B, scale[:, None] * V) for A, B in pairs])  # (r, k)
-        H = V.T @ V + F.T @ F
+        H = product(V, V, transpose_a=True) + product(F, F, transpose_a=True)
         jitter = JITTER * pt.trace(H)
         L = cholesky(H + jitter * pt.eye(H.shape[0]), lower=True, on_error="nan")
         G = solve_triangular(L, F.T, lower=True).T
-        inner = solve_triangular(L, V.T @ (scale * residual), lower=True)
+        inner = solve_triangular(L, product(V, scale * residual, transpose_a=True), lower=True)
         # Where the two parts of V overlap, their derivatives lose all digits: none, rather than wrong.
-        mean, root = (no_gradient(x, _NO_GRADIENT) for x in (G @ inner, G))
+        mean, root = (no_gradient(x, _NO_GRADIENT) for x in (product(G, inner), G))
         return Coefficients(mean, root, deflated=True)
 
     def residuals(self, point=None, model=None) -> np.ndarray:

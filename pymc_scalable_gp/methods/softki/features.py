@@ -15,6 +15,7 @@ from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import is_stationary, used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.softki.points import check_inducing, kmeans_points
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
+from pymc_scalable_gp.ops.stacked_product import product
 
 # Added to the diagonal of K_zz, as a share of the mean prior variance: points that have come close
 # make it singular to working precision. pm.gp adds the same.
@@ -120,7 +121,7 @@ class SoftKIMap(FeatureMap):
 
     def features(self, X):
         """``basis @ mixing`` (n, m), stored column by column."""
-        return (self.mixing().T @ self.basis(X).T).T
+        return product(self.mixing(), self.basis(X).T, transpose_a=True).T
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``."""
@@ -138,7 +139,7 @@ class SoftKIMap(FeatureMap):
             return super().missed(X, phi)
         if not self.stationary:
             return pt.zeros_like(phi[:, 0])
-        inside = self.weights(pt.clip(X, self.low, self.high)) @ self.mixing()
+        inside = product(self.weights(pt.clip(X, self.low, self.high)), self.mixing())
         variance, lost = (inside**2).sum(axis=1), pt.maximum(1.0 - self.decay(X) ** 2, 0.0)
         return lost * (variance + lost**4 * (self.kernel_diag(X) - variance))
 

@@ -10,6 +10,7 @@ from pymc_scalable_gp.core.hyperparameters import Hyperparameters
 from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
+from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.blocks import blocks
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS
 
@@ -92,7 +93,7 @@ def _features(gp, Z, X):
     """Features (b, m) at a batch, of the points Z."""
     spec = SoftKISpec(gp.cov_func, Z, gp.spec.temperature)
     feature_map = spec.fit(np.zeros((1, Z.get_value(borrow=True).shape[1])))
-    return (feature_map.mixing().T @ feature_map.weights(X).T).T
+    return product(feature_map.mixing(), feature_map.weights(X).T, transpose_a=True).T
 
 
 def _pseudo(phi, noise, residual, found, probes, rng):

@@ -1,0 +1,100 @@
+"""Small dense algebra in Numba that never wakes the threads of a BLAS.
+
+Libraries split even a product of 50 x 50 matrices between threads, and every triangular solution: the
+blocks here are too small for it, and chains that run side by side would wait for each other's threads.
+"""
+
+import numpy as np
+from numba.extending import register_jitable
+
+from pymc_scalable_gp.ops._kernels import add_gram, cholesky_lower, multiply_any, solve_lower
+
+_SMALL = 128  # rows, up to which loops take the place of LAPACK
+_WORK = 200_000  # multiplications, up to which OpenBLAS keeps to one thread
+
+
+@register_jitable
+def factor_small(a):
+    """As `cholesky_lower`: overwrite the lower triangle with its factor; False when it is not PD."""
+    n = a.shape[0]
+    if n > _SMALL:
+        return cholesky_lower(a)
+    upper = np.empty((n, n))
+    for i in range(n):
+        for j in range(i + 1):
+            upper[j, i] = a[i, j]
+    for k in range(n):
+        pivot = upper[k, k]
+        if not pivot > 0.0:
+            return False
+        scale = 1.0 / np.sqrt(pivot)
+        for j in range(k, n):
+            upper[k, j] *= scale
+        for i in range(k + 1, n):
+            factor = upper[k, i]
+            for j in range(i, n):
+                upper[i, j] -= factor * upper[k, j]
+    for i in range(n):
+        for j in range(i + 1):
+            a[i, j] = upper[j, i]
+        for j in range(i + 1, n):
+            a[i, j] = 0.0
+    return True
+
+
+@register_jitable
+def inverse_small(lower):
+    """Inverse of a lower-triangular matrix, row by row."""
+    n = lower.shape[0]
+    out = np.zeros((n, n))
+    for i in range(n):
+        for k in range(i):
+            factor = lower[i, k]
+            for j in range(k + 1):
+                out[i, j] -= factor * out[k, j]
+        scale = 1.0 / lower[i, i]
+        for j in range(i):
+            out[i, j] *= scale
+        out[i, i] = scale
+    return out
+
+
+@register_jitable
+def solve_small(lower, rows, transpose, right):
+    """As `solve_lower`: overwrite `rows` with ``op(L)^-1 rows``, or with ``rows op(L)^-1``."""
+    if lower.shape[0] > _SMALL:
+        solve_lower(lower, rows, transpose, right)
+        return
+    p, q = rows.shape
+    known = np.empty((p, q))
+    for i in range(p):
+        for j in range(q):
+            known[i, j] = rows[i, j]
+    inverse = inverse_small(lower)
+    if right:
+        multiply_small(known, inverse, False, transpose, rows)
+    else:
+        multiply_any(inverse, known, transpose, False, rows)
+
+
+@register_jitable
+def multiply_small(a, b, transpose_a, transpose_b, out):
+    """As `multiply_any`, by rows of `a` where it is not transposed."""
+    rows, inner = a.shape
+    work = inner * out.shape[1]
+    if transpose_a or rows * work <= _WORK:
+        multiply_any(a, b, transpose_a, transpose_b, out)
+        return
+    step = max(1, _WORK // work)
+    for start in range(0, rows, step):
+        stop = min(start + step, rows)
+        multiply_any(a[start:stop], b, False, transpose_b, out[start:stop])
+
+
+@register_jitable
+def gram_small(rows, out):
+    """As `add_gram`, by columns: ``out += rows @ rows.T`` on the lower triangle."""
+    n, columns = rows.shape
+    step = max(8, _WORK // (n * (n + 1)))
+    for start in range(0, columns, step):
+        add_gram(rows[:, start : min(start + step, columns)], out)

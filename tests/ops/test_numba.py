@@ -1,0 +1,115 @@
+"""Sealed functions: compiled once, apart from their callers, for all layouts."""
+
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+from numba.core import event, types
+from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops._numba import _announce, contiguous, seal
+
+MATRIX = types.Array(types.float64, 2, "C")
+
+
+@nb.numba_njit
+def scaled(a, factor):
+    if a.shape[0] == 0:
+        raise ValueError("no rows")
+    out = np.empty(a.size)
+    for i, x in enumerate(a.ravel()):
+        out[i] = x * factor.item()
+    return out.reshape(a.shape)
+
+
+def callable_(layout="C"):
+    kinds = (types.Array(types.float64, 2, layout), types.Array(types.float64, 0, "C"))
+    function = seal(scaled, kinds, ("test", layout))
+
+    @nb.numba_njit(final_function=True)
+    def outer(a, factor):
+        return function(a, factor)
+
+    return outer
+
+
+class Compilations(event.Listener):
+    def __init__(self):
+        self.names = []
+
+    def on_start(self, found):
+        self.names.append(found.data["dispatcher"].py_func.__name__)
+
+    def on_end(self, found):
+        pass
+
+
+@pytest.mark.parametrize("layout", ["C", "A"])
+def test_every_layout_is_read_right(layout):
+    a = np.arange(12.0).reshape(3, 4)
+    fixed = a[::2, ::-1]
+    fixed.flags.writeable = False
+    function, factor = callable_(layout), np.asarray(2.0)
+    for value in (a, a.T, fixed, a[:, 1:3], a[:1], np.asfortranarray(a), np.zeros((3, 0))):
+        np.testing.assert_array_equal(function(value, factor), 2.0 * value)
+
+
+def test_callers_compile_without_what_they_call():
+    kinds = (MATRIX, types.Array(types.float64, 0, "C"))
+    function = seal(scaled, kinds, ("test", "once"))
+    with event.install_listener("numba:compile", Compilations()) as seen:
+        for _ in range(2):
+            outer = nb.numba_njit(lambda a, factor: function(a, factor), final_function=True)
+            outer(np.ones((2, 2)), np.asarray(3.0))
+    assert seen.names.count("scaled") == 1  # the stub
+    assert "ravel" not in "".join(seen.names)
+
+
+def test_contiguous_copies_only_what_is_not():
+    @numba.njit
+    def address(a):
+        return contiguous(a).ctypes.data - a.ctypes.data
+
+    a = np.arange(12.0).reshape(3, 4)
+    assert address(a) == address(np.asfortranarray(a).T) == 0
+    assert address(a.T) != 0
+    assert address(np.broadcast_to(a[:1], (3, 4))) != 0
+
+
+def test_compilation_is_announced_once(caplog, tmp_path):
+    _announce.cache_clear()
+    kinds = (MATRIX, types.Array(types.float64, 0, "C"))
+    with caplog.at_level("INFO", logger="pymc"):
+        for name in ("one", "other"):
+            seal(scaled, kinds, ("announced", name, str(tmp_path)))  # not on disk
+    assert [r.message for r in caplog.records if "Compiling" in r.message] == [
+        "Compiling machine code, once per machine: up to a minute"
+    ]
+
+
+def test_errors_pass():
+    with pytest.raises(ValueError, match="no rows"):
+        callable_()(np.empty((0, 3)), np.asarray(1.0))
+
+
+def test_machine_code_never_gets_an_array_of_another_kind():
+    with pytest.raises(numba.TypingError, match="takes"):
+        callable_()(np.ones((2, 2), dtype=int), np.asarray(1.0))
+
+
+PROGRAM = """
+import numpy as np, pytensor.tensor as pt, pytensor
+from pymc_scalable_gp.ops.vecchia_whiten import VecchiaWhiten
+V, A, L, near = pt.matrix(), pt.tensor3(), pt.tensor3(), pt.lmatrix()
+f = pytensor.function([V, A, L, near], VecchiaWhiten()(V, A, L, near), mode="NUMBA")
+out = f(np.ones((4, 1)), np.full((2, 2, 1), .5), np.tile(np.eye(2), (2, 1, 1)), np.array([[-1], [0]]))
+np.testing.assert_allclose(out[:, 0], [1, 1, .5, .5])
+"""
+
+
+def test_other_processes_load_it(tmp_path):
+    flags = {"PYTENSOR_FLAGS": f"base_compiledir={tmp_path}", "PATH": ""}
+    for _ in range(2):  # compiled, then read from disk, with the callers that were kept there too
+        subprocess.run([sys.executable, "-c", PROGRAM], check=True, env=flags, timeout=300)
