@@ -74,7 +74,7 @@ def fit(X, exposure, counts, points, draws):
         f = gp.prior("f", X=X)
         pm.Poisson("visits", exposure * pm.math.exp(f), observed=counts)
         idata = pm.sample(
-            draws, tune=1000, chains=2, random_seed=1, target_accept=0.97, nuts_sampler="nutpie",
+            draws, tune=1000, chains=2, cores=2, random_seed=1, target_accept=0.95, nuts_sampler="nutpie",
             nuts={"adaptation": "low_rank"}, initvals={name: start[name] for name in ("ell", "eta")},
             compute_convergence_checks=False,
         )  # fmt: skip
@@ -127,7 +127,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--points", type=int, default=60)
-    parser.add_argument("--draws", type=int, default=1500)
+    parser.add_argument("--draws", type=int, default=2500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default="counts.png")
     args = parser.parse_args()
