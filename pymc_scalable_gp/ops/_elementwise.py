@@ -4,20 +4,6 @@ import numpy as np
 from numba.core.extending import overload
 
 
-def copy(out, a):
-    """``out = a`` for vectors. A slice assigned in Numba compiles text for its error message."""
-    out[:] = a
-
-
-@overload(copy)
-def _copy(out, a):
-    def impl(out, a):
-        for i in range(out.size):
-            out[i] = a[i]
-
-    return impl
-
-
 def multiply_by(out, factor):
     """``out *= factor`` for a vector and a number."""
     out *= factor
@@ -33,7 +19,10 @@ def _multiply_by(out, factor):
 
 
 def fill_from(out, a):
-    """``out = a`` for a vector and an array without dimensions, or with one or all entries."""
+    """``out = a`` for a vector and an array without dimensions, or with one or all entries.
+
+    A slice assigned in Numba compiles text for its error message.
+    """
     out[:] = a
 
 

@@ -9,7 +9,6 @@ from pymc_scalable_gp.ops._elementwise import (
     add_square,
     all_finite,
     all_positive,
-    copy,
     feature_cotangent,
     fill_from,
     multiply_by,
@@ -183,7 +182,7 @@ def _factor_qr(phi_t, root_w, variance, residual, lower, beta):
             work[i, i + 1 : r + 1] = 0.0
     logdet = 0.0
     for i in range(r):
-        copy(lower[i], work[i, :r])
+        fill_from(lower[i], work[i, :r])
         logdet += 2.0 * np.log(abs(lower[i, i]))
     if not invert_lower(lower) or not np.isfinite(norm_one(lower)):
         return np.nan
@@ -218,8 +217,8 @@ def logp_grad(phi_t, weights, kdiag, alpha, coef, root, variance, g, approx):
             else:
                 slope = -0.5 * inverse * (slack > 0.0)
                 row_bar += 0.5 * slack * inverse * inverse
-        copy(noise_bar[start:stop], g * row_bar)
-        copy(kdiag_bar[start:stop], g * slope)
+        fill_from(noise_bar[start:stop], g * row_bar)
+        fill_from(kdiag_bar[start:stop], g * slope)
         ga, gi = g * a, g * inverse
         for j in range(r):
             feature_cotangent(out[j], coef[j], ga, gi, 2.0 * g * weights[j] * slope, block[j])

@@ -1,6 +1,6 @@
 """Small dense algebra in Numba that never wakes the threads of a BLAS.
 
-Libraries split even a product of 50 x 50 matrices between threads, and every triangular solution: the
+OpenBLAS splits even a product of 50 x 50 matrices between threads, and every triangular solution: the
 blocks here are too small for it, and chains that run side by side would wait for each other's threads.
 """
 
@@ -95,6 +95,6 @@ def multiply_small(a, b, transpose_a, transpose_b, out):
 def gram_small(rows, out):
     """As `add_gram`, by columns: ``out += rows @ rows.T`` on the lower triangle."""
     n, columns = rows.shape
-    step = max(8, _WORK // (n * (n + 1)))
+    step = max(8, _WORK // max(n * (n + 1), 1))
     for start in range(0, columns, step):
         add_gram(rows[:, start : min(start + step, columns)], out)

@@ -81,7 +81,9 @@ def test_years_and_metres(method, offset):
     check(method, "ExpQuad", offset)
 
 
-@pytest.mark.parametrize("kernel", FEW[0])
+@pytest.mark.parametrize(
+    "kernel", [pytest.param(k, marks=() if k in FEW[0] else pytest.mark.slow) for k in KERNELS]
+)
 def test_a_grid(kernel):
     y = np.where(HOLES, np.sin(4.0 * AXIS), np.nan)
     found = []
