@@ -74,7 +74,7 @@ def fit(X, exposure, counts, points, draws):
         f = gp.prior("f", X=X)
         pm.Poisson("visits", exposure * pm.math.exp(f), observed=counts)
         idata = pm.sample(
-            draws, tune=1000, chains=2, cores=2, random_seed=1, target_accept=0.95, nuts_sampler="nutpie",
+            draws, tune=1000, chains=2, cores=2, random_seed=1, target_accept=0.99, nuts_sampler="nutpie",
             nuts={"adaptation": "low_rank"}, initvals={name: start[name] for name in ("ell", "eta")},
             compute_convergence_checks=False,
         )  # fmt: skip

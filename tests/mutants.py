@@ -179,8 +179,8 @@ MUTANTS = [
         ),
         (
             "core/coefficients.py",
-            "W = vectors / (1.0 + pt.sqrt(",
-            "W = vectors / (2.0 + pt.sqrt(",
+            "/ (1.0 + pt.sqrt(",
+            "/ (2.0 + pt.sqrt(",
             "core/test_coefficients.py",
         ),
         (
@@ -208,12 +208,6 @@ MUTANTS = [
             "ops/test_numba.py -k test_machine_code",
         ),
         (
-            "ops/stacked_product.py",
-            "        if a.size == 0 or b.size == 0:",
-            "        if False:",
-            "ops/test_stacked_product.py",
-        ),
-        (
             "core/vecchia_normal.py",
             "lowrank_logp(phi, pt.constant(1.0), residual).logp - found.half_logdet()",
             "lowrank_logp(phi, pt.constant(1.0), residual).logp",
@@ -229,7 +223,7 @@ MUTANTS = [
             "core/vecchia.py",
             "return self.data.residual[self.plan.order]",
             "return self.data.residual",
-            "methods/vecchia/test_vecchia.py -k test_all_neighbors_or_one_block",
+            "methods/vecchia/test_vecchia.py -k test_predictions_with_all_neighbors",
         ),
         (
             "core/vecchia.py",
@@ -265,7 +259,8 @@ MUTANTS = [
             "core/vecchia_predict.py",
             "alone = feature_map.excess * prior + known.slack",
             "alone = 1e-12 * prior",
-            "methods/vecchia/test_vecchia.py -k test_every_class",
+            "methods/vecchia/test_vecchia.py",
+            "a guard against rounding where features and neighbours leave a new row no variance",
         ),
         (
             "core/vecchia_predict.py",
@@ -764,7 +759,7 @@ MUTANTS = [
         ),
         (
             "methods/kmcg/krylov_normal.py",
-            "same = pt.le((1.0 - _ALIGNED) * length, Q[:, 0] @ residual)",
+            "same = pt.le((1.0 - _ALIGNED) * length, (Q[:, 0] * residual).sum())",
             "same = pt.constant(True)",
             "methods/kmcg/test_gp.py -k test_targets_that_the_basis_does_not_start_at",
         ),
@@ -838,7 +833,7 @@ MUTANTS = [
             "methods/skip/features.py",
             "(scale if self.task_var is None else scale + self.task_var)",
             "(scale)",
-            "methods/skip/test_tasks.py -k test_tasks_have_the_coregionalised",
+            "methods/skip/test_tasks.py",
         ),
         (
             "methods/grief/eigenfunctions.py",

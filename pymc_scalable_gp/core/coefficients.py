@@ -6,6 +6,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops.eigh_sorted import eigh_sorted
+from pymc_scalable_gp.ops.stacked_product import product
 
 
 class Coefficients(NamedTuple):
@@ -30,8 +31,10 @@ class Coefficients(NamedTuple):
         if self.root is None or self.root.ndim == 1:
             return None if self.root is None else phi * self.root
         if not self.deflated:
-            return phi @ self.root.T
+            return product(phi, self.root, transpose_b=True)
         # (I - G W G')^2 = I - G G' for W = (I + (I - G'G)^1/2)^-1
-        values, vectors = (x[0] for x in eigh_sorted((self.root.T @ self.root)[None]))
-        W = vectors / (1.0 + pt.sqrt(pt.maximum(1.0 - values, 0.0))) @ vectors.T
-        return phi - ((phi @ self.root) @ W) @ self.root.T
+        gram = product(self.root, self.root, transpose_a=True)
+        values, vectors = (x[0] for x in eigh_sorted(gram[None]))
+        turned = product(self.root, vectors)  # G W G' = turned diag(.) turned'
+        shrunk = product(phi, turned) / (1.0 + pt.sqrt(pt.maximum(1.0 - values, 0.0)))
+        return phi - product(shrunk, turned, transpose_b=True)

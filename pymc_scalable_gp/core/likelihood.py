@@ -19,6 +19,7 @@ from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.core.predict import Predictor
 from pymc_scalable_gp.ops.lowrank_logp import LowRankTerms
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
+from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.evaluate import evaluate
 from pymc_scalable_gp.utils.graphs import depends_only_on, is_random
 
@@ -111,7 +112,7 @@ class Conditioned(ABC):
     ) -> TensorVariable:
         """Random variable of the function at new inputs; `variance` is added to each row's own."""
         phi = feature_map.features_at(data)
-        mean = mean_vector(mean_func, data.tensor) + phi @ coef.mean
+        mean = mean_vector(mean_func, data.tensor) + product(phi, coef.mean)
         sd = pt.sqrt(feature_map.missed(data.tensor, phi) + variance)
         factor = coef.factor(phi)
         if factor is None:

@@ -14,6 +14,7 @@ from pymc_scalable_gp.core.coefficients import Coefficients
 from pymc_scalable_gp.core.singular import Singular
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
+from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
 _LOG_2PI = np.log(2.0 * np.pi)
@@ -44,7 +45,7 @@ class RowSummary:
         factor_t = self.singular.vectors * self.singular.values
         factor_t, u = fixed_shared(factor_t), fixed_shared(self.projected)
         if weights.ndim == 2:
-            return function((weights.T @ factor_t).T, noise, u)
+            return function(product(weights, factor_t, transpose_a=True).T, noise, u)
         return function(factor_t.T, noise, u, weights=weights)
 
     def logp(self, weights, noise) -> TensorVariable:

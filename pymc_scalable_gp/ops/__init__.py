@@ -16,7 +16,9 @@ from pymc_scalable_gp.ops.qr_solve import qr_solve
 from pymc_scalable_gp.ops.segments import segment_gram, segment_times
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 from pymc_scalable_gp.ops.square_distances import square_distances
+from pymc_scalable_gp.ops.stacked_cholesky import stacked_cholesky
 from pymc_scalable_gp.ops.stacked_product import stacked_product
+from pymc_scalable_gp.ops.stacked_solve import stacked_solve
 from pymc_scalable_gp.ops.stationary_factor import stationary_factor
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
 from pymc_scalable_gp.ops.toeplitz import toeplitz_matvec
@@ -41,7 +43,9 @@ __all__ = [
     "segment_times",
     "softmax_interpolation",
     "square_distances",
+    "stacked_cholesky",
     "stacked_product",
+    "stacked_solve",
     "stationary_factor",
     "stochastic_logdet",
     "toeplitz_matvec",

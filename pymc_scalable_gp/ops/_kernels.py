@@ -160,7 +160,7 @@ def _multiply_any(a, b, transpose_a, transpose_b, out):
     def impl(a, b, transpose_a, transpose_b, out):
         p, q = out.shape
         inner = a.shape[0] if transpose_a else a.shape[1]
-        if p == 0 or q == 0 or inner == 0:
+        if p == 0 or q == 0:
             return
         # Fortran sees the transposes: out' (q, p) = op(b)' op(a)'.
         _dgemm(
@@ -171,9 +171,9 @@ def _multiply_any(a, b, transpose_a, transpose_b, out):
             val_to_int_ptr(np.int32(inner)),
             val_to_dptr(1.0),
             b.ctypes,
-            val_to_int_ptr(np.int32(b.shape[1])),
+            val_to_int_ptr(np.int32(max(b.shape[1], 1))),
             a.ctypes,
-            val_to_int_ptr(np.int32(a.shape[1])),
+            val_to_int_ptr(np.int32(max(a.shape[1], 1))),
             val_to_dptr(0.0),
             out.ctypes,
             val_to_int_ptr(np.int32(q)),

@@ -92,8 +92,6 @@ def numba_stacked_product(op):
     def stacked_product(a, b):
         rows = a.shape[2] if transpose_a else a.shape[1]
         columns = b.shape[1] if transpose_b else b.shape[2]
-        if a.size == 0 or b.size == 0:
-            return np.zeros((a.shape[0], rows, columns))
         (a, turned_a), (b, turned_b) = _ordered(a), _ordered(b)
         out = empty_matrix(a.shape[0] * rows, columns).reshape((a.shape[0], rows, columns))
         for i in range(a.shape[0]):

@@ -28,7 +28,7 @@ TASK = np.column_stack([X, np.arange(N) % 3])
 CUBIC = (
     "Cholesky", "Eigh", "EighSorted", "InverseCholesky", "LU", "LowRankLogp",
     "LowRankLogpGrad", "LowRankPosterior", "MatrixInverse", "QR", "SVD", "Solve",
-    "SolveTriangular", "WhitenedColumns", "WhitenedColumnsGrad",
+    "SolveTriangular", "StackedCholesky", "StackedSolve", "WhitenedColumns", "WhitenedColumnsGrad",
 )  # fmt: skip
 
 
@@ -91,20 +91,20 @@ EXPECTED = {
     full: ("full", {"InverseCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1}, 18),
     summarized: (
         "summarized",
-        {"Cholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1, "SolveTriangular": 2}, 0,
+        {"StackedCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1, "StackedSolve": 2}, 0,
     ),
     rotated: ("rotated", {}, 0),
     coordinates: (
         "coordinates",
-        {"Cholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1, "SolveTriangular": 4}, 7,
+        {"StackedCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1, "StackedSolve": 4}, 7,
     ),
     products: (
         "products",
-        {"Cholesky": 1, "SolveTriangular": 4, "WhitenedColumns": 2, "WhitenedColumnsGrad": 2}, 45,
+        {"StackedCholesky": 1, "StackedSolve": 4, "WhitenedColumns": 2, "WhitenedColumnsGrad": 2}, 45,
     ),
     tasks: (
         "tasks",
-        {"Cholesky": 1, "SolveTriangular": 4, "WhitenedColumns": 3, "WhitenedColumnsGrad": 3}, 62,
+        {"StackedCholesky": 1, "StackedSolve": 6, "WhitenedColumns": 3, "WhitenedColumnsGrad": 3}, 62,
     ),
 }  # fmt: skip
 

@@ -145,6 +145,9 @@ def test_whiten():
     cases = [(V, A, L), (np.asfortranarray(V), A[:, ::-1], L), (V[:, :0], A, L)]
     check_op(VecchiaWhiten, build, reference, cases[:2], twin=twin, jax_cases=1)
     assert build(*map(pt.constant, cases[2])).eval().shape == (n, 0)
+    root = pt.constant(roots(A, L)[1].eval())
+    slope = pt.grad(vecchia_whiten(V, A, root, neighbors).sum(), root).eval()
+    assert (np.triu(slope, 1) == 0.0).all()  # nothing above the diagonal, where nothing is read
 
 
 @pytest.mark.parametrize("p", [0, 5])

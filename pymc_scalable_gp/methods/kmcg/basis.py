@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data import Data
@@ -17,6 +16,8 @@ from pymc_scalable_gp.linops.krylov import cg_residuals, tridiagonal
 from pymc_scalable_gp.linops.structured import Dense
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
 from pymc_scalable_gp.ops.lanczos import lanczos
+from pymc_scalable_gp.ops.stacked_cholesky import cholesky
+from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.utils.evaluate import evaluate
 
 # Steps P when none are given, and there are as many rows.
@@ -82,7 +83,7 @@ class KrylovBasis:
         """Cholesky factor of T (P, P); NaN where that fails."""
         T = tridiagonal(self.alpha, self.beta)
         jitter = JITTER * pt.maximum(self.alpha.sum(), np.finfo(float).tiny)
-        return cholesky(T + jitter * pt.eye(self.steps), lower=True, on_error="nan")
+        return cholesky(T + jitter * pt.eye(self.steps))
 
     @cached_property
     def coordinates(self) -> TensorVariable:
@@ -106,7 +107,7 @@ class KrylovBasis:
 
     def scaled(self, products) -> TensorVariable:
         """``products L^{-T}``."""
-        return solve_triangular(self.L, products.T, lower=True).T
+        return lower_solve(self.L, products.T).T
 
     def residuals(self, point=None, model=None) -> np.ndarray:
         """``|b - K_M x_j| / |b|`` of conjugate gradients on ``K_M x = b`` after j = 1..P steps."""

@@ -31,7 +31,7 @@ class KrylovNormalRV(SymbolicRandomVariable):
         params = [pt.as_tensor(p) for p in (mu, Q, A, noise, *logdet)]
         mu, Q, A, noise, *_ = params
         rng, size = normalize_rng_param(rng), normalize_size_param(size)
-        next_rng, draws = draw_low_rank(mu, Q @ A, noise, rng, size)
+        next_rng, draws = draw_low_rank(mu, product(Q, A), noise, rng, size)
         shapes = ["(n)", "(n,k)", "(k,p)", "()"] + ["()"] * len(logdet)
         op = cls(
             inputs=[rng, size, *params],
@@ -113,5 +113,5 @@ def krylov_normal_logprob(op, values, rng, size, mu, Q, A, noise, *logdet, **kwa
     if not (aligned and op.mutable):
         return logp
     message = "the targets were replaced by others than the inputs' Krylov basis starts at"
-    same = pt.le((1.0 - _ALIGNED) * length, Q[:, 0] @ residual)
+    same = pt.le((1.0 - _ALIGNED) * length, (Q[:, 0] * residual).sum())
     return Assert(message)(logp, same | pt.isnan(length) | pt.isinf(length))

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_scalable_gp.cov.products import Factor, ProductTerm
 from pymc_scalable_gp.linops.structured import Dense, Toeplitz
 from pymc_scalable_gp.ops.cubic_interpolation import cubic_interpolation, interpolate
+from pymc_scalable_gp.ops.stacked_cholesky import cholesky
+from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.ops.whitened_columns import whitened_columns
 from pymc_scalable_gp.utils.evaluate import evaluate
 from pymc_scalable_gp.utils.graphs import fixed_shared
@@ -151,12 +152,12 @@ class ValueLeaf:
         count, nodes = len(values), self._values
         K = pt.specify_shape(factor.plain_gram(nodes, nodes).astype("float64"), (count, count))
         jitter = JITTER * pt.trace(K)
-        self.tables = [cholesky(K + jitter * pt.eye(count), lower=True, on_error="nan")]
+        self.tables = [cholesky(K + jitter * pt.eye(count))]
 
     def roots(self, column, inside) -> list:
         """Root (n, number of values)."""
         K = self.factor.plain_gram(self._values, column).astype("float64")
-        root = solve_triangular(self.tables[0], K, lower=True).T
+        root = lower_solve(self.tables[0], K).T
         return [pt.specify_shape(root, (None, len(self.values)))]
 
     def outside(self, column):

@@ -10,7 +10,6 @@ from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
 from pymc.distributions.shape_utils import rv_size_is_none
 from pymc.logprob.abstract import _logprob
 from pymc.pytensorf import normalize_rng_param
-from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
 
@@ -19,6 +18,8 @@ from pymc_scalable_gp.linops.krylov import tridiagonal
 from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner, root_inverse
 from pymc_scalable_gp.ops.hadamard import row_kronecker_apply, row_kronecker_project
 from pymc_scalable_gp.ops.lanczos import lanczos
+from pymc_scalable_gp.ops.stacked_cholesky import cholesky
+from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
@@ -201,9 +202,9 @@ def product_normal_logprob(
         raise NotImplementedError("ProductNormal's logp takes one vector at a time")
     operator = WhitenedProducts.of(roots, variance**-0.5, vectors, shrinkage)
     _, length, alpha, beta = start(operator, value - mu, op.steps)
-    L = cholesky(tridiagonal(alpha, beta), lower=True, on_error="nan")
+    L = cholesky(tridiagonal(alpha, beta))
     first = pt.eye(op.steps)[0]
-    quadratic = length**2 * (solve_triangular(L, first, lower=True) ** 2).sum()
+    quadratic = length**2 * (lower_solve(L, first) ** 2).sum()
     logdet = logdet + stochastic_logdet(operator, _SHIFT, probes, op.steps)
     logdet = logdet + pt.log(variance).sum()
     return -0.5 * (quadratic + logdet + value.shape[0] * np.log(2.0 * np.pi)) - penalty

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_scalable_gp.core.coefficients import Coefficients
 from pymc_scalable_gp.core.likelihood import Likelihood, MarginalData
@@ -13,7 +12,9 @@ from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner
 from pymc_scalable_gp.methods.skip.product_normal import ProductNormal, WhitenedProducts, start
 from pymc_scalable_gp.ops.hadamard import apply_rows, project_rows, row_kronecker_project
 from pymc_scalable_gp.ops.no_gradient import no_gradient
+from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
+from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.utils.evaluate import evaluate
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
@@ -91,9 +92,9 @@ class HadamardProducts(Likelihood):
         F = pt.concatenate([_features_t(A, B, scale[:, None] * V) for A, B in pairs])  # (r, k)
         H = product(V, V, transpose_a=True) + product(F, F, transpose_a=True)
         jitter = JITTER * pt.trace(H)
-        L = cholesky(H + jitter * pt.eye(H.shape[0]), lower=True, on_error="nan")
-        G = solve_triangular(L, F.T, lower=True).T
-        inner = solve_triangular(L, product(V, scale * residual, transpose_a=True), lower=True)
+        L = cholesky(H + jitter * pt.eye(H.shape[0]))
+        G = lower_solve(L, F.T).T
+        inner = lower_solve(L, product(V, scale * residual, transpose_a=True))
         # Where the two parts of V overlap, their derivatives lose all digits: none, rather than wrong.
         mean, root = (no_gradient(x, _NO_GRADIENT) for x in (product(G, inner), G))
         return Coefficients(mean, root, deflated=True)

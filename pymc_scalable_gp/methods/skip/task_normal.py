@@ -8,11 +8,13 @@ from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
 from pymc.distributions.shape_utils import rv_size_is_none
 from pymc.logprob.abstract import _logprob
 from pymc.pytensorf import normalize_rng_param
-from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops.segments import segment_gram, segment_times
+from pymc_scalable_gp.ops.stacked_cholesky import cholesky, stacked_cholesky
+from pymc_scalable_gp.ops.stacked_product import product, stacked_product
+from pymc_scalable_gp.ops.stacked_solve import lower_solve, stacked_solve
 
 
 class TaskPosterior(NamedTuple):
@@ -43,18 +45,18 @@ class TaskPosterior(NamedTuple):
         weighted = pt.concatenate([A, residual[:, None]], axis=1) / variance[:, None]
         both = segment_gram(A, weighted, task, s)  # G_t beside h_t
         eye = pt.eye(a)
-        L = cholesky(eye + v[:, None, None] * both[:, :, :-1], lower=True, on_error="nan")
-        own = solve_triangular(L, pt.broadcast_to(eye, (s, a, a)), lower=True)
-        half = own @ both
-        shrunk = own.transpose((0, 2, 1)) @ half  # (I + v G)^-1 [G, h]
+        L = stacked_cholesky(eye + v[:, None, None] * both[:, :, :-1])
+        own = stacked_solve(L, pt.broadcast_to(eye, (s, a, a)))
+        half = stacked_product(own, both)
+        shrunk = stacked_product(own, half, transpose_a=True)  # (I + v G)^-1 [G, h]
         H, u = shrunk[:, :, :-1], shrunk[:, :, -1]
         pairs = (B[:, :, None] * B[:, None, :]).reshape((s, q * q))
-        M = (H.reshape((s, a * a)).T @ pairs).reshape((a, a, q, q)).transpose((0, 2, 1, 3))
-        M = pt.eye(a * q) + M.reshape((a * q, a * q))
-        shared = cholesky(M, lower=True, on_error="nan")
-        whitened = solve_triangular(shared, (u.T @ B).ravel(), lower=True)
-        Z = solve_triangular(shared.T, whitened, lower=False).reshape((a, q))
-        common = B @ Z.T  # Z b_t
+        M = product(H.reshape((s, a * a)), pairs, transpose_a=True).reshape((a, a, q, q))
+        M = pt.eye(a * q) + M.transpose((0, 2, 1, 3)).reshape((a * q, a * q))
+        shared = cholesky(M)
+        whitened = lower_solve(shared, product(u, B, transpose_a=True).ravel())
+        Z = lower_solve(shared, whitened, transpose=True).reshape((a, q))
+        common = product(B, Z, transpose_b=True)  # Z b_t
         rest = u - (H * common[:, None, :]).sum(axis=2)  # z_t / sqrt(v_t)
         penalty = (Z**2).sum() + (v[:, None] * rest**2).sum()
         mean = common + v[:, None] * rest

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import pytensor.tensor as pt
-from pytensor.tensor.linalg import solve_triangular
 
 from pymc_scalable_gp.core.coefficients import Coefficients
 from pymc_scalable_gp.core.features import FeatureMap
@@ -12,6 +11,7 @@ from pymc_scalable_gp.core.likelihood import Likelihood, MarginalData
 from pymc_scalable_gp.methods.skip.features import SKIPMap
 from pymc_scalable_gp.methods.skip.task_normal import TaskNormal, TaskPosterior
 from pymc_scalable_gp.ops.segments import segment_times
+from pymc_scalable_gp.ops.stacked_solve import lower_solve
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class TaskMap(FeatureMap):
         s, q, a = self.tasks, self.width, self.columns
         shrunk = segment_times(self.smaller, A, task)
         rows = (shrunk[:, :, None] * B[task][:, None, :]).reshape((X.shape[0], a * q))
-        shared = solve_triangular(self.posterior.shared, rows.T, lower=True).T
+        shared = lower_solve(self.posterior.shared, rows.T).T
         own = pt.sqrt(v)[task][:, None] * segment_times(self.posterior.own, A, task)
         hot = pt.eq(task[:, None], pt.arange(s))
         own = (hot[:, :, None] * own[:, None, :]).reshape((X.shape[0], s * a))

@@ -20,6 +20,7 @@ from pymc_scalable_gp.ops.hadamard import (
     row_kronecker_project,
 )
 from pymc_scalable_gp.ops.segments import segment_times
+from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.whitened_columns import whiten, whitened_columns
 from pymc_scalable_gp.utils.evaluate import evaluate
 from pymc_scalable_gp.utils.graphs import fixed_shared
@@ -52,9 +53,9 @@ class Roots(NamedTuple):
     def times(self, coef):
         """``(A # B) coef`` (n,), without the features."""
         if self.B is None:
-            return self.A @ coef
+            return product(self.A, coef)
         a, b = self.A.type.shape[1], self.B.type.shape[1]
-        return ((self.A @ coef.reshape((a, b))) * self.B).sum(axis=1)
+        return (product(self.A, coef.reshape((a, b))) * self.B).sum(axis=1)
 
 
 class OwnRoots(NamedTuple):

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance
-from pytensor.tensor.linalg import cholesky
 from pytensor.tensor.variable import TensorVariable
 from scipy.spatial import cKDTree
 
@@ -15,6 +14,7 @@ from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import is_stationary, used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.softki.points import check_inducing, kmeans_points
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
+from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 
 # Added to the diagonal of K_zz, as a share of the mean prior variance: points that have come close
@@ -117,7 +117,7 @@ class SoftKIMap(FeatureMap):
         K = kernel_matrix(self.cov_func, self.points.tensor)
         K = pt.specify_shape(K, (self.rank, self.rank))
         jitter = JITTER * pt.diag(K).mean()
-        return cholesky(K + jitter * pt.eye(self.rank), lower=True, on_error="nan")
+        return cholesky(K + jitter * pt.eye(self.rank))
 
     def features(self, X):
         """``basis @ mixing`` (n, m), stored column by column."""

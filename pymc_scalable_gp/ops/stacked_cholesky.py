@@ -1,0 +1,88 @@
+"""Cholesky factors of stacked matrices, ``L_i L_i' = A_i``."""
+
+import numpy as np
+import pytensor.tensor as pt
+from numba.extending import register_jitable
+from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._jax import jnp, register_jax
+from pymc_scalable_gp.ops._kernels import cholesky_lower
+from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops.stacked_product import stacked_product
+from pymc_scalable_gp.ops.stacked_solve import stacked_solve
+
+
+class StackedCholesky(GufuncOp):
+    """Stack of Cholesky factors (see `stacked_cholesky`)."""
+
+    gufunc_signature = "(d,m,m)->(d,m,m)"
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = _factors(inputs[0])
+
+    def pullback(self, inputs, outputs, cotangents):
+        r"""``dA = sym(L^{-T} P L^{-1})`` with ``P = tril(L' dL)`` and its diagonal halved [1]_."""
+        (L,), (g,) = outputs, cotangents
+        place = pt.arange(L.shape[1])
+        half = pt.ge(place[:, None], place[None, :]) - 0.5 * pt.eq(place[:, None], place[None, :])
+        P = stacked_product(L, g, transpose_a=True) * half
+        left = stacked_solve(L, P, transpose=True)
+        H = stacked_solve(L, left.transpose(0, 2, 1), transpose=True)
+        return [0.5 * (H + H.transpose(0, 2, 1))]
+
+
+def stacked_cholesky(matrices):
+    r"""Lower-triangular factors of symmetric positive definite matrices.
+
+    .. math:: L_i L_i^\top = \tfrac12 (A_i + A_i^\top)
+
+    Parameters
+    ----------
+    matrices : tensor, shape (d, m, m)
+        O(d m^3) time.
+
+    Returns
+    -------
+    tensor, shape (d, m, m)
+        NaN for a matrix that is not finite or not positive definite.
+
+    Notes
+    -----
+    ``pt.linalg.cholesky`` and its gradient, which Numba takes far longer to compile in PyTensor 3.3.
+
+    References
+    ----------
+    .. [1] Giles, M. (2008). Collected matrix derivative results for forward and reverse mode
+       algorithmic differentiation. https://doi.org/10.1007/978-3-540-68942-3_4
+    """
+    return StackedCholesky()(matrices)
+
+
+def cholesky(matrix):
+    """`stacked_cholesky` of one matrix (m, m)."""
+    return stacked_cholesky(pt.as_tensor(matrix)[None])[0]
+
+
+@register_jitable
+def _factors(matrices):
+    out = np.empty(matrices.shape)
+    for i in range(len(matrices)):
+        out[i] = 0.5 * (matrices[i] + matrices[i].T)
+        if not (np.isfinite(np.sum(out[i])) and cholesky_lower(out[i])):
+            out[i] = np.nan
+    return out
+
+
+@register_numba(StackedCholesky)
+def numba_stacked_cholesky(op):
+    @nb.numba_njit
+    def stacked_cholesky(matrices):
+        return _factors(matrices)
+
+    return stacked_cholesky
+
+
+@register_jax(StackedCholesky)
+def jax_stacked_cholesky(op):
+    return jnp.linalg.cholesky  # symmetrises, and gives NaN where it fails
