@@ -10,13 +10,14 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from numpy.testing import assert_allclose
+from pymc.distributions.shape_utils import change_dist_size
 from pytensor.compile.mode import Mode
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import applys_between
 from scipy import stats
 
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.evaluate import FEW_CALLS, evaluate
 
 PY = Mode("py", optimizer="fast_run")
 
@@ -108,6 +109,12 @@ def check_op(
     _check_types(build, tensors, outputs, cases[0], expected)
     if op_class is not None:
         _check_bookkeeping(op_class, build, tensors, outputs, cases[0], expected)
+
+
+def draw_many(variable, count: int, random_seed) -> np.ndarray:
+    """Draws (count, ...) of a random variable whose parameters, unlike in `pm.draw`, are computed once."""
+    many = change_dist_size(variable, (count,), expand=True)
+    return pm.draw(many, random_seed=random_seed, mode=FEW_CALLS)
 
 
 def _tuple(value):

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core import predict
-from pymc_scalable_gp.testing import check_marginal_logp, dense_marginal
+from pymc_scalable_gp.testing import check_marginal_logp, dense_marginal, draw_many
 from pymc_scalable_gp.utils.evaluate import evaluate
 
 FAST = {"mode": "FAST_COMPILE"}  # no Numba: these functions are called a few times
@@ -472,7 +472,7 @@ def test_latent_conditional_and_weights():
         gp.conditional("f_new", XNEW)
     z = np.random.default_rng(0).standard_normal(12)
     fixed = pm.do(model, {"f_coeffs": z})
-    draws = pm.draw(fixed["f_new"], 2000, random_seed=1, **FAST)
+    draws = draw_many(fixed["f_new"], 2000, 1)
     new = gp.features(XNEW).eval()
     missed = 1.0 - (new**2).sum(axis=1)
     expected = new @ (z * np.sqrt(w.data))

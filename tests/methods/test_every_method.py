@@ -8,7 +8,7 @@ import xarray as xr
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp
+from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp, draw_many
 from pymc_scalable_gp.utils.evaluate import evaluate
 
 RNG = np.random.default_rng(0)
@@ -69,7 +69,7 @@ def test_conditional_predict_and_noise_agree(fitted):
     assert_allclose(noisy, np.diag(cov) + POINT["sigma"] ** 2)
     with model:
         gp.conditional("f", XNEW, jitter=0.0)
-    draws = pm.draw(pm.do(model, POINT)["f"], 4000, random_seed=1, **FAST)
+    draws = draw_many(pm.do(model, POINT)["f"], 4000, 1)
     sd = np.sqrt(np.diag(cov))
     assert_allclose((draws.mean(axis=0) - mean) / sd, 0.0, atol=0.07)  # 4 standard errors
     assert_allclose(np.cov(draws.T) / np.outer(sd, sd), cov / np.outer(sd, sd), atol=0.1)
@@ -77,7 +77,7 @@ def test_conditional_predict_and_noise_agree(fitted):
 
 def test_prior_predictive_has_the_low_rank_covariance(fitted):
     gp, model = fitted
-    draws = pm.draw(pm.do(model, POINT)["y"], 4000, random_seed=2, **FAST)
+    draws = draw_many(pm.do(model, POINT)["y"], 4000, 2)
     with model:
         phi = pt.as_tensor(gp.features(X))
     (phi,) = evaluate([phi], POINT, model)

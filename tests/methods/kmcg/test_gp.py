@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.kmcg.krylov_normal import KrylovNormal
-from pymc_scalable_gp.testing import check_marginal_logp, dense_marginal
+from pymc_scalable_gp.testing import check_marginal_logp, dense_marginal, draw_many
 from pymc_scalable_gp.utils.evaluate import evaluate
 
 FAST = {"mode": "FAST_COMPILE"}  # no Numba: these functions are called a few times
@@ -292,7 +292,7 @@ def test_draws_on_a_grid_have_the_predicted_moments():
     mean, cov = gp.predict(new, {}, model=model)
     with model:
         gp.conditional("f", new, jitter=0.0)
-    draws = pm.draw(model["f"], 4000, random_seed=1, **FAST)
+    draws = draw_many(model["f"], 4000, 1)
     sd = np.sqrt(np.diag(cov))
     assert_allclose((draws.mean(axis=0) - mean) / sd, 0.0, atol=0.07)  # 4 standard errors
     assert_allclose(np.cov(draws.T) / np.outer(sd, sd), cov / np.outer(sd, sd), atol=0.1)

@@ -12,7 +12,7 @@ import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.skip import tree as skip_tree
 from pymc_scalable_gp.methods.skip.product_normal import ProductNormal
 from pymc_scalable_gp.methods.skip.products import diagonal_beside, training_roots
-from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp
+from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp, draw_many
 from pymc_scalable_gp.utils.evaluate import evaluate
 
 RNG = np.random.default_rng(0)
@@ -204,7 +204,7 @@ def test_latent_values_are_features_times_coefficients(d, fixed):
 def test_centered_coefficients_carry_the_scale():
     X = X5[:30, :2]
     gp, model = latent(X, centered=True)
-    draws = pm.draw(pm.do(model, {"ell": 0.9, "eta": 3.0})["f_coeffs"], 400, random_seed=1, **FAST)
+    draws = draw_many(pm.do(model, {"ell": 0.9, "eta": 3.0})["f_coeffs"], 400, 1)
     assert_allclose(draws.std(), 3.0, rtol=0.05)
     point = {"ell": 0.8, "eta": 3.0, "f_coeffs": RNG.standard_normal(gp.rank)}
     f, phi = evaluate([model["f"], gp.features(X)], point, model)
@@ -236,7 +236,7 @@ def test_latent_and_marginal_give_the_same_posterior():
     precision = np.eye(gp.rank) + phi.T @ phi / 0.04
     mean = np.linalg.solve(precision, phi.T @ y / 0.04)
     expected = marginal.predict(new, {}, diag=True, model=model)[0]
-    drawn = pm.draw(pm.do(other, {"f_coeffs": mean})["f_new"], 2000, random_seed=0, **FAST)
+    drawn = draw_many(pm.do(other, {"f_coeffs": mean})["f_new"], 2000, 0)
     assert_allclose(drawn.mean(axis=0), expected, atol=0.03)
 
 

@@ -10,6 +10,7 @@ from scipy import stats
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.vecchia_normal import VecchiaNormal
+from pymc_scalable_gp.testing import draw_many
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS, evaluate
 
 rng = np.random.default_rng(0)
@@ -245,7 +246,7 @@ def test_draws_of_the_distribution():
     )
     with pm.Model():
         variable = gp.marginal_likelihood("y", X=X[:10], y=y[:10], sigma=0.3)
-    draws = pm.draw(variable, draws=4000, random_seed=1, mode=FEW_CALLS)
+    draws = draw_many(variable, 4000, 1)
     function = pytensor.function(
         [v := pt.vector(dtype="float64")], pm.logp(variable, v), mode=FEW_CALLS
     )
