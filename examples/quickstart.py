@@ -1,9 +1,10 @@
-"""A first model: thousands of rows, a full posterior, predictions and a picture.
+"""A first model: the posterior of a Gaussian process's parameters, predictions and a picture.
 
-python examples/quickstart.py [--data FILE] [--rows N] [--rank R] [--out FILE.png] [--seed S]
+python examples/quickstart.py [--data FILE] [--rows N] [--neighbors K] [--out FILE.png] [--seed S]
 
-Without --data the script simulates a robot arm with eight joints. FILE is a CSV file with the target
-in its last column (a header line is optional), or an NPZ file with the arrays X (n, d) and y (n,).
+Without --data the script simulates a robot arm with four joints. FILE is a CSV file with the target
+in its last column (a header line is optional), or an NPZ file with the arrays X (n, d) and y (n,). Of a
+larger file --rows rows are taken at random; examples/millions.py takes all.
 """
 
 import argparse
@@ -19,11 +20,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
+from threadpoolctl import threadpool_limits
 
 import pymc_scalable_gp as sgp
 
 LINKS = np.array([0.14, 0.14, 0.13, 0.13, 0.12, 0.12, 0.11, 0.11])  # metres
-AXES = "zyzyzyzy"  # joint j turns about this axis of link j - 1
+AXES = "zyzyzyzy"  # joint j turns about this axis of the link before it
 TARGET = np.array([0.5, 0.15, 0.1])
 NOISE = 0.01  # metres
 SUBSET = 1000  # rows that an exact Gaussian process can afford
@@ -45,10 +47,14 @@ class Problem:
 
 
 def tip_distance(angles):
-    """Distance (n,) of the arm's tip from TARGET, for joint angles (n, 8) in radians."""
-    n = len(angles)
+    """Distance (n,) of the arm's tip from TARGET, for angles (n, d) of 1, 2, 4 or 8 joints in radians.
+
+    Fewer joints than eight have several links of LINKS between them.
+    """
+    n, d = angles.shape
+    links = LINKS.reshape(d, -1).sum(axis=1)
     frame, tip = np.tile(np.eye(3), (n, 1, 1)), np.zeros((n, 3))
-    for length, axis, angle in zip(LINKS, AXES, angles.T, strict=True):
+    for length, axis, angle in zip(links, AXES, angles.T, strict=False):
         i, j = (0, 1) if axis == "z" else (2, 0)
         turn = np.tile(np.eye(3), (n, 1, 1))
         turn[:, i, i] = turn[:, j, j] = np.cos(angle)
@@ -58,11 +64,11 @@ def tip_distance(angles):
     return np.linalg.norm(tip - TARGET, axis=1)
 
 
-def robot_arm(n, rng):
+def robot_arm(n, rng, joints=8):
     """Simulate n rows: joint angles up to 45 degrees either way, distance measured with noise."""
-    X = rng.uniform(-np.pi / 4, np.pi / 4, (n, len(LINKS)))
+    X = rng.uniform(-np.pi / 4, np.pi / 4, (n, joints))
     y = tip_distance(X) + NOISE * rng.standard_normal(n)
-    names = [f"joint {j + 1} (rad)" for j in range(len(LINKS))]
+    names = [f"joint {j + 1} (rad)" for j in range(joints)]
     return Problem(X, y, names, "distance (m)", tip_distance)
 
 
@@ -150,45 +156,48 @@ def spread(train):
     return np.where(sd > 0, sd, 1.0)
 
 
+def kernel(d):
+    """Kernel with a free lengthscale an input and a free scale, and a free noise, in a model context."""
+    ell = pm.LogNormal("ell", 1.0, 1.0, shape=d)
+    eta = pm.HalfNormal("eta", 2.0)
+    return eta**2 * pm.gp.cov.ExpQuad(d, ls=ell), pm.HalfNormal("sigma", 1.0)
+
+
 def fit_exact(X, y, Xnew):
-    """Exact GP on a few rows: hyperparameters (MAP) and predictions from `pm.gp.Marginal`."""
-    d = X.shape[1]
-    with pm.Model() as model:
-        ell = pm.LogNormal("ell", 1.0, 1.0, shape=d)
-        eta = pm.HalfNormal("eta", 2.0)
-        sigma = pm.HalfNormal("sigma", 1.0)
-        exact = pm.gp.Marginal(cov_func=eta**2 * pm.gp.cov.ExpQuad(d, ls=ell))
-        theta = sgp.subset_map(exact, X, y, sigma, max_rows=len(X))
-        given = {"X": X, "y": y, "sigma": sigma}
-        mean, var = exact.predict(
-            Xnew, point=theta, given=given, diag=True, pred_noise=True, model=model
-        )
-    return theta, mean, np.sqrt(var)
+    """Exact GP on a few rows: hyperparameters (MAP), and predictions with the noise and without."""
+    with pm.Model():
+        cov, sigma = kernel(X.shape[1])
+        gp = sgp.ExactMarginal(cov_func=cov)
+        theta = sgp.subset_map(gp, X, y, sigma, max_rows=len(X))
+        gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+        mean, var = gp.predict(Xnew, theta, diag=True)
+    return theta, mean, np.sqrt(var + float(theta["sigma"]) ** 2), np.sqrt(var)
 
 
-def fit_grief(X, y, theta, rank, seed):
-    """Posterior of the eigenfunctions' weights and of the noise, with the kernel fixed at theta."""
-    d = X.shape[1]
+def fit(X, y, theta, neighbors, seed):
+    """Posterior of all parameters of the kernel, and of the noise; the draws start at theta."""
     with pm.Model() as model:
-        cov = float(theta["eta"]) ** 2 * pm.gp.cov.ExpQuad(d, ls=theta["ell"])
-        gp = sgp.GriefGP(cov_func=cov, grid=10, rank=rank, rotate=True)
-        w = sgp.weights_prior("w", gp.build(X))
-        sigma = pm.HalfNormal("sigma", 1.0, initval=theta["sigma"])
-        gp.marginal_likelihood("y", X=X, y=y, sigma=sigma, weights=w)
-        idata = pm.sample(1000, tune=1000, chains=4, random_seed=seed)
+        cov, sigma = kernel(X.shape[1])
+        gp = sgp.VecchiaMarginal(cov_func=cov, n_inducing=100, neighbors=neighbors)
+        gp.build(X, point=theta)
+        gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+        start = {name: theta[name] for name in ("ell", "eta", "sigma")}
+        with threadpool_limits(1):  # a core a chain: BLAS threads would wait for one another
+            idata = pm.sample(200, tune=200, chains=2, cores=2, random_seed=seed, initvals=start)
     return gp, model, idata
 
 
-def report(idata):
-    """ArviZ summary of the noise and of the weights with the worst R-hat and ESS."""
-    rhat = az.rhat(idata.posterior)["w"].values
-    ess = az.ess(idata.posterior)["w"].values
-    print(az.summary(idata, var_names=["sigma"], kind="all").to_string())
-    print(
-        f"{len(rhat)} weights: worst R-hat {rhat.max():.3f} (w[{rhat.argmax()}]), "
-        f"smallest bulk ESS {ess.min():.0f} (w[{ess.argmin()}]); "
-        f"{int(idata.sample_stats['diverging'].sum())} divergences"
+def predict(gp, model, idata, X, draws=100):
+    """Posterior mean and sd of the function, averaged over some of the draws (None: all)."""
+    found = gp.predict_posterior(
+        X, idata, num_samples=draws, random_seed=0, model=model, progressbar=False
     )
+    return found["mean"].values, found["sd"].values
+
+
+def with_noise(sd, idata):
+    """Standard deviation of a new observation, from that of the function."""
+    return np.sqrt(sd**2 + float((idata.posterior["sigma"] ** 2).mean()))
 
 
 def slices(gp, model, idata, X, row, inputs, points=60):
@@ -196,16 +205,9 @@ def slices(gp, model, idata, X, row, inputs, points=60):
     grid = np.tile(row, (len(inputs), points, 1))
     for k, j in enumerate(inputs):
         grid[k, :, j] = np.linspace(X[:, j].min(), X[:, j].max(), points)
-    flat = grid.reshape(-1, X.shape[1])
-    pred = gp.predict_posterior(flat, idata, pred_noise=True, model=model, progressbar=False)
+    mean, sd = predict(gp, model, idata, grid.reshape(-1, X.shape[1]))
     shape = (len(inputs), points)
-    return grid, pred["mean"].values.reshape(shape), pred["sd"].values.reshape(shape)
-
-
-def without_noise(sd, idata):
-    """Standard deviation of the function, from that of a new observation."""
-    noise = float((idata.posterior["sigma"] ** 2).mean())
-    return np.sqrt(np.maximum(sd**2 - noise, 0.0))
+    return grid, mean.reshape(shape), sd.reshape(shape)
 
 
 def picture(out, problem, held_out, along, rng):
@@ -236,7 +238,7 @@ def picture(out, problem, held_out, along, rng):
     for ax in axes[len(inputs) :]:
         ax.set_visible(False)
     axes[0].set(ylabel=problem.target)
-    axes[0].legend(fontsize=8, frameon=False)
+    axes[len(inputs) - 1].legend(fontsize=8, frameon=False)
     right.suptitle("Slices of the function through one held-out row", fontsize=11)
     fig.savefig(out, dpi=110)
 
@@ -257,6 +259,11 @@ class Steps:
         return self.last - before
 
 
+def heading():
+    """Print what the columns of `line` are."""
+    print(f"\n{'':24}{'rows':>8}{'test RMSE':>12}{'90% cover':>11}{'seconds':>9}")
+
+
 def line(label, y, mean, sd, rows="", seconds=None):
     """Print root mean square error, and the share of the rows inside their 90% interval."""
     rmse, cover = np.sqrt(np.mean((y - mean) ** 2)), np.mean(np.abs(y - mean) < Z90 * sd)
@@ -264,75 +271,83 @@ def line(label, y, mean, sd, rows="", seconds=None):
     print(f"{label:24}{rows:>8}{rmse:12.4g}{cover:11.1%}{spent:>9}")
 
 
-def arguments():
-    """Command line, checked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def arguments(description, **options):
+    """Command line, checked; `options` are whole numbers, each with a default and what it is."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--data", type=Path, help="CSV (target last) or NPZ (X, y)")
-    parser.add_argument("--rows", type=int, help="use this many rows (simulated: 40000)")
-    parser.add_argument("--rank", type=int, default=1000, help="number of eigenfunctions")
-    parser.add_argument("--out", type=Path, default=Path("quickstart.png"), help="the picture")
+    for name, (default, help_) in options.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=help_)
+    parser.add_argument("--out", type=Path, help="the picture")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    if (args.rows is not None and args.rows < 50) or args.rank < 1:
-        parser.error("--rows must be at least 50 and --rank at least 1")
+    args.out = args.out or Path(Path(parser.prog).stem + ".png")
+    for name in options:
+        least, value = 50 if name == "rows" else 1, getattr(args, name)
+        if value is not None and value < least:
+            parser.error(f"--{name} must be at least {least}")
     if not args.out.resolve().parent.is_dir():
         parser.error(f"--out: there is no folder {args.out.resolve().parent}")
     return args
 
 
-def load(args, rng):
-    """The problem, and its held-out and training rows in random order."""
-    problem = read_data(args.data) if args.data else robot_arm(args.rows or 40_000, rng)
+def load(args, rng, joints, rows, share):
+    """The problem (of so many `rows` where simulated), training rows, and 1 of `share` held out."""
+    problem = read_data(args.data) if args.data else robot_arm(args.rows or rows, rng, joints)
     order = rng.permutation(len(problem.y))[: args.rows]
-    test, train = np.split(order, [len(order) // 10])
+    test, train = np.split(order, [len(order) // share])
     return problem, train, test
 
 
 def main():
     """Run all steps."""
-    args = arguments()
+    args = arguments(
+        __doc__,
+        rows=(3000, "rows taken, a third of which is held out (3000)"),
+        neighbors=(30, "rows that each block of rows is given (30)"),
+    )
     rng = np.random.default_rng(args.seed)
     say = Steps()
 
-    say("1/5 Data: " + (f"reading {args.data}" if args.data else "simulating an 8-joint robot arm"))
-    problem, train, test = load(args, rng)
+    say("1/5 Data: " + (f"reading {args.data}" if args.data else "simulating a 4-joint robot arm"))
+    problem, train, test = load(args, rng, joints=4, rows=args.rows, share=3)
     X, Xtest = standardize(problem.X[train], problem.X[test])
     (y,) = standardize(problem.y[train])
     center, scale = problem.y[train].mean(), float(spread(problem.y[train]))
     say(f"    {len(train)} rows to learn from, {len(test)} held out, {X.shape[1]} inputs")
 
     few = min(SUBSET, len(train))  # the rows are in random order
-    say(f"2/5 Exact GP on {few} rows (pm.gp.Marginal): start values and a yardstick")
-    theta, exact_mean, exact_sd = fit_exact(X[:few], y[:few], Xtest)
+    say(f"2/5 Exact GP on {few} rows (ExactMarginal): start values and a yardstick")
+    theta, exact_mean, *exact_sds = fit_exact(X[:few], y[:few], Xtest)
     exact_seconds = say.lap()
-    print(f"    lengthscales {np.round(theta['ell'], 2)}")
-    print(f"    eta {theta['eta']:.3g}, sigma {theta['sigma']:.3g} (target standardised)")
 
-    say(f"3/5 GriefGP on all {len(train)} rows: kernel fixed there, weights and noise sampled")
-    gp, model, idata = fit_grief(X, y, theta, args.rank, args.seed)
-    report(idata)
+    say(f"3/5 VecchiaMarginal on all {len(train)} rows: every parameter sampled")
+    gp, model, idata = fit(X, y, theta, args.neighbors, args.seed)
+    print(az.summary(idata, var_names=["ell", "eta", "sigma"]).to_string())
+    print(f"{int(idata.sample_stats['diverging'].sum())} divergences")
 
-    say(f"4/5 Predictions for the {len(test)} held-out rows, averaged over all draws")
-    pred = gp.predict_posterior(Xtest, idata, pred_noise=True, model=model, progressbar=False)
-    mean, sd = center + scale * pred["mean"].values, scale * pred["sd"].values
+    say(f"4/5 Predictions for the {len(test)} held-out rows, averaged over draws")
+    mean, sd = predict(gp, model, idata, Xtest)
+    mean, sds = center + scale * mean, (scale * with_noise(sd, idata), scale * sd)
     seconds = say.lap()
 
     say("5/5 Picture")
     inputs = np.sort(np.argsort(theta["ell"])[:4])  # the shortest lengthscales: steepest slices
     grid, slice_mean, slice_sd = slices(gp, model, idata, X, Xtest[0], inputs)
     grid = problem.X[train].mean(axis=0) + grid * spread(problem.X[train])
-    slice_sds = scale * slice_sd, scale * without_noise(slice_sd, idata)
+    slice_sds = scale * with_noise(slice_sd, idata), scale * slice_sd
     row = problem.X[test[0]], problem.y[test[0]]
     along = (inputs, *row, grid, center + scale * slice_mean, *slice_sds)
-    picture(args.out, problem, (problem.y[test], mean, sd), along, rng)
+    picture(args.out, problem, (problem.y[test], mean, sds[0]), along, rng)
 
-    exact = (center + scale * exact_mean, scale * exact_sd)
-    print(f"\n{'':24}{'rows':>8}{'test RMSE':>12}{'90% cover':>11}{'seconds':>9}")
-    line("GriefGP, posterior", problem.y[test], mean, sd, len(train), seconds)
-    line("exact GP, best point", problem.y[test], *exact, few, exact_seconds)
+    y_test, exact = problem.y[test], center + scale * exact_mean
+    heading()
+    line("VecchiaMarginal", y_test, mean, sds[0], len(train), seconds)
+    line("exact GP, best point", y_test, exact, scale * exact_sds[0], few, exact_seconds)
     if problem.truth is not None:
-        function_sd = scale * without_noise(sd / scale, idata)
-        line("GriefGP, true function", problem.truth(problem.X[test]), mean, function_sd)
+        truth = problem.truth(problem.X[test])
+        print("of the true function:")
+        line("VecchiaMarginal", truth, mean, sds[1])
+        line("exact GP, best point", truth, exact, scale * exact_sds[1])
         print(f"{'noise of the simulation':24}{'':8}{NOISE:12.4g}")
     say(f"done; the picture is in {args.out}")
 

@@ -26,6 +26,10 @@ COLUMN = np.exp(-0.5 * X**2)
 PLACES = np.delete(np.arange(N), [3, 4, 11])
 B = RNG.standard_normal(N)
 MODES = ["NUMBA", *(["JAX"] if jax is not None else [])]
+SELDOM = [
+    pytest.param("NUMBA", marks=pytest.mark.slow),
+    *MODES[1:],
+]  # the same loops, compiled again
 
 
 def dense(A):
@@ -156,7 +160,7 @@ def test_recurrence_and_conjugate_gradients():
         r, s = new, new + (new @ new) / (r @ r) * s
 
 
-@pytest.mark.parametrize("mode", [PY, *MODES])
+@pytest.mark.parametrize("mode", [PY, *SELDOM])
 def test_invariant_space_ends_the_basis(mode):
     """Rank 3 and a start vector inside: three directions, then zeros; the gradient stays finite."""
     factor = RNG.standard_normal((N, 3))

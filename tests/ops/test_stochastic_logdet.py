@@ -22,6 +22,10 @@ FACTOR = np.exp(-np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0))))
 PLACES = np.delete(np.arange(24), [3, 10])
 PROBES = RNG.choice([-1.0, 1.0], (3, len(PLACES)))
 MODES = ["NUMBA", *(["JAX"] if jax is not None else [])]
+SELDOM = [
+    pytest.param("NUMBA", marks=pytest.mark.slow),
+    *MODES[1:],
+]  # the same loops, compiled again
 
 
 def compiled(function, mode, steps=5):
@@ -122,7 +126,7 @@ def test_only_wanted_gradients_are_computed(expected):
             assert_allclose(f, e, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("mode", [PY, *MODES])
+@pytest.mark.parametrize("mode", [PY, *SELDOM])
 def test_a_value_whose_gradients_were_dropped_can_be_differentiated(mode, expected):
     shift, column, A = (pt.tensor(dtype="float64", shape=np.shape(v)) for v in VALUES)
     operator = Masked(Kronecker([Toeplitz(column), A]), PLACES)
