@@ -19,9 +19,8 @@ from quickstart import (
     heading,
     line,
     load,
-    picture,
     predict,
-    slices,
+    show,
     spread,
     standardize,
     with_noise,
@@ -89,13 +88,7 @@ def main():
     seconds = say.lap()
 
     say("5/5 Picture")
-    inputs = np.sort(np.argsort(theta["ell"])[:4])  # the shortest lengthscales: steepest slices
-    grid, slice_mean, slice_sd = slices(gp, model, idata, X, Xtest[0], inputs)
-    grid = problem.X[train].mean(axis=0) + grid * spread(problem.X[train])
-    slice_sds = scale * with_noise(slice_sd, idata), scale * slice_sd
-    row = problem.X[test[0]], problem.y[test[0]]
-    along = (inputs, *row, grid, center + scale * slice_mean, *slice_sds)
-    picture(args.out, problem, (problem.y[test], mean, sds[0]), along, rng)
+    show(args.out, (gp, model, idata), problem, train, test, theta, (mean, sds[0]), rng)
 
     exact = (center + scale * exact_mean, scale * exact_sd)
     heading()

@@ -243,6 +243,19 @@ def picture(out, problem, held_out, along, rng):
     fig.savefig(out, dpi=110)
 
 
+def show(out, fitted, problem, train, test, theta, held_out, rng):
+    """The picture, from the problem's split and the predictions (mean, sd) of the held-out rows."""
+    X, Xtest = standardize(problem.X[train], problem.X[test])
+    center, scale = problem.y[train].mean(), float(spread(problem.y[train]))
+    inputs = np.sort(np.argsort(theta["ell"])[:4])  # the shortest lengthscales: steepest slices
+    grid, mean, sd = slices(*fitted, X, Xtest[0], inputs)
+    grid = problem.X[train].mean(axis=0) + grid * spread(problem.X[train])
+    sds = scale * with_noise(sd, fitted[2]), scale * sd
+    row = problem.X[test[0]], problem.y[test[0]]
+    along = (inputs, *row, grid, center + scale * mean, *sds)
+    picture(out, problem, (problem.y[test], *held_out), along, rng)
+
+
 class Steps:
     """Say what happens, with the seconds since the start; time the steps."""
 
@@ -331,13 +344,7 @@ def main():
     seconds = say.lap()
 
     say("5/5 Picture")
-    inputs = np.sort(np.argsort(theta["ell"])[:4])  # the shortest lengthscales: steepest slices
-    grid, slice_mean, slice_sd = slices(gp, model, idata, X, Xtest[0], inputs)
-    grid = problem.X[train].mean(axis=0) + grid * spread(problem.X[train])
-    slice_sds = scale * with_noise(slice_sd, idata), scale * slice_sd
-    row = problem.X[test[0]], problem.y[test[0]]
-    along = (inputs, *row, grid, center + scale * slice_mean, *slice_sds)
-    picture(args.out, problem, (problem.y[test], mean, sds[0]), along, rng)
+    show(args.out, (gp, model, idata), problem, train, test, theta, (mean, sds[0]), rng)
 
     y_test, exact = problem.y[test], center + scale * exact_mean
     heading()

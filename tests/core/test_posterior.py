@@ -62,10 +62,10 @@ METHODS = {
     "SKIP": (80, lambda cov, X: sgp.SKIPMarginal(cov_func=cov, rank=14, grid_size=50), 0.01),
     "SKIP, products": (80, products, 0.01),
     "CholQR": (80, chosen, 0.01),
-    # With a third of the prior variance missed by the features, and put back.
+    # What the few points miss at worst is put back by neighbours; the exact GP has no features.
     "Vecchia": (300, lambda cov, X: sgp.VecchiaMarginal(cov_func=cov, n_inducing=10, neighbors=40,
-                                                        block=8), 1.01),
-    "Exact": (80, lambda cov, X: sgp.ExactMarginal(cov_func=cov), 1.01),
+                                                        block=8), None),
+    "Exact": (80, lambda cov, X: sgp.ExactMarginal(cov_func=cov), None),
 }  # fmt: skip
 
 
@@ -107,5 +107,6 @@ def test_the_posterior_is_that_of_the_exact_gp(method):
     sd = np.sqrt(weight @ (draws - mean) ** 2)
     assert_allclose((draws.mean(axis=0) - mean) / sd, 0.0, atol=moved)
     assert_allclose(draws.std(axis=0) / sd, 1.0, atol=moved)
-    point = {k: posterior[k].mean(("chain", "draw")).values for k in NAMES}
-    assert gp.diagnostics(point=point, model=model)["missing_max"] < tolerance
+    if tolerance is not None:
+        point = {k: posterior[k].mean(("chain", "draw")).values for k in NAMES}
+        assert gp.diagnostics(point=point, model=model)["missing_max"] < tolerance
