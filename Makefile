@@ -39,10 +39,10 @@ quickstart: $(DEV)
 	$(PY) examples/quickstart.py
 
 test: $(DEV)
-	$(PY) -m pytest -n 2 --dist loadfile -m "not slow" tests
+	OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" tests
 
 test-slow: $(DEV)
-	$(PY) -m pytest -n 2 --dist loadfile -m slow tests
+	OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow tests
 
 mutants: $(DEV)
 	OPENBLAS_NUM_THREADS=1 nice -n 10 $(PY) tests/mutants.py

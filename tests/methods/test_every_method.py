@@ -122,7 +122,7 @@ def test_numba(method):
     """What every sampler runs by default: the density and its gradient are those of Python.
 
     The Ops one by one are compared in ``tests/ops``, one model through every sampler in
-    ``tests/test_samplers.py``: this is the matrix of the methods, which takes long to compile.
+    ``tests/core/test_samplers.py``: this is the matrix of the methods, which takes long to compile.
     """
     _, model = build(method)
     found = []
