@@ -40,7 +40,9 @@ def exact(model):
     return mean, np.sqrt(weight @ np.exp(points) ** 2 - mean**2)
 
 
-@pytest.mark.parametrize("sampler", ["pymc", "nutpie", "numpyro"])
+@pytest.mark.parametrize(
+    "sampler", [pytest.param("pymc", marks=pytest.mark.slow), "nutpie", "numpyro"]
+)
 def test_posterior_means(model, exact, sampler):
     """300 draws, effective size 100 at worst: 4 standard errors are 0.4 sd.
 

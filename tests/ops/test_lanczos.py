@@ -105,8 +105,12 @@ def test_against_unrolled_steps(case, kinds):
         assert_allclose(f, e, rtol=1e-7, atol=1e-9 * max(np.abs(e).max(), 1.0))
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("case", ["dense", "grid"])
+CASE_AND_MODE = [("dense", m) for m in MODES] + [
+    pytest.param("grid", m, marks=pytest.mark.slow) for m in MODES
+]
+
+
+@pytest.mark.parametrize(("case", "mode"), CASE_AND_MODE)
 def test_back_ends(case, mode):
     weights, (_, values, b) = weights_of(case), CASES[case]
     found = compiled(case, lanczos, weights, mode)(*values, b)
@@ -198,7 +202,7 @@ def test_tiny_and_zero_starts(n):
         assert all(np.isfinite(g).all() for g in grads)
 
 
-@pytest.mark.parametrize("mode", [PY, *MODES])
+@pytest.mark.parametrize("mode", [PY, *SELDOM])
 def test_gradients_in_shared_variables(mode):
     """Of every parameter, random or not."""
     build, values, b = CASES["grid"]

@@ -20,7 +20,9 @@ def twin(A, B):
     return pt.linalg.solve(A.T @ A, A.T @ B)
 
 
-def test_op():
+@pytest.mark.parametrize("modes", [(), pytest.param(("NUMBA",), marks=pytest.mark.slow)])
+def test_op(modes):
+    """Under Numba PyTensor's own Ops take most of a minute to compile."""
     strided = tuple(np.repeat(a, 2, axis=1)[:, ::2] for a in case(6, 2, 2))
     check_op(
         None,
@@ -28,6 +30,7 @@ def test_op():
         lambda A, B: np.linalg.lstsq(A, B, rcond=None)[0],
         [case(7, 3, 2), case(4, 4, 1), case(1, 1, 3), strided],
         twin=twin,
+        modes=modes,
         rtol=1e-10,
         jax_cases=2,
     )

@@ -29,7 +29,7 @@ def problem(**options):
     return gp, model, sigma
 
 
-@pytest.mark.parametrize("approx", ["DTC", "FITC", "VFE"])
+@pytest.mark.parametrize("approx", ["DTC", "FITC", pytest.param("VFE", marks=pytest.mark.slow)])
 def test_select_and_sample_the_density(approx):
     gp, model, sigma = problem(approx=approx)
     chosen = gp.select_inducing(X, Y, sigma, model=model, rounds=6, **QUIET)
@@ -51,6 +51,7 @@ def test_select_and_sample_the_density(approx):
     assert_allclose(-chosen.objective[-1], logp(values) + prior, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_better_than_random_rows_with_the_same_hyperparameters():
     gp, model, sigma = problem(n_inducing=12)
     chosen = gp.select_inducing(X, Y, sigma, model=model, steps=0, rounds=10, **QUIET)

@@ -311,7 +311,7 @@ def two_terms(ell, eta):
     return eta**2 * pm.gp.cov.ExpQuad(3, ls=ell) + one
 
 
-@pytest.mark.parametrize("approx", ["DTC", "FITC", "VFE"])
+@pytest.mark.parametrize("approx", ["DTC", "FITC", pytest.param("VFE", marks=pytest.mark.slow)])
 def test_products_give_the_density_of_the_features(approx):
     X, y = X5[:40], np.sin(X5[:40, 0])
     gp, model = by_products(X, y, approx=approx, every_probe=True, mean=pm.gp.mean.Constant(0.3))
