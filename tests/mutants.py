@@ -668,7 +668,7 @@ MUTANTS = [
             "ops/test_eigh_sorted.py -k test_op",
         ),
         (
-            "ops/inverse_cholesky.py",
+            "ops/stacked_cholesky.py",
             "- 0.5 * pt.eq(",
             "- 0.0 * pt.eq(",
             "ops/test_inverse_cholesky.py -k test_op",

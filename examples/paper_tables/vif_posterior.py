@@ -8,8 +8,8 @@ NUTS draws from the exact GP's posterior on a subset of rows; the same draws, we
 densities (Pareto-smoothed), are the posterior under the approximation: both share their Monte Carlo
 error, so that small differences show. "k" is the shape of the weights' tail: below 0.7 they can be
 relied on. Differences of means are in posterior standard deviations, the worst parameter's is shown;
-"nats" is the standard deviation of
-the log densities' difference over the draws. FITC has the inducing points alone.
+"nats" is the standard deviation of the log densities' difference over the draws. FITC has the inducing
+points alone.
 """
 
 import argparse

@@ -10,6 +10,7 @@ from pymc_scalable_gp.ops._base import GufuncOp, connected
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._kernels import cholesky_lower, invert_lower
 from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops.stacked_cholesky import half_lower
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 
 # Rounding of 200 rows is 2e-14 of the trace, but pm.gp's distances are sqrt(r^2 + 1e-12), with which
@@ -37,9 +38,7 @@ class InverseCholesky(GufuncOp):
         (W,), (g,) = outputs, cotangents
         if not connected(g):
             return [disconnected_type()]
-        place = pt.arange(W.shape[1])
-        half = pt.ge(place[:, None], place[None, :]) - 0.5 * pt.eq(place[:, None], place[None, :])
-        P = stacked_product(g, W, transpose_b=True) * half
+        P = stacked_product(g, W, transpose_b=True) * half_lower(W.shape[1])
         H = -stacked_product(stacked_product(W, P, transpose_a=True), W)
         trace = pt.sum(H * pt.eye(W.shape[1]), axis=(1, 2))
         H_bar = 0.5 * (H + H.transpose(0, 2, 1))

@@ -24,9 +24,7 @@ class StackedCholesky(GufuncOp):
     def pullback(self, inputs, outputs, cotangents):
         r"""``dA = sym(L^{-T} P L^{-1})`` with ``P = tril(L' dL)`` and its diagonal halved [1]_."""
         (L,), (g,) = outputs, cotangents
-        place = pt.arange(L.shape[1])
-        half = pt.ge(place[:, None], place[None, :]) - 0.5 * pt.eq(place[:, None], place[None, :])
-        P = stacked_product(L, g, transpose_a=True) * half
+        P = stacked_product(L, g, transpose_a=True) * half_lower(L.shape[1])
         left = stacked_solve(L, P, transpose=True)
         H = stacked_solve(L, left.transpose(0, 2, 1), transpose=True)
         return [0.5 * (H + H.transpose(0, 2, 1))]
@@ -57,6 +55,12 @@ def stacked_cholesky(matrices):
        algorithmic differentiation. https://doi.org/10.1007/978-3-540-68942-3_4
     """
     return StackedCholesky()(matrices)
+
+
+def half_lower(size):
+    """Mask (size, size) of the lower triangle, with halves on its diagonal."""
+    place = pt.arange(size)
+    return pt.ge(place[:, None], place[None, :]) - 0.5 * pt.eq(place[:, None], place[None, :])
 
 
 def cholesky(matrix):

@@ -106,7 +106,7 @@ def test_against_unrolled_steps(case, kinds):
 
 
 CASE_AND_MODE = [("dense", m) for m in MODES] + [
-    pytest.param("grid", m, marks=pytest.mark.slow) for m in MODES
+    pytest.param("grid", m, marks=pytest.mark.slow if m == "NUMBA" else ()) for m in MODES
 ]
 
 
