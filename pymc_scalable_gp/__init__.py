@@ -4,10 +4,12 @@ from importlib.metadata import version
 
 from pymc_scalable_gp import cov, linops, ops
 from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
+from pymc_scalable_gp.core.statistics import RowStatistics
 from pymc_scalable_gp.core.subset_map import subset_map
 from pymc_scalable_gp.methods.cholqr.gp import CholQRMarginal
 from pymc_scalable_gp.methods.cholqr.search import InducingSelection
 from pymc_scalable_gp.methods.grief.gp import GriefGP, weights_prior
+from pymc_scalable_gp.methods.grief.report import frozen_report
 from pymc_scalable_gp.methods.kmcg.gp import KMCGMarginal
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.methods.skip.gp import SKIPLatent, SKIPMarginal
@@ -28,6 +30,7 @@ __all__ = [
     "KMCGMarginal",
     "LowRankNormal",
     "RegularGrid",
+    "RowStatistics",
     "SKIPLatent",
     "SKIPMarginal",
     "SoftKILatent",
@@ -36,6 +39,7 @@ __all__ = [
     "VecchiaMarginal",
     "cov",
     "fit_inducing",
+    "frozen_report",
     "linops",
     "ops",
     "subset_map",

@@ -98,6 +98,28 @@ def check_target(y, n: int, name: str = "y") -> Data:
     return data
 
 
+def check_block(X, y, where: str, start: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows X (b, d) and y (b,) of a longer source as float64; `where` and row `start` go to errors.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a wrong dtype or shape, different lengths, and NaN or infinite values.
+    """
+    X, y = _numeric(X, f"{where}: X"), _numeric(y, f"{where}: y")
+    if X.ndim != 2 or y.ndim != 1 or len(X) != len(y):
+        raise ValueError(
+            f"{where}: X and y must have shapes (rows, d) and (rows,), got {X.shape} and {y.shape}"
+        )
+    bad = np.flatnonzero(~(np.isfinite(X).all(axis=1) & np.isfinite(y)))
+    if bad.size:
+        raise ValueError(
+            f"{where}: NaN or infinite values in {bad.size} rows, the first of them row "
+            f"{start + bad[0]}: drop or impute those rows"
+        )
+    return X, y
+
+
 def check_sigma(sigma, n: int | None) -> TensorVariable:
     """Noise standard deviation: a positive scalar or one value a row, constant or random."""
     if isinstance(sigma, WhiteNoise):

@@ -71,3 +71,27 @@ def _column(variable, v, order, total):
             f"{v.name} has shape {array.shape[1:]} at a draw of the posterior, the model's has {wanted}"
         )
     return array.astype(v.dtype)
+
+
+def posterior_mean(idata, names) -> dict[str, np.ndarray]:
+    """Mean of some variables over all draws."""
+    return {name: moments[0] for name, moments in posterior_moments(idata, names).items()}
+
+
+def posterior_moments(idata, names) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Mean and sd of some variables over all draws.
+
+    Raises
+    ------
+    ValueError
+        If the posterior has no such variable.
+    """
+    posterior = idata["posterior"] if "posterior" in getattr(idata, "children", {}) else idata
+    missing = [name for name in names if name not in posterior]
+    if missing:
+        raise ValueError(f"the posterior has no {', '.join(missing)}; it holds {list(posterior)}")
+    over = [d for d in ("chain", "draw", "sample") if d in posterior.sizes]
+    return {
+        name: (posterior[name].mean(over).values, posterior[name].std(over).values)
+        for name in names
+    }

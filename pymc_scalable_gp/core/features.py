@@ -62,6 +62,13 @@ class FeatureMap(ABC):
         """Matrix (k, r) with ``features = basis @ mixing``; None stands for the identity."""
         return None
 
+    def coefficient_prior(self, weights: TensorVariable | None) -> TensorVariable:
+        """Prior variances (k,) of the basis' coefficients, or the matrix (k, r) that mixes it."""
+        mixing = self.mixing()
+        if mixing is not None:
+            return mixing
+        return pt.ones(self.rank) if weights is None else weights
+
     def design(self, X: TensorVariable) -> tuple:
         """What :meth:`times` needs of training inputs X: tensors, perhaps in nested tuples."""
         return (self.features(X) if self.mixing() is None else self.training_basis(X),)
@@ -105,6 +112,17 @@ class FeatureMap(ABC):
     def box(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Lowest and highest inputs (d,) between which the features hold the prior variance, or None."""
         return None
+
+    def covering(self, low: np.ndarray, high: np.ndarray) -> "FeatureMap":
+        """The map for rows in that range too, where the same features serve; else this one."""
+        return self
+
+    def probes(self) -> np.ndarray:
+        """A few inputs (p, d) at which another map's values differ."""
+        if self.box is None:
+            raise ValueError(f"{type(self).__name__} has no range of inputs to tell its basis by")
+        low, high = (np.where(np.isfinite(side), side, 0.0) for side in self.box)
+        return low + (high - low) * np.random.default_rng(0).random((5, len(low)))
 
     def within(self, X: TensorVariable, rows: TensorVariable) -> TensorVariable:
         """`rows`, computed from X, behind a check that X, which may be replaced, stays in the range.
@@ -202,6 +220,10 @@ class SumMap(FeatureMap):
             return None
         low, high = (np.array(side) for side in zip(*boxes, strict=True))
         return low.max(axis=0), high.min(axis=0)
+
+    def covering(self, low, high):
+        """Of all parts."""
+        return SumMap([part.covering(low, high) for part in self.parts])
 
     def columns(self, places: Sequence[int]) -> np.ndarray:
         """Feature columns of the parts at `places`."""

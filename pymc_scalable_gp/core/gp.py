@@ -296,6 +296,8 @@ class FeatureGP(Base):
         known = self._conditioned
         if X is None and known is None:
             raise ValueError("give X, or call marginal_likelihood or prior first")
+        if X is None and not known.has_rows:
+            raise ValueError("give X: this likelihood knows its rows by their statistics alone")
         data = known.X if X is None else check_inputs(X, "X")
         feature_map = self.feature_map if known is None else known.prediction_map()
         found = prediction.missing_variance(feature_map, data, point, model)

@@ -54,6 +54,10 @@ class MarginalData:
         """Number of rows n, now."""
         return self.X.value.shape[0]
 
+    def with_rows(self, X: Data, y: Data, sigma: TensorVariable) -> "MarginalData":
+        """The same model of other rows."""
+        return replace(self, X=X, y=y, sigma=sigma)
+
     def is_fixed(self, *tensors: TensorVariable) -> bool:
         """Whether tensors are functions of the inputs alone, whatever those depend on."""
         return depends_only_on(tensors, [self.X.tensor])
@@ -87,6 +91,7 @@ class Conditioned(ABC):
 
     X: Data
     sigma: TensorVariable | None
+    has_rows: ClassVar[bool] = True  # X holds the training inputs, not their range alone
 
     @abstractmethod
     def coefficients(self) -> Coefficients:
@@ -178,7 +183,7 @@ class Likelihood(Conditioned):
 
     def given(self, X: Data, y: Data, sigma: TensorVariable) -> "Likelihood":
         """The same features and hyperparameters with other data."""
-        return FullRows(replace(self.data, X=X, y=y, sigma=sigma))
+        return FullRows(self.data.with_rows(X, y, sigma))
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,8 @@ from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.keywords import marginal_keywords
 from pymc_scalable_gp.core.likelihood import FullRows, Likelihood, MarginalData
+from pymc_scalable_gp.core.statistics import RowStatistics
+from pymc_scalable_gp.core.statistics_rows import likelihood_of, summarize_source
 from pymc_scalable_gp.core.summarized import can_summarize, summarize
 from pymc_scalable_gp.core.vecchia import VecchiaRows, VecchiaSettings
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
@@ -53,8 +55,9 @@ class FeatureMarginal(FeatureGP):
         return found
 
     def marginal_likelihood(
-        self, name, X, y, sigma, *, progressbar: bool = True, **kwargs
-    ) -> TensorVariable:
+        self, name, X=None, y=None, sigma=None, *, statistics: RowStatistics | None = None,
+        progressbar: bool = True, **kwargs,
+    ) -> TensorVariable:  # fmt: skip
         r"""Observed random variable for data with Gaussian noise, the function integrated out.
 
         .. math:: y \sim N(\mu(X),\; \Phi\Phi^\top + D)
@@ -69,6 +72,9 @@ class FeatureMarginal(FeatureGP):
             Observations; no missing values.
         sigma : float, array (n,), or random variable
             Noise standard deviation, scalar or one value a row.
+        statistics : RowStatistics, optional
+            What :meth:`summarize` made of the rows, in place of X and y. The variable's value is then
+            ``U'y``, the targets in the span of the basis; its density is that of all targets.
         progressbar : bool
             Show progress while many rows are summarised.
         **kwargs
@@ -82,7 +88,8 @@ class FeatureMarginal(FeatureGP):
         Raises
         ------
         TypeError, ValueError
-            For bad inputs or an unknown keyword, before anything is built.
+            For bad inputs or an unknown keyword, before anything is built; for statistics of another
+            basis, or with an `approx` other than "DTC".
 
         Notes
         -----
@@ -92,7 +99,74 @@ class FeatureMarginal(FeatureGP):
         that were summarised, O(n d); arrays need no comparison.
         """
         marginal_keywords(self, kwargs)
+        if statistics is not None:
+            return self._observe_statistics(name, X, y, sigma, statistics, kwargs)
+        if X is None or y is None or sigma is None:
+            raise TypeError("give X, y and sigma, or statistics= and sigma")
         return self._observe(name, self._data(X, y, sigma), progressbar, kwargs)
+
+    def summarize(
+        self, source, y=None, *, columns=None, checkpoint=None, progressbar: bool = True
+    ) -> RowStatistics:
+        r"""Sufficient statistics of rows from any source, in one pass, whatever their number.
+
+        Parameters
+        ----------
+        source : array, table, path, pair or iterable
+            Inputs (n, d): a NumPy array or memmap, a zarr, xarray or dask array, with `y` beside it (or
+            both as a pair); a pandas or dask DataFrame, an xarray Dataset or the path of a Parquet file
+            or folder, with `y` the name of a column; or an iterable of pairs (X, y), blocks of rows.
+        y : array, shape (n,), or str
+            Targets, or their column.
+        columns : sequence of str, optional
+            Columns of a table that are inputs, in the kernel's order; all but y when left out.
+        checkpoint : path, optional
+            File that holds the statistics so far, each minute and when the pass ends early: a call with
+            the same file goes on from there, reading the source from that row on (an iterable is read
+            from its beginning). It is deleted at the end. Not for dask, which repeats lost tasks itself.
+        progressbar : bool
+            Show progress.
+
+        Returns
+        -------
+        RowStatistics
+
+        Raises
+        ------
+        TypeError, ValueError
+            For NaN or infinite values (source, block and row are named), blocks of other widths,
+            different lengths of X and y, no rows, rows beyond the range that the GP was built on, or a
+            basis with free parameters.
+
+        Notes
+        -----
+        O(n k^2) time for k basis functions, O(k^2) memory and a block of rows. Chunks of the source
+        do not change the result beyond 1e-10. dask runs on its active scheduler: threads, or the
+        cluster of a ``distributed.Client``. ``build(X)`` first, on a sample of rows that spans the range
+        of all; for a NumPy array that is done here.
+        """
+        return summarize_source(self, source, y, columns, checkpoint, progressbar)
+
+    def check_summarizable(self) -> None:
+        """Raise ValueError if no statistics of rows give this GP's likelihood."""
+        if self.approx != "DTC":
+            raise ValueError(
+                f'statistics of rows need approx="DTC", this GP has {self.approx!r}: what features miss '
+                "is known row by row"
+            )
+
+    def _observe_statistics(self, name, X, y, sigma, statistics, kwargs, weights=None):
+        if X is not None or y is not None or sigma is None:
+            raise TypeError("statistics= stands for the rows: give sigma, and leave X and y out")
+        if kwargs.get("dims") is not None:
+            raise TypeError("with statistics= there are no rows that dims= could label")
+        jitter, kwargs = marginal_keywords(self, kwargs)
+        sigma = check_sigma(sigma, None)
+        sigma = pt.sqrt(sigma**2 + jitter) if jitter else sigma
+        likelihood = likelihood_of(self, statistics, sigma, weights)
+        variable = likelihood.observe(name, **kwargs)
+        self._conditioned = likelihood
+        return variable
 
     @property
     def likelihood_path(self) -> str | None:

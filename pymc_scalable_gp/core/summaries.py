@@ -11,6 +11,7 @@ from pytensor.scalar.basic import Cast
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.coefficients import Coefficients
+from pymc_scalable_gp.core.row_factor import triangle
 from pymc_scalable_gp.core.singular import Singular
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
@@ -24,39 +25,58 @@ _LOG_2PI = np.log(2.0 * np.pi)
 class RowSummary:
     r"""O(r^3) density, whatever n, of a fixed basis with scalar noise: ``B = U S V'``.
 
-    ``log p = log N(u | 0, S V' W V S + noise I) - ((n - k) log(2 pi noise) + (e'e - u'u) / noise) / 2``
-    with ``u = U'e`` (k,). The features are B with prior variances ``W = diag(weights)``, or ``B L``
-    with ``W = L L'`` when `weights` is a matrix L.
+    ``log p = log N(u | 0, S V' W V S + noise I) - ((n - k) log(2 pi noise) + |T b|^2 / noise) / 2``
+    with ``u = U'[H | y] b`` (k,), ``b = (-beta, 1)``, for a mean ``H beta`` (or none), and T the triangle
+    of what ``[H | y]`` has outside the span of B. The features are B with prior variances
+    ``W = diag(weights)``, or ``B L`` with ``W = L L'`` when `weights` is a matrix L.
     """
 
     singular: Singular
-    projected: np.ndarray  # u, (k,)
-    total: float  # e'e
+    projected: np.ndarray  # U'[H | y], (k, h + 1)
+    outside: np.ndarray  # T, (h + 1, h + 1)
     size: int  # n
 
     path = "summarized"
 
-    @property
-    def rest(self) -> float:
-        """Squared length of the residual outside the features' span."""
-        return max(self.total - float(self.projected @ self.projected), 0.0)
+    @classmethod
+    def of(cls, factor: np.ndarray, columns: int, size: int) -> "RowSummary":
+        """From the triangle of ``[B | H | y]``, whose first `columns` are the basis'."""
+        singular, left = Singular.of(factor[:, :columns])
+        turned = left.T @ factor[:, columns:]
+        rank = len(singular.values)
+        return cls(singular, turned[:rank], triangle(turned[rank:]), size)
 
-    def _terms(self, function, weights, noise):
-        factor_t = self.singular.vectors * self.singular.values
-        factor_t, u = fixed_shared(factor_t), fixed_shared(self.projected)
+    @property
+    def target(self) -> np.ndarray:
+        """``U'y`` (k,)."""
+        return self.projected[:, -1]
+
+    def _known(self, beta, target=None):
+        """``u`` (k,) and ``|T b|^2`` at the coefficients of the mean, or None; `target` is ``U'y``."""
+        target = fixed_shared(self.target) if target is None else target
+        if beta is None:
+            return target, float(self.outside[:, -1] @ self.outside[:, -1])
+        designs, outside = fixed_shared(self.projected[:, :-1]), fixed_shared(self.outside)
+        beyond = outside[:, -1] - pt.dot(outside[:, :-1], beta)
+        return target - pt.dot(designs, beta), (beyond**2).sum()
+
+    def _terms(self, function, weights, noise, u):
+        factor_t = fixed_shared(self.singular.vectors * self.singular.values)
         if weights.ndim == 2:
             return function(product(weights, factor_t, transpose_a=True).T, noise, u)
         return function(factor_t.T, noise, u, weights=weights)
 
-    def logp(self, weights, noise) -> TensorVariable:
+    def logp(self, weights, noise, beta=None, target=None) -> TensorVariable:
         """Log density of the targets; O(r^3)."""
-        outside = self.size - len(self.projected)
-        rest = outside * (_LOG_2PI + pt.log(noise)) + fixed_shared(self.rest) / noise
-        return self._terms(lowrank_logp, weights, noise).logp - 0.5 * rest
+        u, rest = self._known(beta, target)
+        beyond = self.size - len(self.projected)
+        outside = beyond * (_LOG_2PI + pt.log(noise)) + rest / noise
+        return self._terms(lowrank_logp, weights, noise, u).logp - 0.5 * outside
 
-    def coefficients(self, weights, noise) -> Coefficients:
+    def coefficients(self, weights, noise, beta=None) -> Coefficients:
         """Posterior of the coefficients; O(r^3)."""
-        found = self._terms(lowrank_posterior, weights, noise)
+        u, _ = self._known(beta)
+        found = self._terms(lowrank_posterior, weights, noise, u)
         return Coefficients(found.coef, found.root)
 
 
@@ -64,25 +84,34 @@ class RowSummary:
 class RotatedSummary(RowSummary):
     r"""O(r) density, whatever n, in the basis ``Phi V``, orthogonal on the training rows.
 
-    ``log p = -1/2 [ sum_j (log t_j + u_j^2 / t_j) + (n - k) log noise + (e'e - u'u) / noise
+    ``log p = -1/2 [ sum_j (log t_j + u_j^2 / t_j) + (n - k) log noise + |T|^2 / noise
     + n log 2 pi ]`` with ``t_j = w_j s_j^2 + noise``.
     """
 
     path = "rotated"
 
-    def logp(self, weights, noise):
+    @classmethod
+    def turned(cls, factor: np.ndarray, singular: Singular, size: int) -> "RotatedSummary":
+        """From the triangle of ``[B V | y]``, where ``B V = U S`` is orthogonal already."""
+        left, target = factor[:, :-1] / singular.values, factor[:, -1]
+        projected = left.T @ target
+        rest = np.linalg.norm(target - left @ projected)
+        return cls(singular, projected[:, None], np.array([[rest]]), size)
+
+    def logp(self, weights, noise, beta=None, target=None):
         """Log density of the targets; O(r)."""
-        n, k = self.size, len(self.projected)
-        squares, projected = fixed_shared(self.singular.values**2), fixed_shared(self.projected)
-        spread, rest = weights * squares + noise, fixed_shared(self.rest)
-        inside = (pt.log(spread) + projected**2 / spread).sum()
+        n, (k, _) = self.size, self.projected.shape
+        u, rest = self._known(beta, target)
+        spread = weights * fixed_shared(self.singular.values**2) + noise
+        inside = (pt.log(spread) + u**2 / spread).sum()
         return -0.5 * (inside + (n - k) * pt.log(noise) + rest / noise + n * _LOG_2PI)
 
-    def coefficients(self, weights, noise):
+    def coefficients(self, weights, noise, beta=None):
         """Posterior of the coefficients, independent of each other; O(r)."""
-        s, projected = fixed_shared(self.singular.values), fixed_shared(self.projected)
+        u, _ = self._known(beta)
+        s = fixed_shared(self.singular.values)
         spread = weights * s**2 + noise
-        return Coefficients(weights * s * projected / spread, pt.sqrt(weights * noise / spread))
+        return Coefficients(weights * s * u / spread, pt.sqrt(weights * noise / spread))
 
 
 class Snapshot(NamedTuple):

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.likelihood import FullRows, Likelihood, MarginalData, fixed_residual
-from pymc_scalable_gp.core.singular import Singular, compile_features, project, singular_factor
+from pymc_scalable_gp.core.row_function import RowFunction, triangle_of_rows
+from pymc_scalable_gp.core.singular import Singular
 from pymc_scalable_gp.core.summaries import (
     RotatedSummary,
     RowSummary,
@@ -31,12 +31,7 @@ class SummarizedRows(Likelihood):
 
     @property
     def _weights(self):
-        """Prior variances of the basis' coefficients, or the matrix that mixes it."""
-        mixing = self.data.feature_map.mixing()
-        if mixing is not None:
-            return mixing
-        weights = self.data.weights
-        return pt.ones(self.data.feature_map.rank) if weights is None else weights
+        return self.data.feature_map.coefficient_prior(self.data.weights)
 
     @property
     def _inputs(self):
@@ -77,26 +72,19 @@ def can_summarize(data: MarginalData) -> bool:
 
 
 def summarize(data: MarginalData, rotation: Singular | None = None, progressbar=True):
-    """Likelihood from one or two passes over the rows, in blocks.
+    """Likelihood from one pass over the rows, in blocks.
 
     With the `rotation` that made the basis orthogonal on these rows: O(r) an evaluation.
     """
-    feature_map, X = data.feature_map, data.X.value
     residual = fixed_residual(data)
+    # With a rotation the features are B V already.
+    basis = data.feature_map.training_basis if rotation is None else data.feature_map.features
+    triangle = triangle_of_rows(RowFunction(basis), data.X.value, residual, progressbar)
     if rotation is None:
-        kind, basis = RowSummary, compile_features(feature_map.training_basis)
-        mixing = feature_map.mixing()
-        width = feature_map.rank if mixing is None else mixing.type.shape[0]
-        singular = singular_factor(basis, X, width, progressbar)
-        projected = project(basis, X, residual, singular, progressbar)
+        summary = RowSummary.of(triangle, len(triangle) - 1, len(residual))
     else:
-        # The features are B V already, with B V = U S: their products with e are S u.
-        kind, singular = RotatedSummary, rotation
-        turned = compile_features(feature_map.features)
-        whole = Singular(singular.values, np.eye(len(singular.values)))
-        projected = project(turned, X, residual, whole, progressbar)
-    summary = kind(singular, projected, float(residual @ residual), len(residual))
+        summary = RotatedSummary.turned(triangle, rotation, len(residual))
     # Copies: what nothing can replace may be kept as it is, what can be needs its value now.
-    inputs = np.array(X) if data.X.mutable else None
+    inputs = np.array(data.X.value) if data.X.mutable else None
     snapshot = Snapshot(inputs, np.array(data.y.value), data.X.mutable or data.y.mutable)
     return SummarizedRows(data, summary, snapshot)

@@ -47,7 +47,7 @@ def test_a_vector_and_an_ill_conditioned_ridge():
     assert_allclose(found, expected, rtol=1e-5, atol=1e-8)  # condition number 1e8
 
 
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", pytest.param("NUMBA", marks=pytest.mark.slow)])
 def test_dependent_columns_missing_rows_and_nan_give_nan(mode):
     A, B = pt.dmatrix(), pt.dmatrix()
     x = qr_solve(A, B)

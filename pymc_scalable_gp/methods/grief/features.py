@@ -9,7 +9,8 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
 from pymc_scalable_gp.core.features import FeatureMap, side_by_side
-from pymc_scalable_gp.core.singular import Singular, compile_features, singular_factor
+from pymc_scalable_gp.core.row_function import RowFunction, triangle_of_rows
+from pymc_scalable_gp.core.singular import Singular
 from pymc_scalable_gp.cov.evaluate import kernel_diag
 from pymc_scalable_gp.methods.grief.eigenfunctions import TermGrid
 from pymc_scalable_gp.utils.graphs import is_random
@@ -75,9 +76,8 @@ class GriefMap(FeatureMap):
 
     def rotated(self, X, progressbar=True):
         """The map whose basis is orthogonal on the rows of X (n, d)."""
-        phi = compile_features(self.plain_features)
-        rank = sum(grid.rank for grid in self.grids)
-        singular = singular_factor(phi, X, rank, progressbar)
+        triangle = triangle_of_rows(RowFunction(self.plain_features), X, None, progressbar)
+        singular, _ = Singular.of(triangle)
         return GriefMap(self.cov_func, self.grids, self.missing, self.columns, singular)
 
     def kernel_diag(self, X):

@@ -9,14 +9,16 @@ from pymc.gp.cov import BaseCovariance
 from scipy.optimize import brentq
 
 from pymc_scalable_gp.core.data import check_inputs, check_weights
+from pymc_scalable_gp.core.draws import posterior_mean
 from pymc_scalable_gp.core.keywords import marginal_keywords
 from pymc_scalable_gp.core.latent import AdditiveLatent, FeatureLatent
 from pymc_scalable_gp.core.likelihood import FullRows
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, AdditiveMarginal, FeatureMarginal
 from pymc_scalable_gp.core.summarized import can_summarize, summarize
 from pymc_scalable_gp.methods.grief.checks import check_periods
+from pymc_scalable_gp.methods.grief.frozen import FrozenMap
 from pymc_scalable_gp.methods.grief.spec import GriefSpec
-from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.checks import check_choice, check_count
 
 
 class GriefGP(FeatureMarginal, FeatureLatent):
@@ -36,6 +38,10 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     carry most variance on the data, dimension by dimension.
 
     * *Type II* (default): the kernel's parameters are free, ``w = 1``. O(n r^2) an evaluation.
+    * *Frozen* (``basis="frozen"``): the kernel's parameters are free, the features are those of reference
+      parameters, and a matrix ``M(theta)`` mixes them, ``M = I`` at the reference: O(r^3 + d r^2) an
+      evaluation whatever n. It departs from type II with the distance from the reference:
+      :func:`sgp.frozen_report` says by how much.
     * *Type I*: the kernel is fixed and the weights ``w`` are free. O(r^3) an evaluation whatever n,
       or O(r) with ``rotate=True``, which makes the basis orthogonal on the training rows.
 
@@ -48,7 +54,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         columns multiplied together, :func:`sgp.cov.Product`, scalings, and sums of these.
     approx : {"DTC", "FITC", "VFE", "VIF"}, optional
         Treatment of the prior variance that r features miss, as in `pm.gp.MarginalApprox`.
-        Default: "FITC", and "DTC" (the only choice) with weights or ``rotate=True``.
+        Default: "FITC", and "DTC" (the only choice) with weights, ``rotate=True`` or a frozen basis.
     grid : int, sequence of int, or list of 1-D arrays, optional
         Nodes in each dimension, half way between even spacing and the column's quantiles; a column
         with fewer distinct values uses those. Left out, :meth:`build` takes as many as resolve the
@@ -56,6 +62,11 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     rank : int
         Number of eigenfunctions r, at most; of a sum of kernels each term gets an equal part. Raise
         it until the posterior stops moving, or :meth:`diagnostics` shows little missing variance.
+    basis : {"free", "frozen"}
+        Whether the features follow the kernel's parameters, or stay those of `reference`.
+    reference : dict, optional
+        Parameters of a frozen basis, such as ``pm.find_MAP`` or :func:`sgp.subset_map` returns; those
+        of ``build(X, point=...)``, or the model's initial point, when left out.
     rotate : bool
         Use the orthogonal basis (needs a kernel without free parameters).
     neighbors, block : int
@@ -82,6 +93,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     build                 O(d m^3 + d r log r)           O(r d)
     build, rotate         O(n r^2) once                  O(block r + r^2)
     type II gradient      O(n r^2)                       two (n, r) arrays
+    frozen gradient       O(r^3 + d r^2)                 O(r^2)
     type I gradient       O(r^3), rotated O(r)           O(r^2), rotated O(r)
     prediction            O(n* r^2), rotated O(n* r)     O(block r + r^2)
     ====================  =============================  ==========================
@@ -116,8 +128,11 @@ class GriefGP(FeatureMarginal, FeatureLatent):
 
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, grid=None, rank=500, rotate=False,
-        neighbors=30, block=16,
+        basis="free", reference=None, neighbors=30, block=16,
     ):  # fmt: skip
+        check_choice("basis", basis, ("free", "frozen"))
+        if reference is not None and basis == "free":
+            raise ValueError('reference= is the point of a frozen basis: give basis="frozen" too')
         if not isinstance(rotate, bool | np.bool_):
             raise TypeError(f"rotate must be True or False, got {rotate!r}")
         if not isinstance(cov_func, BaseCovariance):
@@ -127,19 +142,26 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
             neighbors=neighbors, block=block,
         )  # fmt: skip
-        if rotate and approx not in (None, "DTC"):
-            raise ValueError(f'rotate=True works with approx="DTC" only, got {approx!r}')
-        self.grid, self.max_rank, self.rotate = grid, rank, bool(rotate)
+        kind = "rotate=True" if rotate else 'basis="frozen"'
+        if (rotate or basis == "frozen") and approx not in (None, "DTC"):
+            raise ValueError(f'{kind} works with approx="DTC" only, got {approx!r}')
+        if rotate and basis == "frozen":
+            raise ValueError(
+                "rotate=True needs a kernel without free parameters, a frozen basis has some"
+            )
+        self.grid, self.max_rank, self.rotate, self.basis = grid, rank, bool(rotate), basis
+        self.given_reference = reference
         self._rotated_rows: np.ndarray | None = None
 
     @property
     def default_approx(self):
-        """Rotated features go with "DTC" alone."""
-        return "DTC" if self.rotate else "FITC"
+        """Rotated and frozen features go with "DTC" alone."""
+        return "DTC" if self.rotate or self.basis == "frozen" else "FITC"
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
         own = {"grid": self.grid, "rank": self.max_rank, "rotate": self.rotate}
+        own |= {"basis": self.basis} if self.basis == "frozen" else {}
         return super().settings() | own
 
     def check_addable(self):
@@ -169,7 +191,11 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             length of ``weights``.
         """
         data = check_inputs(X)
+        frozen = self.basis == "frozen"
+        point = self.given_reference if frozen and point is None else point
         self._build(data.value, point=point)
+        if frozen:
+            self._map = FrozenMap(self.feature_map, point, pm.modelcontext(None))
         if self.rotate:
             if not self.feature_map.is_constant:
                 raise ValueError(
@@ -180,14 +206,41 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             self._rotated_rows = data.value.copy() if data.mutable else data.value
         return self.rank
 
+    def recentre(self, X, idata) -> int:
+        """Make a frozen basis anew at the posterior mean of an earlier run; in the model context.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Training inputs, or a sample that spans their range.
+        idata : DataTree
+            What `pm.sample` returned.
+
+        Returns
+        -------
+        int
+            Number of features. Summarise the rows again, and make a likelihood from that.
+
+        Raises
+        ------
+        ValueError
+            Without a frozen basis that is built.
+        """
+        if not isinstance(self._map, FrozenMap):
+            raise ValueError(
+                'recentre is for basis="frozen", after build(X): build(X, point) for others'
+            )
+        return self.build(X, point=posterior_mean(idata, self._map.reference))
+
     def marginal_likelihood(
-        self, name, X, y, sigma, *, weights=None, progressbar: bool = True, **kwargs
-    ):
+        self, name, X=None, y=None, sigma=None, *, statistics=None, weights=None,
+        progressbar: bool = True, **kwargs,
+    ):  # fmt: skip
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
 
         Parameters
         ----------
-        name, X, y, sigma, progressbar, **kwargs
+        name, X, y, sigma, statistics, progressbar, **kwargs
             As in the base class.
         weights : tensor, shape (rank,), optional
             Positive eigenfunction weights w; call :meth:`build` first to know their number.
@@ -199,20 +252,30 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         :attr:`likelihood_path` tells.
         """
         marginal_keywords(self, kwargs)
+        if weights is not None:
+            self._check_weighted()
+        if statistics is not None:
+            weights = check_weights(weights, self.rank)
+            return self._observe_statistics(name, X, y, sigma, statistics, kwargs, weights)
         data = self._data(X, y, sigma)
         if weights is not None:
-            if self.given_approx not in (None, "DTC"):
-                raise ValueError(
-                    f'weights work with approx="DTC" only, got {self.given_approx!r}: the weighted '
-                    "features no longer approximate k(x, x), which the correction needs"
-                )
             data = replace(data, weights=check_weights(weights, self.rank), approx="DTC")
         return self._observe(name, data, progressbar, kwargs)
 
+    def _check_weighted(self):
+        if self.basis == "frozen":
+            raise ValueError(
+                'weights are for a fixed kernel: basis="frozen" is for one with free parameters'
+            )
+        if self.given_approx not in (None, "DTC"):
+            raise ValueError(
+                f'weights work with approx="DTC" only, got {self.given_approx!r}: the weighted '
+                "features no longer approximate k(x, x), which the correction needs"
+            )
+
     def make_likelihood(self, data, progressbar=True):
         """Rotated where the basis was turned to be orthogonal on these rows."""
-        rotation = data.feature_map.singular
-        if rotation is None:
+        if not self.rotate:
             return super().make_likelihood(data, progressbar)
         if not can_summarize(data):
             return FullRows(data)
@@ -220,7 +283,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             raise ValueError(
                 "the rotated basis was built on other rows than X: call build(X) again with this X"
             )
-        return summarize(data, rotation, progressbar)
+        return summarize(data, data.feature_map.singular, progressbar)
 
     def prior(self, name, X, *, weights=None, **kwargs):
         """Latent function values, as :meth:`FeatureLatent.prior`, with optional `weights` (rank,).

@@ -128,7 +128,7 @@ class KMCGMarginal(FeatureMarginal):
         """Arguments of the class besides mean and covariance, by name."""
         return super().settings() | {"n_iter": self.rank, "probes": self.probes}
 
-    def marginal_likelihood(self, name, X, y, sigma, *, random_seed=0, **kwargs):
+    def marginal_likelihood(self, name, X=None, y=None, sigma=None, *, random_seed=0, **kwargs):
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
 
         Parameters
@@ -151,6 +151,13 @@ class KMCGMarginal(FeatureMarginal):
         variable = super().marginal_likelihood(name, X, y, sigma, **kwargs)
         advise(self._conditioned, self.probes)
         return variable
+
+    def check_summarizable(self):
+        """Not with features that come from the targets of all rows."""
+        raise ValueError(
+            "KMCG's features depend on the targets of all rows: statistics of rows in a fixed basis are "
+            "for SoftKIMarginal, GriefGP and CholQRMarginal"
+        )
 
     def build(self, X, y=None) -> int:
         """Fix the rows that the Krylov basis is made of; done by ``marginal_likelihood``.

@@ -222,7 +222,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         if self.n_iter is not None:
             raise TypeError("GPs with n_iter do not add: add their kernels, in one cov_func")
 
-    def marginal_likelihood(self, name, X, y, sigma, *, random_seed=0, **kwargs):
+    def marginal_likelihood(self, name, X=None, y=None, sigma=None, *, random_seed=0, **kwargs):
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
 
         Parameters
@@ -234,6 +234,14 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         """
         self._seed = random_seed
         return super().marginal_likelihood(name, X, y, sigma, **kwargs)
+
+    def check_summarizable(self):
+        """Not with likelihoods by products or by task, which have no features of one function."""
+        super().check_summarizable()
+        if self.n_iter is not None or self.task_dim is not None:
+            raise ValueError(
+                "statistics of rows need the features of one function: leave out n_iter and task_dim"
+            )
 
     def make_likelihood(self, data, progressbar=True):
         """By products with `n_iter`, task by task where that is cheaper, else by the features."""

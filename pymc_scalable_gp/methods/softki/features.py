@@ -1,5 +1,6 @@
 """SoftKI's feature map."""
 
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,6 +84,17 @@ class SoftKIMap(FeatureMap):
     def box(self):
         """The range of the training inputs."""
         return self.low, self.high
+
+    def covering(self, low, high):
+        """The same weights, which fade beyond that range too."""
+        found = copy(self)
+        found.low, found.high = np.minimum(self.low, low), np.maximum(self.high, high)
+        return found
+
+    def probes(self):
+        """Half way between points."""
+        Z = self.points.value[:6]
+        return 0.5 * (Z[1:] + Z[:-1]) if len(Z) > 1 else Z
 
     def weights(self, X):
         """``w(x)`` (n, m): each row a convex combination of the points."""

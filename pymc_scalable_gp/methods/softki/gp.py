@@ -193,21 +193,28 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
             return found
         return NystromMap(self.cov_func, found.points.tensor, found.low, found.high)
 
-    def marginal_likelihood(self, name, X, y, sigma, *, Xu=None, **kwargs):
+    def marginal_likelihood(
+        self, name, X=None, y=None, sigma=None, *, statistics=None, Xu=None, progressbar=True,
+        **kwargs,
+    ):  # fmt: skip
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
 
         Parameters
         ----------
-        name, X, y, sigma, **kwargs
+        name, X, y, sigma, statistics, progressbar, **kwargs
             As in the base class.
         Xu : array or tensor, shape (m, d), optional
             Points in place of ``inducing=``, as in `pm.gp.MarginalApprox`: they may have a prior.
         """
         marginal_keywords(self, kwargs)
         if Xu is not None:
+            if statistics is not None:
+                raise TypeError("statistics= were made with the points of the GP: leave Xu out")
             self.build(X, Xu)
-        found = super().marginal_likelihood(name, X, y, sigma, **kwargs)
-        if self.approx != "VIF":
+        found = super().marginal_likelihood(
+            name, X, y, sigma, statistics=statistics, progressbar=progressbar, **kwargs
+        )
+        if self.approx != "VIF" and statistics is None:
             self.warn_untrained()
         return found
 

@@ -1,0 +1,105 @@
+"""Likelihood from statistics alone: a model that never sees the rows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.core.collect import Basis, collect
+from pymc_scalable_gp.core.dask_rows import collect_dask, is_dask
+from pymc_scalable_gp.core.data import Data, check_inputs
+from pymc_scalable_gp.core.likelihood import FullRows, Likelihood, MarginalData
+from pymc_scalable_gp.core.mean_design import MeanDesign, mean_design
+from pymc_scalable_gp.core.sources import open_source
+from pymc_scalable_gp.core.statistics import RowStatistics
+from pymc_scalable_gp.core.statistics_normal import StatisticsNormal
+from pymc_scalable_gp.core.summaries import RowSummary
+from pymc_scalable_gp.utils.graphs import fixed_shared
+
+
+@dataclass(frozen=True, eq=False)
+class StatisticsRows(Likelihood):
+    """Density and posterior of the coefficients from statistics; `data` has the ends of X alone."""
+
+    data: MarginalData
+    summary: RowSummary
+    beta: TensorVariable
+
+    path = "summarized"
+    has_rows = False
+
+    @property
+    def _weights(self):
+        return self.data.feature_map.coefficient_prior(self.data.weights)
+
+    def observe(self, name, **kwargs):
+        """A :class:`StatisticsNormal`."""
+        return StatisticsNormal(
+            name, self.beta, self._weights, self.data.sigma,
+            summary=self.summary, observed=self.summary.target, **kwargs,
+        )  # fmt: skip
+
+    def coefficients(self):
+        """From the summary."""
+        return self.summary.coefficients(self._weights, self.data.sigma**2, self.beta)
+
+    def given(self, X, y, sigma):
+        """The same features and hyperparameters with rows in place of the statistics."""
+        return FullRows(self.data.with_rows(X, y, sigma))
+
+
+def _basis(gp) -> tuple[Basis, MeanDesign]:
+    """What a GP's rows are summarised in."""
+    gp.check_summarizable()
+    if not gp.is_built:
+        raise ValueError(
+            "build(X) the GP first, on a sample of rows that spans the range of all (the same sample, "
+            "wherever these statistics are used)"
+        )
+    columns = gp.feature_map.probes().shape[1]
+    design = mean_design(gp.mean_func, columns)
+    return Basis.of(gp.feature_map, design), design
+
+
+def summarize_source(gp, source, y, columns, checkpoint, progressbar) -> RowStatistics:
+    """:meth:`FeatureMarginal.summarize`."""
+    if is_dask(source):
+        if checkpoint is not None:
+            raise TypeError("checkpoint= is not for dask, which repeats lost tasks itself")
+        return collect_dask(_basis(gp)[0], source, y, columns, progressbar)
+    opened = open_source(source, y, columns)
+    X = source[0] if isinstance(source, tuple) else source
+    if not gp.is_built and isinstance(X, np.ndarray):
+        gp.build(X)
+    return collect(_basis(gp)[0], opened, progressbar, checkpoint)
+
+
+def likelihood_of(gp, statistics, sigma, weights=None) -> StatisticsRows:
+    """Likelihood of the rows that the statistics have seen.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For anything but statistics in this GP's basis, or one sigma a row.
+    """
+    if not isinstance(statistics, RowStatistics):
+        raise TypeError(
+            f"statistics must be what gp.summarize(...) returns, got {type(statistics).__name__}"
+        )
+    if sigma.ndim:
+        raise ValueError("statistics of rows need a scalar sigma: the rows' own are not in them")
+    basis, design = _basis(gp)
+    difference = basis.mark.difference(statistics.mark)
+    if difference:
+        raise ValueError(
+            f"these statistics were made in another basis: {difference}. Build the GP as it was then, "
+            "or summarise the rows again"
+        )
+    summary = RowSummary.of(statistics.triangle, basis.mark.columns, statistics.size)
+    ends = check_inputs(np.stack([statistics.low, statistics.high]))
+    target = Data(fixed_shared(summary.target), summary.target, False)
+    feature_map = gp.feature_map.covering(statistics.low, statistics.high)
+    data = MarginalData(feature_map, gp.mean_func, ends, target, sigma, "DTC", weights)
+    beta = pt.zeros(0) if design.beta is None else design.beta
+    return StatisticsRows(data, summary, beta)

@@ -1,0 +1,388 @@
+"""Statistics of rows: any source, merged and taken apart, and models that see nothing else."""
+
+from itertools import pairwise
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.testing import draw_many
+
+N, D = 400, 2
+RNG = np.random.default_rng(5)
+X = RNG.uniform(-1.0, 1.0, (N, D))
+Y = np.sin(3.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.2 * RNG.standard_normal(N)
+Z = RNG.uniform(-1.0, 1.0, (12, D))
+POINT = {"ell": 0.7, "eta": 1.3, "sigma": 0.3, "c": 0.4, "slope": np.array([0.2, -0.5])}
+
+
+def means(kind):
+    if kind == "zero":
+        return None
+    if kind == "fixed":
+        return pm.gp.mean.Linear(np.array([0.3, 0.1]), 0.2)
+    if kind == "constant":
+        return pm.gp.mean.Constant(pm.Normal("c"))
+    line = pm.gp.mean.Linear(pm.Normal("slope", shape=D), pm.Normal("c"))
+    return line + pm.gp.mean.Constant(1.5)
+
+
+def make(kind="SoftKI", mean="zero", rows=X):
+    """A GP of a class, built on `rows`, and sigma; in the model of the context."""
+    sigma = pm.HalfNormal("sigma")
+    ell, eta = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("eta")
+    options = {"mean_func": means(mean), "approx": "DTC"}
+    if kind == "SoftKI":
+        cov = eta**2 * pm.gp.cov.ExpQuad(D, ls=ell)
+        gp = sgp.SoftKIMarginal(cov_func=cov, inducing=Z, temperature=0.3, **options)
+    elif kind == "frozen":
+        cov = eta**2 * pm.gp.cov.ExpQuad(D, ls=ell)
+        gp = sgp.GriefGP(
+            cov_func=cov,
+            grid=8,
+            rank=20,
+            basis="frozen",
+            reference={"ell": 0.6, "eta": 1.0},
+            **options,
+        )
+    else:
+        cov = 1.2 * pm.gp.cov.ExpQuad(D, ls=0.6)
+        gp = sgp.GriefGP(cov_func=cov, grid=8, rank=20, **options)
+    gp.build(rows)
+    return gp, sigma
+
+
+def logp(model):
+    """Log density at POINT, priors included, on the variables' own scale."""
+    values = {}
+    for v in model.free_RVs:
+        transform, value = model.rvs_to_transforms[v], np.asarray(POINT[v.name])
+        if transform is not None:
+            value = transform.forward(value, *v.owner.inputs).eval()
+        values[model.rvs_to_values[v].name] = value
+    return model.compile_logp(jacobian=False)(values)
+
+
+@pytest.mark.parametrize("mean", ["zero", "fixed", "constant", "linear"])
+@pytest.mark.parametrize("kind", ["SoftKI", "frozen", "weights"])
+def test_the_density_is_that_of_the_rows(kind, mean):
+    def model(by_statistics):
+        with pm.Model() as m:
+            gp, sigma = make(kind, mean)
+            more = {"weights": np.linspace(0.5, 2.0, gp.rank)} if kind == "weights" else {}
+            if by_statistics:
+                gp.marginal_likelihood(
+                    "y", statistics=gp.summarize(X, Y), sigma=sigma, jitter=0.01, **more
+                )
+                assert gp.likelihood_path == "summarized"
+            else:
+                gp.marginal_likelihood("y", X, Y, sigma, jitter=0.01, **more)
+        return m, gp
+
+    (rows, gp), (alone, summarized) = model(False), model(True)
+    np.testing.assert_allclose(logp(alone), logp(rows), rtol=1e-9)
+    Xnew = RNG.uniform(-1.0, 1.0, (5, D))
+    for noise in (False, True):
+        expected = gp.predict(Xnew, point=POINT, diag=True, pred_noise=noise, model=rows)
+        found = summarized.predict(Xnew, point=POINT, diag=True, pred_noise=noise, model=alone)
+        np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+
+@pytest.fixture(scope="module")
+def softki():
+    with pm.Model() as model:
+        gp, sigma = make()
+    return model, gp, sigma
+
+
+def gram(stats):
+    return stats.triangle.T @ stats.triangle
+
+
+def assert_same(a, b, rtol=1e-10):
+    assert a.size == b.size
+    np.testing.assert_allclose(gram(a), gram(b), rtol=rtol, atol=rtol * np.abs(gram(b)).max())
+    np.testing.assert_array_equal(a.low, b.low)
+    np.testing.assert_array_equal(a.high, b.high)
+
+
+def sources(folder):
+    """The same rows from every kind of source that needs no extra."""
+    np.save(folder / "X.npy", X)
+    frame = pytest.importorskip("pandas").DataFrame({"a": X[:, 0], "y": Y, "b": X[:, 1]})
+    xarray = pytest.importorskip("xarray")
+    table = xarray.Dataset({c: ("row", frame[c].to_numpy()) for c in frame})
+    cuts = [0, 1, 130, 130, 399, N]
+    return {
+        "pair": ((X, Y), {}),
+        "float32": (X.astype("float32"), {"y": Y}),
+        "memmap": (np.load(folder / "X.npy", mmap_mode="r"), {"y": Y}),
+        "fortran": (np.asfortranarray(X), {"y": Y}),
+        "frame": (frame, {"y": "y"}),
+        "frame and array": (frame[["a", "b"]], {"y": Y}),
+        "columns": (frame.assign(c=1.0), {"y": "y", "columns": ["a", "b"]}),
+        "xarray": (xarray.DataArray(X, dims=("row", "col")), {"y": xarray.DataArray(Y, dims="row")}),
+        "dataset": (table, {"y": "y", "columns": ["a", "b"]}),
+        "iterator": (((X[a:b], Y[a:b]) for a, b in pairwise(cuts)), {}),
+        "list": ([(X[:7].tolist(), Y[:7].tolist()), (X[7:], Y[7:])], {}),
+    }  # fmt: skip
+
+
+def test_every_source_gives_the_same(softki, tmp_path):
+    model, gp, _ = softki
+    with model:
+        expected = gp.summarize(X, Y, progressbar=False)
+        assert "400 rows" in repr(expected)
+        for name, (source, options) in sources(tmp_path).items():
+            found = gp.summarize(source, **options, progressbar=False)
+            if name == "float32":
+                np.testing.assert_allclose(gram(found), gram(expected), rtol=1e-5, atol=1e-4)
+            else:
+                assert_same(found, expected)
+
+
+def test_files_of_tables_and_chunks(softki, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    zarr = pytest.importorskip("zarr")
+    model, gp, _ = softki
+    frame = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y})
+    (tmp_path / "parts").mkdir()
+    frame[:150].to_parquet(tmp_path / "parts" / "0.parquet")
+    frame[150:].to_parquet(tmp_path / "parts" / "1.parquet")
+    stored = zarr.create_array(tmp_path / "X.zarr", shape=X.shape, chunks=(64, 2), dtype="float64")
+    stored[:] = X
+    with model:
+        expected = gp.summarize(X, Y)
+        assert_same(gp.summarize(tmp_path / "parts", "y"), expected)
+        assert_same(gp.summarize(stored, Y), expected)
+
+
+def test_sums_and_differences(softki):
+    model, gp, _ = softki
+    folds = [slice(0, 150), slice(150, 151), slice(151, N)]
+    with model:
+        whole = gp.summarize(X, Y)
+        parts = [gp.summarize(X[f], Y[f]) for f in folds]
+        rest = gp.summarize(X[151:], Y[151:])
+    a, b, c = parts
+    assert_same(sum(parts), whole)
+    assert_same((c + a) + b, whole)
+    assert_same(c + (b + a), whole)
+    left = whole - (a + b)
+    assert left.size == rest.size
+    np.testing.assert_allclose(gram(left), gram(rest), rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(left.high, whole.high)  # the range of what is left is not known
+    with pytest.raises(ValueError, match="none would be left"):
+        a - whole
+    with pytest.raises(TypeError):
+        a + 1
+
+
+def test_saved_and_loaded(softki, tmp_path):
+    model, gp, sigma = softki
+    with model:
+        stats = gp.summarize(X, Y)
+        stats.save(tmp_path / "rows")
+        found = sgp.RowStatistics.load(tmp_path / "rows")
+        assert_same(found, stats, rtol=0)
+        assert stats.mark.difference(found.mark) is None
+        gp.marginal_likelihood("loaded", statistics=found, sigma=sigma)
+    np.savez(tmp_path / "other.npz", a=1)
+    with pytest.raises(ValueError, match="no RowStatistics"):
+        sgp.RowStatistics.load(tmp_path / "other.npz")
+    with np.load(tmp_path / "rows") as file:
+        changed = dict(file) | {"format": 0}
+    np.savez(tmp_path / "old.npz", **changed)
+    with pytest.raises(ValueError, match="another layout"):
+        sgp.RowStatistics.load(tmp_path / "old.npz")
+
+
+def test_a_pass_goes_on_from_its_checkpoint(softki, tmp_path):
+    model, gp, _ = softki
+    file = tmp_path / "half.npz"
+    read = []
+
+    def rows(fails):
+        for start in range(0, N, 50):
+            if fails and start == 200:
+                raise OSError("the disk is gone")
+            read.append(start)
+            yield X[start : start + 50], Y[start : start + 50]
+
+    with model:
+        expected = gp.summarize(X, Y)
+        with pytest.raises(OSError, match="disk"):
+            gp.summarize(rows(True), checkpoint=file)
+        assert sgp.RowStatistics.load(file).size == 200
+        with pytest.raises(ValueError, match="has 200 rows, the source 100"):
+            gp.summarize(X[:100], Y[:100], checkpoint=file)
+        assert_same(gp.summarize(rows(False), checkpoint=file), expected)
+        assert not file.exists()
+        with pytest.raises(OSError, match="disk"):
+            gp.summarize(rows(True), checkpoint=file)
+        # What the file has seen is not read again: these rows would be refused.
+        spoilt = np.where(np.arange(N)[:, None] < 200, np.nan, X)
+        assert_same(gp.summarize(spoilt, Y, checkpoint=file), expected)
+        other = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(D, ls=1.0), inducing=Z + 0.1)
+        with pytest.raises(OSError, match="disk"):
+            gp.summarize(rows(True), checkpoint=file)
+        other.build(X)
+        with pytest.raises(ValueError, match="another pass: the basis"):
+            other.summarize(X, Y, checkpoint=file)
+
+
+def pairs(*blocks):
+    return iter(blocks)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "error", "text"),
+    [
+        (pairs((X[:9], Y[:9]), (np.where(X > 0.9, np.nan, X), Y)), {}, ValueError, r"block 1 .*row \d+"),
+        (pairs((X, np.where(np.arange(N) == 7, np.inf, Y))), {}, ValueError, "iterator, block 0 .*row 7"),
+        (pairs((X[:9], Y[:9]), (X[:, :1], Y)), {}, ValueError, "1 columns"),
+        (pairs((X[:9], Y[:8])), {}, ValueError, r"\(9, 2\) and \(8,\)"),
+        (pairs(X[:9]), {}, TypeError, "pairs"),
+        (pairs(), {}, ValueError, "no rows"),
+        (X[:0], {"y": Y[:0]}, ValueError, "no rows"),
+        (X, {"y": Y[1:]}, ValueError, r"\(400, 2\) and \(399,\)"),
+        (X, {}, ValueError, "targets y"),
+        (np.ma.masked_greater(X, 0.9), {"y": Y}, ValueError, "masked"),
+        (X, {"y": "y"}, (TypeError, ValueError), "y"),
+        (X, {"y": Y, "columns": ["a"]}, TypeError, "columns= is for tables"),
+        (np.column_stack([X, X]), {"y": Y}, ValueError, "4 columns"),
+        (42, {"y": Y}, TypeError, "cannot read rows from int"),
+        ({"X": X}, {}, TypeError, "cannot read rows from dict"),
+        (X.astype(str), {"y": Y}, TypeError, "numeric"),
+    ],
+)  # fmt: skip
+def test_bad_sources(softki, source, options, error, text):
+    model, gp, _ = softki
+    with model, pytest.raises(error, match=text):
+        gp.summarize(source, **options)
+
+
+def test_bad_tables(softki):
+    pandas = pytest.importorskip("pandas")
+    model, gp, _ = softki
+    frame = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y})
+    with model:
+        for options, text in [
+            ({}, "name of a column"),
+            ({"y": "z"}, "no column 'z'"),
+            ({"y": "y", "columns": ["a", "y"]}, "other than"),
+        ]:
+            with pytest.raises(ValueError, match=text):
+                gp.summarize(frame, **options)
+
+
+def test_data_that_may_change_are_refused():
+    with pm.Model():
+        gp, _ = make()
+        with pytest.raises(TypeError, match="pm.Data"):
+            gp.summarize(pm.Data("X", X), Y)
+
+
+def test_statistics_of_another_basis_are_refused(softki):
+    model, gp, _ = softki
+    with model:
+        stats = gp.summarize(X, Y)
+    cov = pm.gp.cov.ExpQuad(D, ls=0.7)
+    others = {
+        "1[12] functions, not 1[12]": sgp.SoftKIMarginal(
+            cov_func=cov, inducing=Z[:11], temperature=0.3
+        ),
+        "other values": sgp.SoftKIMarginal(cov_func=cov, inducing=Z, temperature=0.301),
+        "another range": sgp.SoftKIMarginal(cov_func=cov, inducing=Z + 1e-3, temperature=0.3),
+    }
+    with pm.Model():
+        mean = pm.gp.mean.Constant(pm.Normal("c"))
+        others["mean has"] = sgp.SoftKIMarginal(
+            mean_func=mean, cov_func=cov, inducing=Z, temperature=0.3
+        )
+        for text, other in others.items():
+            other.build(X)
+            with pytest.raises(ValueError, match=text):
+                other.marginal_likelihood("y", statistics=stats, sigma=0.1)
+            with pytest.raises(ValueError, match=text):
+                stats + other.summarize(X, Y)
+
+
+def test_the_range_is_that_of_the_rows():
+    """Points fixed on a sample: the features reach as far as the rows that were summarised."""
+    inner = np.abs(X).max(axis=1) < 0.7
+    with pm.Model() as model:
+        gp, sigma = make(rows=X[inner])
+        gp.marginal_likelihood("y", statistics=gp.summarize(X, Y), sigma=sigma)
+    with pm.Model() as whole:
+        full, sigma = make()
+        full.marginal_likelihood("y", X, Y, sigma)
+    np.testing.assert_allclose(logp(model), logp(whole), rtol=1e-9)
+    found = gp.predict(X[:20], point=POINT, diag=True, model=model)
+    expected = full.predict(X[:20], point=POINT, diag=True, model=whole)
+    np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+
+def test_rows_beyond_the_grid_are_refused():
+    with pm.Model():
+        gp, _ = make("frozen", rows=X[np.abs(X).max(axis=1) < 0.7])
+        with pytest.raises(ValueError, match=r"beyond the grid.*spans the range"):
+            gp.summarize(X, Y)
+
+
+def test_what_needs_the_rows_refuses_statistics(softki):
+    model, gp, sigma = softki
+    cov = pm.gp.cov.ExpQuad(D, ls=0.7)
+    with model:
+        stats = gp.summarize(X, Y)
+        free = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(D, ls=model["ell"]), approx="DTC", rank=5)
+        free.build(X)
+        for bad, text in [
+            (sgp.VecchiaMarginal(cov_func=cov), 'approx="DTC"'),
+            (sgp.SoftKIMarginal(cov_func=cov, inducing=Z, approx="FITC"), 'approx="DTC"'),
+            (sgp.KMCGMarginal(cov_func=cov), "targets of all rows"),
+            (sgp.SKIPMarginal(cov_func=cov, approx="DTC", n_iter=10), "features of one function"),
+            (sgp.SoftKIMarginal(cov_func=cov, inducing=Z), "build"),
+            (free, "free parameters"),
+        ]:
+            with pytest.raises(ValueError, match=text):
+                bad.summarize(iter([(X, Y)]))
+            with pytest.raises(ValueError, match=text):
+                bad.marginal_likelihood("bad", statistics=stats, sigma=sigma)
+        for options, text in [
+            ({"X": X, "y": Y, "sigma": sigma}, "leave X and y out"),
+            ({}, "give sigma"),
+            ({"sigma": sigma, "dims": "row"}, "dims"),
+        ]:
+            with pytest.raises(TypeError, match=text):
+                gp.marginal_likelihood("bad", statistics=stats, **options)
+        with pytest.raises(ValueError, match="scalar sigma"):
+            gp.marginal_likelihood("bad", statistics=stats, sigma=np.full(N, 0.1))
+        with pytest.raises(TypeError, match="gp.summarize"):
+            gp.marginal_likelihood("bad", statistics=X, sigma=sigma)
+        with pytest.raises(TypeError, match="X, y and sigma, or statistics"):
+            gp.marginal_likelihood("bad", sigma=sigma)
+        bent = sgp.SoftKIMarginal(
+            mean_func=pm.gp.mean.Linear(model["ell"] * np.ones(D)) * pm.gp.mean.Constant(2.0),
+            cov_func=cov, inducing=Z,
+        )  # fmt: skip
+        bent.build(X)
+        with pytest.raises(ValueError, match="not linear"):
+            bent.summarize(X, Y)
+
+
+def test_draws_and_diagnostics():
+    with pm.Model() as model:
+        gp, _ = make("weights", "constant")
+        gp.marginal_likelihood("y", statistics=gp.summarize(X, Y), sigma=0.3)
+        with pytest.raises(ValueError, match="statistics alone"):
+            gp.diagnostics()
+        assert gp.diagnostics(X)["rank"] == gp.rank
+    # U'(Phi beta + e + c 1) has as many coordinates as directions, and the variance of all of them.
+    draws = draw_many(pm.do(model, {"c": 0.0})["y"], 4000, 1)
+    phi = gp.features(X).eval()
+    values = np.linalg.svd(phi)[1] ** 2 + 0.3**2
+    assert draws.shape == (4000, gp.rank)
+    np.testing.assert_allclose(draws.var(axis=0), values, rtol=6 * np.sqrt(2 / 4000))

@@ -1,0 +1,174 @@
+"""Features of a reference, mixed by a matrix of the hyperparameters."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.testing import check_marginal_logp
+
+RNG = np.random.default_rng(2)
+X = RNG.uniform(-1.0, 1.0, (60, 2))
+Y = np.sin(4.0 * X[:, 0]) * X[:, 1] + 0.1 * RNG.standard_normal(60)
+REFERENCE = {"ell": np.array([0.8, 1.1]), "eta": 1.4}
+
+
+def kernel(kind="product"):
+    ell, eta = pm.InverseGamma("ell", 3, 3, shape=2), pm.HalfNormal("eta")
+    if kind == "sum":
+        first = pm.gp.cov.Matern52(2, ls=ell[0], active_dims=[0])
+        return eta**2 * first + 0.5 * pm.gp.cov.ExpQuad(2, ls=ell) + pm.gp.cov.Constant(0.3 * eta)
+    return eta**2 * pm.gp.cov.ExpQuad(2, ls=ell)
+
+
+def both(kind="product", **options):
+    """GPs with free and with frozen features, built at the reference; in the model of the context."""
+    cov = kernel(kind)
+    options = {"grid": 8, "rank": 30} | options
+    free = sgp.GriefGP(cov_func=cov, approx="DTC", **options)
+    frozen = sgp.GriefGP(cov_func=cov, basis="frozen", reference=REFERENCE, **options)
+    free.build(X, point=REFERENCE)
+    frozen.build(X)
+    return free, frozen
+
+
+def values(gp, model, X, point):
+    """Features at inputs and hyperparameters."""
+    inputs = [model["ell"], model["eta"]]
+    function = pytensor.function(inputs, gp.features(pt.constant(X)), mode="FAST_COMPILE")
+    return function(point["ell"], point["eta"])
+
+
+@pytest.mark.parametrize("kind", ["product", "sum"])
+def test_the_reference_is_grief(kind):
+    with pm.Model() as model:
+        free, frozen = both(kind)
+    phi, expected = (values(gp, model, X, REFERENCE) for gp in (frozen, free))
+    # The mixing's jitter, 1e-9 of the variance, is all that differs.
+    np.testing.assert_allclose(phi @ phi.T, expected @ expected.T, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["product", "sum"])
+def test_nodes_keep_the_kernel_of_other_hyperparameters(kind):
+    """With every cell of the grid the kernel is interpolated: exact at the nodes, wherever theta is."""
+    nodes = np.linspace(-1.0, 1.0, 5)
+    grid = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), axis=-1).reshape(25, 2)
+    with pm.Model() as model:
+        _, frozen = both(kind, grid=[nodes, nodes], rank=31 if kind == "sum" else 25)
+        cov = frozen.cov_func
+        for scale in (0.6, 1.0, 1.5):
+            point = {"ell": REFERENCE["ell"] * scale, "eta": 0.9}
+            phi = values(frozen, model, grid, point)
+            inputs = [model["ell"], model["eta"]]
+            K = pytensor.function(inputs, cov(grid), mode="FAST_COMPILE")(*point.values())
+            np.testing.assert_allclose(phi @ phi.T, K, rtol=0, atol=2e-6)
+
+
+def test_the_density_and_its_gradient():
+    with pm.Model() as model:
+        _, frozen = both()
+        sigma = pm.HalfNormal("sigma")
+        frozen.marginal_likelihood("y", X, Y, sigma)
+        assert frozen.likelihood_path == "summarized"
+        assert frozen.approx == "DTC"
+    check_marginal_logp(frozen, model)
+    logp = model.logp_dlogp_function(ravel_inputs=True)
+    logp.set_extra_values({})
+    start = np.array([-0.3, 0.2, 0.1, -1.5])
+    _, gradient = logp(start)
+    for place in range(4):
+        step = 1e-6 * np.eye(4)[place]
+        slope = (logp(start + step)[0] - logp(start - step)[0]) / 2e-6
+        np.testing.assert_allclose(gradient[place], slope, rtol=1e-6, atol=1e-6)
+
+
+def test_far_from_the_data_the_prior_returns():
+    with pm.Model() as model:
+        _, frozen = both()
+        frozen.marginal_likelihood("y", X, Y, 0.1)
+    point = REFERENCE | {"eta": 1.1}
+    with pytest.warns(UserWarning, match="beyond the grid"):
+        mean, var = frozen.predict(np.full((1, 2), 30.0), point=point, diag=True, model=model)
+    np.testing.assert_allclose((mean[0], var[0]), (0.0, 1.1**2), atol=1e-6)
+
+
+def test_latent_and_marginal_have_the_same_posterior_of_f():
+    with pm.Model() as model:
+        _, frozen = both()
+        frozen.marginal_likelihood("y", X, Y, 0.3)
+        latent = sgp.GriefGP(
+            cov_func=frozen.cov_func, basis="frozen", reference=REFERENCE, grid=8, rank=30
+        )
+        f = latent.prior("f", X)
+    point = {"ell": np.array([0.6, 1.3]), "eta": 1.1}
+    phi = values(latent, model, X, point)
+    mean, _ = frozen.predict(X, point=point, model=model)
+    z = np.linalg.solve(phi.T @ phi / 0.09 + np.eye(30), phi.T @ Y / 0.09)
+    inputs = [model["ell"], model["eta"], model["f_coeffs"]]
+    at = pytensor.function(inputs, f, mode="FAST_COMPILE")(*point.values(), z)
+    np.testing.assert_allclose(at, mean, rtol=0, atol=1e-7)
+
+
+def test_bad_options():
+    with pm.Model():
+        cov = kernel()
+        for options, text in [
+            ({"basis": "fixed"}, "'free', 'frozen'"),
+            ({"reference": REFERENCE}, "basis="),
+            ({"basis": "frozen", "approx": "FITC"}, 'basis="frozen" works with approx="DTC"'),
+            ({"basis": "frozen", "rotate": True}, "rotate=True needs"),
+        ]:
+            with pytest.raises(ValueError, match=text):
+                sgp.GriefGP(cov_func=cov, **options)
+        gp = sgp.GriefGP(cov_func=cov, basis="frozen", rank=5, grid=5)
+        with pytest.raises(ValueError, match="recentre is for"):
+            gp.recentre(X, None)
+        gp.build(X)
+        assert "basis='frozen'" in repr(gp)
+        with pytest.raises(ValueError, match="weights are for a fixed kernel"):
+            gp.marginal_likelihood("y", X, Y, 0.1, weights=np.ones(5))
+
+
+def draws(ell, eta, count=30):
+    """A posterior around some hyperparameters."""
+    import arviz as az
+
+    rng = np.random.default_rng(0)
+    shape = (2, count // 2)
+    return az.from_dict(
+        {
+            "posterior": {
+                "ell": np.asarray(ell) * np.exp(0.02 * rng.standard_normal((*shape, 2))),
+                "eta": eta * np.exp(0.02 * rng.standard_normal(shape)),
+                "sigma": 0.1 * np.exp(0.02 * rng.standard_normal(shape)),
+            }
+        }
+    )
+
+
+def test_the_report_sees_what_moved():
+    with pm.Model():
+        _, frozen = both(rank=30)
+        sigma = pm.HalfNormal("sigma")
+        options = {"sigma": sigma, "num_samples": 10, "random_seed": 1}
+        near = sgp.frozen_report(frozen, draws(REFERENCE["ell"], 1.4), X, Y, **options)
+        away = draws(0.6 * REFERENCE["ell"], 1.4)
+        far = sgp.frozen_report(frozen, away, X, Y, **options)
+        assert list(near.hyperparameter.values) == ["ell[0]", "ell[1]", "eta"]
+        assert dict(near.sizes) == {"sample": 10, "hyperparameter": 3}
+        assert near.attrs["lost_recomputed"] < 0.01
+        assert far.attrs["lost_recomputed"] > 5 * near.attrs["lost_recomputed"]
+        np.testing.assert_allclose(near.moved, 0.0, atol=1.0)
+        assert (np.abs(far.moved[:2]) > 10).all()
+        assert np.isfinite(far.exact).all()
+        frozen.recentre(X, away)
+        np.testing.assert_allclose(
+            frozen.feature_map.reference["ell"], away["posterior"]["ell"].mean(("chain", "draw"))
+        )
+        again = sgp.frozen_report(frozen, away, X, Y, **options)
+        assert again.attrs["lost_recomputed"] < 0.7 * far.attrs["lost_recomputed"]
+        free = sgp.GriefGP(cov_func=frozen.cov_func)
+        with pytest.raises(TypeError, match="basis="):
+            sgp.frozen_report(free, away, X, Y, **options)
