@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
@@ -20,7 +19,6 @@ from pymc_scalable_gp.core.predict import Predictor
 from pymc_scalable_gp.ops.lowrank_logp import LowRankTerms
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
 from pymc_scalable_gp.ops.stacked_product import product
-from pymc_scalable_gp.utils.evaluate import evaluate
 from pymc_scalable_gp.utils.graphs import depends_only_on, is_random
 
 
@@ -216,8 +214,3 @@ class FullRows(Likelihood):
             data.feature_map.features(X), data.sigma**2, data.residual, weights=data.weights,
             kdiag=data.feature_map.kernel_diag(X), approx=data.approx,
         )  # fmt: skip
-
-
-def fixed_residual(data: MarginalData) -> np.ndarray:
-    """Targets less a mean without parameters, as numbers."""
-    return data.y.value - np.broadcast_to(evaluate([data.mean])[0], data.y.value.shape)

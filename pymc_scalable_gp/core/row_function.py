@@ -39,12 +39,15 @@ class RowFunction:
 
 
 def triangle_of_rows(function: RowFunction, X, target=None, progressbar=True) -> np.ndarray:
-    """R with ``R'R = A'A``, for A the function's values at X (n, d), and beside them the `target` (n,)."""
+    """R with ``R'R = A'A``, for A the function's values at X (n, d).
+
+    With a `target` (n,) the last column of A is that, less the function's last value.
+    """
     factor = None
     for rows, block in blocks(X, label="Summarising the rows", progressbar=progressbar):
         values = function(block)
         if target is not None:
-            values = np.column_stack([values, target[rows]])
+            values[:, -1] = target[rows] - values[:, -1]
         factor = RowFactor(values.shape[1]) if factor is None else factor
         factor.add(values)
     return factor.triangle()

@@ -55,7 +55,7 @@ class RowSummary:
         """``u`` (k,) and ``|T b|^2`` at the coefficients of the mean, or None; `target` is ``U'y``."""
         target = fixed_shared(self.target) if target is None else target
         if beta is None:
-            return target, float(self.outside[:, -1] @ self.outside[:, -1])
+            return target, fixed_shared(self.outside[:, -1] @ self.outside[:, -1])
         designs, outside = fixed_shared(self.projected[:, :-1]), fixed_shared(self.outside)
         beyond = outside[:, -1] - pt.dot(outside[:, :-1], beta)
         return target - pt.dot(designs, beta), (beyond**2).sum()
@@ -135,7 +135,7 @@ class Snapshot(NamedTuple):
         same = _same(y, self.y) if self.X is None else _same(y, self.y) & _same(X, self.X)
         message = (
             "the data behind a summarised likelihood were replaced after it was compiled: "
-            "compile it again, and make gp.conditional anew (a rotated basis: build the GP again)"
+            "compile it again, and make gp.conditional anew"
         )
         return Assert(message)(result, same)
 
@@ -149,6 +149,15 @@ def present_value(variable):
     if isinstance(variable, SharedVariable):
         return variable.get_value(borrow=True)
     return getattr(variable, "data", None)
+
+
+def renewed(summary: RowSummary, snapshot: Snapshot, again, X, y) -> tuple[RowSummary, Snapshot]:
+    """Summary and snapshot of the data that X and y hold now; `again` makes those of other data."""
+    if snapshot.matches(X, y):
+        return summary, snapshot
+    inputs = None if X is None else np.array(present_value(X))
+    targets = np.array(present_value(y))
+    return again(inputs, targets), Snapshot(inputs, targets, True)
 
 
 def _holds(variable, value) -> bool:

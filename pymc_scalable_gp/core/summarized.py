@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pytensor.tensor as pt
 
-from pymc_scalable_gp.core.likelihood import FullRows, Likelihood, MarginalData, fixed_residual
+from pymc_scalable_gp.core.likelihood import Likelihood, MarginalData
+from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.core.row_function import RowFunction, triangle_of_rows
 from pymc_scalable_gp.core.singular import Singular
 from pymc_scalable_gp.core.summaries import (
@@ -12,8 +14,40 @@ from pymc_scalable_gp.core.summaries import (
     RowSummary,
     Snapshot,
     present_value,
+    renewed,
 )
 from pymc_scalable_gp.core.summarized_normal import SummarizedNormal
+
+
+class Summarizer:
+    """Makes the summary of a model's rows: first, and again of what replaced them."""
+
+    def __init__(self, data: MarginalData, rotation: Singular | None):
+        # With a rotation the features are B V already.
+        feature_map = data.feature_map
+        basis = feature_map.training_basis if rotation is None else feature_map.features
+
+        def rows(X):
+            return pt.concatenate([basis(X), mean_vector(data.mean_func, X)[:, None]], axis=1)
+
+        self._function, self._rotation = RowFunction(rows), rotation
+        self._rows = None if data.X.mutable else data.X.value
+
+    def __call__(self, X, y, progressbar: bool = True) -> RowSummary:
+        """Summary of rows X (n, d), or None for those that nothing replaces, and targets y (n,).
+
+        Orthogonal where a rotation made the basis so on these rows: O(r) an evaluation.
+        """
+        X = self._rows if X is None else X
+        triangle = triangle_of_rows(self._function, X, y, progressbar)
+        return RowSummary.of(triangle, len(triangle) - 1, len(y))
+
+    def first(self, X, y, progressbar: bool) -> RowSummary:
+        """As a call, of the rows that the basis was turned on."""
+        if self._rotation is None:
+            return self(X, y, progressbar)
+        triangle = triangle_of_rows(self._function, X, y, progressbar)
+        return RotatedSummary.turned(triangle, self._rotation, len(y))
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +57,7 @@ class SummarizedRows(Likelihood):
     data: MarginalData
     summary: RowSummary
     snapshot: Snapshot
+    again: Summarizer
 
     @property
     def path(self):
@@ -48,17 +83,16 @@ class SummarizedRows(Likelihood):
         basis = data.guarded(data.feature_map.basis(data.X.tensor))
         return SummarizedNormal(
             name, data.mean, basis, self._weights, data.sigma, self._inputs,
-            summary=self.summary, snapshot=self.snapshot, observed=data.y.tensor, **kwargs,
+            summary=self.summary, snapshot=self.snapshot, again=self.again,
+            observed=data.y.tensor, **kwargs,
         )  # fmt: skip
 
     def coefficients(self):
-        """From the summary; from the rows where they were replaced."""
-        data = self.data
-        if not self.state:
-            return FullRows(data).coefficients()
-        found = self.summary.coefficients(self._weights, data.sigma**2)
-        mean = self.snapshot.guard(found.mean, self._inputs, data.y.tensor)
-        return found._replace(mean=mean)
+        """From the summary, made again where the rows were replaced."""
+        data, X = self.data, self._inputs
+        summary, snapshot = renewed(self.summary, self.snapshot, self.again, X, data.y.tensor)
+        found = summary.coefficients(self._weights, data.sigma**2)
+        return found._replace(mean=snapshot.guard(found.mean, X, data.y.tensor))
 
 
 def can_summarize(data: MarginalData) -> bool:
@@ -76,15 +110,9 @@ def summarize(data: MarginalData, rotation: Singular | None = None, progressbar=
 
     With the `rotation` that made the basis orthogonal on these rows: O(r) an evaluation.
     """
-    residual = fixed_residual(data)
-    # With a rotation the features are B V already.
-    basis = data.feature_map.training_basis if rotation is None else data.feature_map.features
-    triangle = triangle_of_rows(RowFunction(basis), data.X.value, residual, progressbar)
-    if rotation is None:
-        summary = RowSummary.of(triangle, len(triangle) - 1, len(residual))
-    else:
-        summary = RotatedSummary.turned(triangle, rotation, len(residual))
+    again = Summarizer(data, rotation)
+    summary = again.first(data.X.value, data.y.value, progressbar)
     # Copies: what nothing can replace may be kept as it is, what can be needs its value now.
     inputs = np.array(data.X.value) if data.X.mutable else None
     snapshot = Snapshot(inputs, np.array(data.y.value), data.X.mutable or data.y.mutable)
-    return SummarizedRows(data, summary, snapshot)
+    return SummarizedRows(data, summary, snapshot, again)

@@ -9,10 +9,9 @@ from pymc.pytensorf import normalize_rng_param
 from pytensor.tensor.random.utils import normalize_size_param
 
 from pymc_scalable_gp.core.lowrank_normal import draw_low_rank
-from pymc_scalable_gp.core.summaries import RowSummary, Snapshot, present_value
+from pymc_scalable_gp.core.summaries import RowSummary, Snapshot, present_value, renewed
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stacked_product import product
-from pymc_scalable_gp.utils.warn import warn
 
 
 class SummarizedNormalRV(SymbolicRandomVariable):
@@ -21,7 +20,7 @@ class SummarizedNormalRV(SymbolicRandomVariable):
     _print_name = ("SummarizedNormal", "\\operatorname{SummarizedNormal}")
 
     @classmethod
-    def rv_op(cls, mu, basis, weights, noise, *X, summary, snapshot, rng=None, size=None):
+    def rv_op(cls, mu, basis, weights, noise, *X, summary, snapshot, again, rng=None, size=None):
         """Build the graph; X holds the inputs where they can be replaced."""
         params = [pt.as_tensor(p) for p in (mu, basis, weights, noise, *X)]
         mu, basis, weights, noise, *_ = params
@@ -35,8 +34,9 @@ class SummarizedNormalRV(SymbolicRandomVariable):
             outputs=[next_rng, draws],
             extended_signature=f"[rng],[size],{','.join(shapes)}->[rng],(n)",
         )
-        op.summary, op.snapshot = summary, snapshot
-        op.rv_op = partial(cls.rv_op, summary=summary, snapshot=snapshot)  # used when resized
+        op.summary, op.snapshot, op.again = summary, snapshot, again
+        made = {"summary": summary, "snapshot": snapshot, "again": again}
+        op.rv_op = partial(cls.rv_op, **made)  # used when resized
         return op(rng, size, *params)
 
 
@@ -48,8 +48,9 @@ def scaled(basis, weights):
 class SummarizedNormal(Continuous):
     r"""``N(mu, B W B' + noise I)`` of targets whose rows were summarised in the basis B.
 
-    The density of those targets comes from the summary, O(r^3) or O(r) whatever n; that of others,
-    and draws, from the rows.
+    The density of those targets comes from the summary, O(r^3) or O(r) whatever n; where `pm.set_data`
+    replaced them, from one that is made again when the density is built. That of other values, and
+    draws, come from the rows.
 
     Parameters
     ----------
@@ -66,11 +67,8 @@ class SummarizedNormal(Continuous):
     summary : RowSummary
     snapshot : Snapshot
         The data that were summarised.
-
-    Warns
-    -----
-    UserWarning
-        When the density is built for data other than those.
+    again : callable
+        ``again(X, y)`` makes the summary of other data.
     """
 
     rv_type = SummarizedNormalRV
@@ -78,11 +76,12 @@ class SummarizedNormal(Continuous):
 
     @classmethod
     def dist(
-        cls, mu, basis, weights, sigma, X=None, *, summary: RowSummary, snapshot: Snapshot, **kwargs
-    ):
+        cls, mu, basis, weights, sigma, X=None, *, summary: RowSummary, snapshot: Snapshot, again,
+        **kwargs,
+    ):  # fmt: skip
         """Distribution outside a model; parameters as in the class."""
         params = [mu, basis, weights, pt.square(pt.as_tensor(sigma)), *([] if X is None else [X])]
-        return super().dist(params, summary=summary, snapshot=snapshot, **kwargs)
+        return super().dist(params, summary=summary, snapshot=snapshot, again=again, **kwargs)
 
     @staticmethod
     def support_point(rv, rng, size, mu, *_parameters):
@@ -97,11 +96,7 @@ def summarized_normal_logprob(op, values, rng, size, mu, basis, weights, noise, 
     if value.ndim != 1:
         raise NotImplementedError("SummarizedNormal's logp takes one vector at a time")
     X = inputs[0] if inputs else None
-    if op.snapshot.matches(X, value):
-        return op.snapshot.guard(op.summary.logp(weights, noise), X, value)
-    if present_value(value) is not None:
-        warn(
-            "the data differ from those that this GP's likelihood was summarised for: every "
-            "evaluation now costs O(n r^2). Build the model again with the new data"
-        )
+    if present_value(value) is not None and (X is None or present_value(X) is not None):
+        summary, snapshot = renewed(op.summary, op.snapshot, op.again, X, value)
+        return snapshot.guard(summary.logp(weights, noise), X, value)
     return lowrank_logp(scaled(basis, weights), noise, value - mu).logp
