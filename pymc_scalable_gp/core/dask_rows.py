@@ -118,9 +118,13 @@ class _Progress:
     """A bar that goes on with each chunk, where dask runs in this process; a cluster has its dashboard."""
 
     def __init__(self, count, progressbar):
+        from dask.base import get_scheduler
         from dask.callbacks import Callback
 
-        self._bar = create_simple_progress(progressbar=progressbar)
+        remote = type(getattr(get_scheduler(), "__self__", None)).__module__.startswith(
+            "distributed"
+        )
+        self._bar = create_simple_progress(progressbar=progressbar and not remote)
         self._task = self._bar.add_task("Summarising the rows", completed=0, total=count)
         self._callback = Callback(posttask=self._done)
 

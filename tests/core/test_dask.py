@@ -8,6 +8,7 @@ import pymc as pm
 import pytest
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core import dask_rows
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -142,3 +143,37 @@ def test_a_cluster_that_loses_a_worker(built, tmp_path):
             assert_same(gp.summarize(xs, ys), expected)
             assert_same(gp.summarize(xs.map_blocks(kill_once, meta=np.zeros((0, 2))), ys), expected)
     assert flag.exists()
+
+
+class Bar:
+    """What a progress bar is told."""
+
+    def __init__(self, progressbar):
+        self.shown, self.done, self.total = progressbar, 0, None
+
+    def add_task(self, label, *, completed, total):
+        self.total = total
+
+    def advance(self, task):
+        self.done += 1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+
+def test_the_bar_counts_chunks(built, monkeypatch):
+    gp, model, _ = built
+    bars = []
+
+    def bar(**options):
+        bars.append(Bar(**options))
+        return bars[-1]
+
+    monkeypatch.setattr(dask_rows, "create_simple_progress", bar)
+    with model, dask.config.set(scheduler="threads"):
+        for shown in (True, False):
+            gp.summarize(da.from_array(X, chunks=(100, 2)), Y, progressbar=shown)
+    assert [(bar.shown, bar.done, bar.total) for bar in bars] == [(True, 6, 6), (False, 6, 6)]

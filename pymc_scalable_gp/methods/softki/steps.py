@@ -17,6 +17,7 @@ from pymc_scalable_gp.utils.evaluate import FEW_CALLS
 OBJECTIVES = ("exact", "pseudo")
 
 
+# Rows that predictions are made from when epochs are compared, at most.
 ERROR_ROWS = 16_384
 
 
@@ -69,24 +70,20 @@ class Trainer:
         """Points, and the free variables untransformed by name."""
         return self.Z.get_value(), self.hyper.untransformed(self.theta.get_value())
 
-    def error(self, X, y, train, held):
-        """Root mean square error at the rows `held` of the prediction from the rows `train`.
-
-        Of more than ERROR_ROWS rows, evenly spaced ones are taken: epochs are compared, no more.
-        """
-        train = train[:: -(-len(train) // ERROR_ROWS)]
+    def error(self, train, held):
+        """Root mean square error at the batch `held` of the prediction from the batch `train`."""
         rank = self.Z.get_value(borrow=True).shape[0]
         gram, cross = np.eye(rank), np.zeros(rank)
-        for _, rows in blocks(train):
-            more, vector = self.normal(X[rows], y[rows], rows)
+        for rows, X in blocks(train.X):
+            more, vector = self.normal(X, train.y[rows], train.rows[rows])
             gram += more
             cross += vector
         coef = np.linalg.solve(gram, cross)
         total = 0.0
-        for _, rows in blocks(held):
-            phi, mean = self.predict(X[rows], y[rows])
-            total += ((y[rows] - mean - phi @ coef) ** 2).sum()
-        return np.sqrt(total / len(held))
+        for rows, X in blocks(held.X):
+            phi, mean = self.predict(X, held.y[rows])
+            total += ((held.y[rows] - mean - phi @ coef) ** 2).sum()
+        return np.sqrt(total / len(held.y))
 
 
 def _features(gp, Z, X):

@@ -8,10 +8,11 @@ from pymc.progress_bar import CustomProgress, default_progress_theme
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from pymc_scalable_gp.core.data import Data, check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.data import Data, check_sigma
+from pymc_scalable_gp.methods.softki.batches import training_rows
 from pymc_scalable_gp.methods.softki.gp import SoftKILatent, SoftKIMarginal
 from pymc_scalable_gp.methods.softki.points import kmeans_points
-from pymc_scalable_gp.methods.softki.steps import OBJECTIVES, Trainer
+from pymc_scalable_gp.methods.softki.steps import ERROR_ROWS, OBJECTIVES, Trainer
 from pymc_scalable_gp.utils.checks import check_choice, check_count
 from pymc_scalable_gp.utils.warn import warn
 
@@ -57,7 +58,7 @@ class InducingFit:
 def fit_inducing(
     gp,
     X,
-    y,
+    y=None,
     sigma=None,
     *,
     objective: str = "exact",
@@ -90,7 +91,11 @@ def fit_inducing(
     gp : SoftKIMarginal or SoftKILatent
         Not a sum of them. Gives kernel, mean, temperature, and the points to start from.
     X, y : arrays, shapes (n, d) and (n,)
-        Data; standardise both, as learning rate and temperature are in their units.
+        Data; standardise both, as learning rate and temperature are in their units. NumPy memmaps, zarr
+        and dask arrays, the path of Parquet files with the name of y, and a list of pairs (X, y), or
+        another object that can be iterated again, are *streamed*: read once for a random sample of 65 536
+        rows, which starts the points and holds the validation rows, and then once an epoch, with
+        65 536 rows at a time in a new order.
     sigma : float, array (n,) or random variable, optional
         Noise standard deviation; with a prior, it is trained. Default: fixed at a variance of
         0.001 of y's, the paper's choice, which is best for data with little noise (kin40k); where
@@ -160,41 +165,30 @@ def fit_inducing(
     if objective == "pseudo" and getattr(gp, "approx", "DTC") != "DTC":
         raise ValueError(f'objective="pseudo" works with approx="DTC" only, got {gp.approx!r}')
     model = pm.modelcontext(model)
-    X = check_inputs(X).value
-    y = check_target(y, X.shape[0]).value
     rng = np.random.default_rng(random_seed)
-    train, held = _split(len(y), validation, rng)
-    batch_size = _batch_size(batch_size, len(train))
+    data = training_rows(X, y, validation, rng)
+    batch_size = _batch_size(batch_size, data.count)
     if not learning_rate > 0:
         raise ValueError(f"learning_rate must be positive, got {learning_rate}")
-    noise = None if sigma is not None else NOISE_SHARE * float(y.var())
+    noise = None if sigma is not None else NOISE_SHARE * data.variance
     if noise == 0.0:
         raise ValueError("y is constant: there is nothing to interpolate (or give sigma)")
-    sigma = check_sigma(np.sqrt(noise) if sigma is None else sigma, len(y))
-    Z = _start_points(gp, X, start, rng)
+    sigma = check_sigma(np.sqrt(noise) if sigma is None else sigma, data.size)
+    Z = _start_points(gp, data.sample, start, rng)
     trainer = Trainer(
-        gp, model, sigma, Z, rows=len(train), learning_rate=learning_rate, objective=objective,
+        gp, model, sigma, Z, rows=data.count, learning_rate=learning_rate, objective=objective,
         probes=check_count("probes", probes), use_priors=use_priors, rng=rng, mode=mode,
     )  # fmt: skip
     if start is not None:
         _check_variables(start, trainer.hyper)
         trainer.restore(start.state)
-    loop = _Loop(trainer, X, y, train, held, start)
+    loop = _Loop(trainer, data, start)
     check_count("epochs", epochs)
     loop.run(epochs, batch_size, check_count("patience", patience), rng, progressbar)
     state = trainer.state() if loop.best is None else loop.best
     trainer.restore(state)
     Z, point = trainer.values()
     return InducingFit(Z, point, np.array(loop.losses), np.array(loop.errors), noise, state)
-
-
-def _split(n, validation, rng):
-    """Rows for training and for validation."""
-    if not 0.0 <= validation < 1.0:
-        raise ValueError(f"validation must be a share of the rows in [0, 1), got {validation}")
-    order = rng.permutation(n)
-    held = round(validation * n)
-    return np.sort(order[held:]), np.sort(order[:held])
 
 
 def _check_gp(gp):
@@ -261,8 +255,9 @@ def _check_variables(start, hyper):
 class _Loop:
     """Epochs of minibatches; keeps the best state where one is judged, and on an interruption."""
 
-    def __init__(self, trainer, X, y, train, held, start):
-        self.trainer, self.X, self.y, self.train, self.held = trainer, X, y, train, held
+    def __init__(self, trainer, data, start):
+        self.trainer, self.data = trainer, data
+        self.judged = len(data.held.y) > 0
         self.losses = [] if start is None else list(start.losses)
         self.errors = [] if start is None else list(start.validation)
         self.best = None
@@ -275,18 +270,18 @@ class _Loop:
             console=Console(theme=default_progress_theme),
             disable=not progressbar,
         )
-        steps = -(-len(self.train) // batch_size)
+        steps = -(-self.data.count // batch_size)
         best_score, since = np.inf, 0
         with progress:
             task = progress.add_task("Training the points", total=epochs * steps, loss="")
             try:
                 for _ in range(epochs):
                     self._epoch(batch_size, rng, progress, task)
-                    score = self.errors[-1] if len(self.held) else self.losses[-1]
+                    score = self.errors[-1] if self.judged else self.losses[-1]
                     since = 0 if score < best_score else since + 1
                     if since == 0:
                         best_score, candidate = score, self.trainer.state()
-                    if len(self.held) and since >= patience:
+                    if self.judged and since >= patience:
                         break
                 done = progress.tasks[task].completed
                 progress.update(task, total=done)  # it may have stopped early
@@ -297,22 +292,21 @@ class _Loop:
                 )
                 self.best = candidate if np.isfinite(best_score) else None
                 return
-        if len(self.held):
+        if self.judged:
             self.best = candidate
 
     def _epoch(self, batch_size, rng, progress, task):
-        order = self.train[rng.permutation(len(self.train))]
         total = 0.0
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
-            loss = float(self.trainer.step(self.X[rows], self.y[rows], rows))
+        for batch in self.data.batches(batch_size, rng):
+            loss = float(self.trainer.step(*batch))
             if not np.isfinite(loss):
                 raise FloatingPointError(
                     "the loss is not finite: lower learning_rate, standardise X and y, or give the "
                     "hyperparameters priors that keep them away from 0"
                 )
-            total += loss * len(rows)
+            total += loss * len(batch.y)
             progress.update(task, advance=1, loss=f"loss {loss:.4g}")
-        self.losses.append(total / len(order))
-        if len(self.held):
-            self.errors.append(self.trainer.error(self.X, self.y, self.train, self.held))
+        self.losses.append(total / self.data.count)
+        if self.judged:
+            judges = self.data.judges(ERROR_ROWS)
+            self.errors.append(self.trainer.error(judges, self.data.held))

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.softki import points, training
+from pymc_scalable_gp.methods.softki.batches import Batch
 from pymc_scalable_gp.methods.softki.steps import Trainer
 from pymc_scalable_gp.testing import dense_marginal
 from pymc_scalable_gp.utils.evaluate import evaluate
@@ -215,7 +216,8 @@ def test_the_validation_error_is_that_of_the_prediction():
     train, held = np.arange(150), np.arange(10, 60)
     with pm.Model() as model:
         gp = softki(inducing=X[:15])
-        error = trainer(gp, model).error(X, y, train, held)
+        batches = (Batch(X[rows], y[rows], rows) for rows in (train, held))
+        error = trainer(gp, model).error(*batches)
         gp.marginal_likelihood("y", X=X[train], y=y[train], sigma=0.1)
         start = model.initial_point(0)
         point = {name.removesuffix("_log__"): np.exp(value) for name, value in start.items()}
