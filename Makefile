@@ -60,7 +60,7 @@ bench: $(DEV)
 		echo "== $$script"; \
 		$(PY) "$$script"; \
 	done
-	@set -e; for script in grief softki kmcg skip cholqr vif vecchia_kl vif_posterior; do \
+	@set -e; for script in grief softki kmcg skip cholqr vif vecchia_kl vif_posterior frozen; do \
 		echo "== examples/paper_tables/$$script.py --quick"; \
 		$(PY) examples/paper_tables/$$script.py --quick; \
 	done

@@ -18,6 +18,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.core.coefficients import Coefficients
 from pymc_scalable_gp.core.likelihood import Likelihood, MarginalData
 from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.core.precision import DensePrecisions
 from pymc_scalable_gp.core.predict import Predictor
 from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.ops.gaussian_logp import gaussian_logp
@@ -113,6 +114,10 @@ class ExactRows(Likelihood):
         """``L^-1`` (n, n) and ``L^-1 e`` (n,)."""
         inverse = inverse_cholesky((self.kernel + pt.diag(self.noise))[None], 0.0)[0]
         return inverse, inverse @ self.data.residual
+
+    def precisions(self, model):
+        """Dense."""
+        return DensePrecisions(self, model)
 
     def predictor(self, feature_map, mean_func, coef, noise, model):
         """Dense."""

@@ -15,6 +15,7 @@ from pymc_scalable_gp.core.data import Data
 from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
 from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.core.precision import LowRankPrecisions, Precisions
 from pymc_scalable_gp.core.predict import Predictor
 from pymc_scalable_gp.ops.lowrank_logp import LowRankTerms
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
@@ -175,6 +176,19 @@ class Likelihood(Conditioned):
     def observe(self, name: str, **kwargs) -> TensorVariable:
         """The observed random variable, in the model of the context."""
 
+    def precisions(self, model) -> Precisions:
+        """Precision matrix of the targets as a function of the model's variables.
+
+        Raises
+        ------
+        ValueError
+            Where this kind of likelihood has none.
+        """
+        raise ValueError(
+            f"leaving rows out has no closed form for a {self.path} likelihood: compare models by "
+            "K-fold cross-validation, fitting them to X and y without a fold"
+        )
+
     def prediction_map(self) -> FeatureMap:
         """The features of the likelihood."""
         return self.data.feature_map
@@ -206,6 +220,10 @@ class FullRows(Likelihood):
         """From the same terms as the density."""
         found = self.terms()
         return Coefficients(found.coef, found.root)
+
+    def precisions(self, model):
+        """Low rank plus diagonal."""
+        return LowRankPrecisions(self, model)
 
     def terms(self) -> LowRankTerms:
         """Terms of the density at the targets, all differentiable."""

@@ -51,3 +51,13 @@ def triangle_of_rows(function: RowFunction, X, target=None, progressbar=True) ->
         factor = RowFactor(values.shape[1]) if factor is None else factor
         factor.add(values)
     return factor.triangle()
+
+
+def cross_products(function: RowFunction, X, target, progressbar=True) -> tuple[np.ndarray, float]:
+    """``B'e`` (k,) and ``e'e``, for ``[B | mean]`` the function's values and e the target less the mean."""
+    cross, square = 0.0, 0.0
+    for rows, block in blocks(X, label="Projecting the targets", progressbar=progressbar):
+        values = function(block)
+        e = target[rows] - values[:, -1]
+        cross, square = cross + values[:, :-1].T @ e, square + float(e @ e)
+    return cross, square

@@ -91,11 +91,10 @@ class RotatedSummary(RowSummary):
     path = "rotated"
 
     @classmethod
-    def turned(cls, factor: np.ndarray, singular: Singular, size: int) -> "RotatedSummary":
-        """From the triangle of ``[B V | y]``, where ``B V = U S`` is orthogonal already."""
-        left, target = factor[:, :-1] / singular.values, factor[:, -1]
-        projected = left.T @ target
-        rest = np.linalg.norm(target - left @ projected)
+    def turned(cls, cross, square: float, singular: Singular, size: int) -> "RotatedSummary":
+        """From ``V'B'y`` (k,) and ``y'y``, where ``B V = U S`` is orthogonal already."""
+        projected = cross / singular.values
+        rest = np.sqrt(max(square - projected @ projected, 0.0))
         return cls(singular, projected[:, None], np.array([[rest]]), size)
 
     def logp(self, weights, noise, beta=None, target=None):

@@ -7,7 +7,8 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.likelihood import Likelihood, MarginalData
 from pymc_scalable_gp.core.mean import mean_vector
-from pymc_scalable_gp.core.row_function import RowFunction, triangle_of_rows
+from pymc_scalable_gp.core.precision import LowRankPrecisions
+from pymc_scalable_gp.core.row_function import RowFunction, cross_products, triangle_of_rows
 from pymc_scalable_gp.core.singular import Singular
 from pymc_scalable_gp.core.summaries import (
     RotatedSummary,
@@ -46,8 +47,8 @@ class Summarizer:
         """As a call, of the rows that the basis was turned on."""
         if self._rotation is None:
             return self(X, y, progressbar)
-        triangle = triangle_of_rows(self._function, X, y, progressbar)
-        return RotatedSummary.turned(triangle, self._rotation, len(y))
+        cross, square = cross_products(self._function, X, y, progressbar)
+        return RotatedSummary.turned(cross, square, self._rotation, len(y))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +87,10 @@ class SummarizedRows(Likelihood):
             summary=self.summary, snapshot=self.snapshot, again=self.again,
             observed=data.y.tensor, **kwargs,
         )  # fmt: skip
+
+    def precisions(self, model):
+        """Low rank plus diagonal; the rows are read for it."""
+        return LowRankPrecisions(self, model)
 
     def coefficients(self):
         """From the summary, made again where the rows were replaced."""

@@ -19,6 +19,7 @@ from pymc_scalable_gp.core.likelihood import Conditioned, Likelihood, MarginalDa
 from pymc_scalable_gp.core.neighbors import Metric, Ordering, changed_share, order_rows
 from pymc_scalable_gp.core.residual import Regressions, regressions
 from pymc_scalable_gp.core.vecchia_normal import VecchiaNormal, posterior_terms
+from pymc_scalable_gp.core.vecchia_precision import VecchiaPrecisions
 from pymc_scalable_gp.core.vecchia_predict import VecchiaPredictor, joint_conditional
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
@@ -206,6 +207,10 @@ class VecchiaRows(NeighborRows, Likelihood):
         """From the same terms as the density."""
         found = posterior_terms(self.residual, self.phi, self.regressions)
         return Coefficients(found.coef, found.root)
+
+    def precisions(self, model):
+        """Sparse, and low rank."""
+        return VecchiaPrecisions(self, model)
 
     def given(self, X: Data, y: Data, sigma: TensorVariable):
         """The same with other data, and their own neighbours."""

@@ -1,0 +1,178 @@
+"""Rows left out in closed form: the precision of every likelihood, and what follows from it."""
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from scipy.stats import multivariate_normal, norm
+
+import pymc_scalable_gp as sgp
+
+# Of Pareto fits to some forty draws, from none of which much is asked.
+pytestmark = pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
+
+N = 60
+RNG = np.random.default_rng(4)
+X = RNG.uniform(-1.0, 1.0, (N, 2))
+Y = 2.0 + np.sin(3.0 * X[:, 0]) + X[:, 1] ** 2 + 0.2 * RNG.standard_normal(N)
+POINT = {"ell": 0.8, "sigma": 0.3}
+MEAN = pm.gp.mean.Constant(1.9)
+
+CASES = {
+    "GriefGP FITC": lambda cov: sgp.GriefGP(mean_func=MEAN, cov_func=cov, grid=5, rank=12),
+    "GriefGP DTC": lambda cov: sgp.GriefGP(
+        mean_func=MEAN, cov_func=cov, grid=5, rank=12, approx="DTC"
+    ),
+    "frozen": lambda cov: sgp.GriefGP(
+        mean_func=MEAN, cov_func=cov, grid=5, rank=12, basis="frozen"
+    ),
+    "SoftKI": lambda cov: sgp.SoftKIMarginal(mean_func=MEAN, cov_func=cov, inducing=9),
+    "CholQR": lambda cov: sgp.CholQRMarginal(
+        mean_func=MEAN, cov_func=cov, n_inducing=8, approx="FITC"
+    ),
+    "SKIP": lambda cov: sgp.SKIPMarginal(mean_func=MEAN, cov_func=cov, rank=5, grid_size=20),
+    "Vecchia": lambda cov: sgp.VecchiaMarginal(
+        mean_func=MEAN, cov_func=cov, n_inducing=6, neighbors=5, block=7
+    ),
+    "no features": lambda cov: sgp.VecchiaMarginal(
+        mean_func=MEAN, cov_func=cov, n_inducing=0, neighbors=5, block=1
+    ),
+    "GriefGP VIF": lambda cov: sgp.GriefGP(
+        mean_func=MEAN, cov_func=cov, grid=5, rank=12, approx="VIF", neighbors=4, block=4
+    ),
+    "Exact": lambda cov: sgp.ExactMarginal(mean_func=MEAN, cov_func=cov),
+}
+
+
+def model_of(case, sigma=None, rows=slice(None)):
+    with pm.Model() as model:
+        ell = pm.LogNormal("ell", 0.0, 0.3)
+        gp = CASES[case](pm.gp.cov.ExpQuad(2, ls=ell))
+        noise = pm.HalfNormal("sigma") if sigma is None else sigma
+        gp.marginal_likelihood("y", X[rows], Y[rows], noise)
+    return gp, model
+
+
+def precision_of_the_density(model, point):
+    """P and P e from differences of the log density, which is quadratic in the targets."""
+    value = pt.vector("value", shape=(N,))
+    inputs = [model[name] for name in point if name in model.named_vars]
+    logp = pytensor.function([value, *inputs], pm.logp(model["y"], value), mode="FAST_COMPILE")
+    at = [point[v.name] for v in inputs]
+    unit = np.eye(N)
+    plus, minus = ([logp(Y + s * row, *at) for row in unit] for s in (1.0, -1.0))
+    base = logp(Y, *at)
+    alpha = (np.array(minus) - plus) / 2.0
+    pairs = {(i, j): plus[i] + plus[j] - base - logp(Y + unit[i] + unit[j], *at)
+             for i in range(4) for j in range(4)}  # fmt: skip
+    block = np.array([[pairs[i, j] for j in range(4)] for i in range(4)])
+    return alpha, 2.0 * base - plus - minus, block
+
+
+@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
+@pytest.mark.filterwarnings("ignore:the points are")
+@pytest.mark.parametrize("sigma", [None, np.linspace(0.2, 0.5, N)], ids=["sigma", "sigma a row"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_precision_is_that_of_the_density(case, sigma):
+    gp, model = model_of(case, sigma)
+    function = gp.conditioned.precisions(model)
+    found = function([np.asarray(POINT[v.name]) for v in function.inputs])
+    alpha, diagonal, block = precision_of_the_density(model, POINT)
+    np.testing.assert_allclose(found.alpha, alpha, rtol=0, atol=1e-8 * np.abs(alpha).max())
+    np.testing.assert_allclose(found.diagonal, diagonal, rtol=0, atol=1e-8 * diagonal.max())
+    own = found.block(np.arange(4))
+    off = ~np.eye(4, dtype=bool)
+    np.testing.assert_allclose(own[off], block[off], rtol=0, atol=1e-8 * diagonal.max())
+    np.testing.assert_allclose(np.diag(own), diagonal[:4], rtol=1e-8)
+
+
+def draws(count=40, spread=0.05):
+    """A posterior around POINT."""
+    rng = np.random.default_rng(1)
+    shape = (2, count // 2)
+    values = {name: at * np.exp(spread * rng.standard_normal(shape)) for name, at in POINT.items()}
+    return az.from_dict({"posterior": values})
+
+
+@pytest.mark.parametrize("case", ["GriefGP FITC", "Exact"])
+def test_it_is_what_a_fit_without_the_row_predicts(case):
+    gp, model = model_of(case)
+    with model:
+        found = gp.loo(draws(spread=1e-8))
+        sixth = np.arange(N) % 6
+        grouped = gp.loo(draws(spread=1e-8), groups=sixth)
+        pit = gp.loo_pit(draws(spread=1e-8))
+    for i in (0, 17, N - 1):
+        rest = np.delete(np.arange(N), i)
+        given = {"X": X[rest], "y": Y[rest], "sigma": model["sigma"]}
+        mean, var = gp.predict(X[[i]], POINT, given=given, diag=True, pred_noise=True, model=model)
+        np.testing.assert_allclose(
+            found.elpd_i[i], norm.logpdf(Y[i], mean[0], var[0] ** 0.5), atol=1e-6
+        )
+        np.testing.assert_allclose(pit[i], norm.cdf(Y[i], mean[0], var[0] ** 0.5), atol=1e-6)
+    rows = sixth == 2
+    given = {"X": X[~rows], "y": Y[~rows], "sigma": model["sigma"]}
+    mean, cov = gp.predict(X[rows], POINT, given=given, pred_noise=True, model=model)
+    assert grouped.elpd_i.shape == (6,)
+    np.testing.assert_allclose(
+        grouped.elpd_i[2], multivariate_normal(mean, cov).logpdf(Y[rows]), atol=1e-6
+    )
+    assert (pit >= 0).all()
+    assert (pit <= 1).all()
+
+
+def test_draws_are_weighted_towards_the_posterior_without_the_row():
+    gp, model = model_of("Exact")
+    idata = draws(400)
+    with model:
+        found, pit = gp.loo(idata), gp.loo_pit(idata)
+        singles = gp.loo(idata, groups=np.arange(N))
+    function = gp.conditioned.precisions(model)
+    columns = [idata["posterior"][v.name].values.ravel() for v in function.inputs]
+    moments = [function(values).singles() for values in zip(*columns, strict=True)]
+    logp = np.array([norm.logpdf(Y, m.mean, m.sd) for m in moments])
+    below = np.array([norm.cdf(Y, m.mean, m.sd) for m in moments])
+    # Plain importance sampling, which smoothing of the largest weights changes by little here.
+    weights = np.exp(-logp) / np.exp(-logp).sum(axis=0)
+    np.testing.assert_allclose(found.elpd_i, -np.log(np.exp(-logp).mean(axis=0)), atol=2e-3)
+    np.testing.assert_allclose(pit, (weights * below).sum(axis=0), atol=1e-3)
+    assert (np.asarray(found.pareto_k) < 0.7).all()
+    np.testing.assert_allclose(singles.elpd_i, found.elpd_i, atol=1e-9)
+
+
+def test_kernels_are_compared():
+    gp, model = model_of("Exact")
+    with pm.Model() as poor:
+        ell = pm.LogNormal("ell", 0.0, 0.3)
+        cov = pm.gp.cov.ExpQuad(2, ls=ell, active_dims=[1])
+        other = sgp.ExactMarginal(mean_func=MEAN, cov_func=cov)
+        other.marginal_likelihood("y", X, Y, pm.HalfNormal("sigma"))
+    idata = draws()
+    options = {"progressbar": False, "num_samples": 38, "random_seed": 0}
+    table = az.compare({"both": gp.loo(idata, model=model, **options),
+                        "one input": other.loo(idata, model=poor, **options)})  # fmt: skip
+    assert list(table.index) == ["both", "one input"]
+
+
+def test_what_has_no_closed_form_is_refused():
+    gp, model = model_of("Exact")
+    with model:
+        for groups, text in [(np.zeros(N), "one label only"), (np.arange(5), r"shape \(60,\)")]:
+            with pytest.raises(ValueError, match=text):
+                gp.loo(draws(), groups=groups)
+        with pytest.raises(ValueError, match="no ell"):
+            gp.loo(az.from_dict({"posterior": {"sigma": np.ones((1, 4))}}))
+        with pytest.raises(ValueError, match="call marginal_likelihood first"):
+            sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0)).loo(draws())
+        softki = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), inducing=9)
+        stats = softki.summarize(X, Y)
+        softki.marginal_likelihood("known", statistics=stats, sigma=model["sigma"])
+        with pytest.raises(ValueError, match="subtracting their statistics"):
+            softki.loo(draws())
+        krylov = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), n_iter=5, probes=0)
+        krylov.marginal_likelihood("krylov", X, Y, model["sigma"])
+        with pytest.raises(ValueError, match="no closed form"):
+            krylov.loo(draws())
