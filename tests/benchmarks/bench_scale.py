@@ -4,8 +4,9 @@
 
 Parts: `flat`, seconds of a gradient for growing n; `append`, adding one per cent of new rows; `cap`,
 20 million streamed rows under a limit of 3 GiB on the address space; `pass`, 2 049 280 rows with 11
-inputs from zarr, beside reading and matrix products alone; `workers`, one dask worker and two;
-`nuts`, all hyperparameters sampled on the statistics of those rows. `--quick` takes 1% of the rows.
+inputs from zarr, beside reading and matrix products alone; `workers`, one dask worker and two; `jax`, a
+gradient under JAX on the CPU and on a GPU, where there is one; `nuts`, all hyperparameters sampled on
+the statistics of those rows. `--quick` takes 1% of the rows.
 """
 
 import resource
@@ -17,7 +18,7 @@ import numpy as np
 from _common import arguments, fresh_process, hand_back, peak_memory, seconds, table
 
 D, BLOCK = 11, 65_536
-PARTS = ("flat", "append", "cap", "pass", "workers", "nuts")
+PARTS = ("flat", "append", "cap", "pass", "workers", "jax", "nuts")
 
 
 def rows(n, seed=0, block=BLOCK):
@@ -174,7 +175,35 @@ def nuts(scale):
     return [["basis", "rows", "minutes", "R-hat", "divergences"], *found]
 
 
-RUN = dict(zip(PARTS, (flat, append, cap, one_pass, workers, nuts), strict=True))
+def jax_gradient(scale):
+    """Seconds of a gradient in float64 under JAX, beside Numba's, on each kind of device there is."""
+    import jax
+    from pymc.sampling.jax import get_jaxified_logp
+
+    jax.config.update("jax_enable_x64", True)
+    found = []
+    for kind, width in (("softki", 512), ("frozen", 500)):
+        model, gp, sigma = build(kind, width, width)
+        with model:
+            stats = gp.summarize(rows(int(100_000 * scale) + 20_000), progressbar=False)
+        numba = 1e3 * gradient(model, gp, sigma, stats)
+        start = list(model.initial_point(0).values())
+        slope = jax.value_and_grad(get_jaxified_logp(model))
+        for name in ("cpu", "gpu"):
+            try:
+                device = jax.devices(name)[0]
+            except RuntimeError:
+                found.append((kind, name, "no such device: skipped", numba))
+                continue
+            at = [jax.device_put(value, device) for value in start]
+            function = jax.jit(slope)
+            jax.block_until_ready(function(at))
+            spent = seconds(lambda f=function, at=at: jax.block_until_ready(f(at)), 20)
+            found.append((kind, name, 1e3 * spent, numba))
+    return [["basis", "device", "JAX, ms", "Numba on the CPU, ms"], *found]
+
+
+RUN = dict(zip(PARTS, (flat, append, cap, one_pass, workers, jax_gradient, nuts), strict=True))
 
 
 def main():
