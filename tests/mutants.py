@@ -257,6 +257,36 @@ MUTANTS = [
             "core/test_loo.py -k test_the_precision_is_that_of_the_density",
         ),
         (
+            "core/check.py",
+            'psislw(dim="sample")\n    weights = np.exp(log_weights',
+            'psislw(dim="sample")\n    weights = np.exp(-log_weights',
+            "core/test_check.py -k test_the_weights_go_towards",
+        ),
+        (
+            "core/check.py",
+            "xr.DataArray(-gap,",
+            "xr.DataArray(gap,",
+            "core/test_check.py -k test_the_weights_go_towards",
+        ),
+        (
+            "core/check.py",
+            "sigma = known.sigma if known.sigma.ndim == 0 else known.sigma[rows]",
+            "sigma = known.sigma if known.sigma.ndim == 0 else known.sigma[: len(rows)]",
+            "core/test_check.py -k test_its_figures_are_those",
+        ),
+        (
+            "core/check.py",
+            "spread = np.sqrt(found.var + found.noise[:, None, None])",
+            "spread = np.sqrt(found.var)",
+            "core/test_check.py -k test_its_figures_are_those",
+        ),
+        (
+            "core/check.py",
+            'if missing > LIMITS["missing"]:',
+            "if False:",
+            "core/test_check.py -k test_a_poor_approximation",
+        ),
+        (
             "core/loo.py",
             "logp.azstats.psislw",
             "(-logp).azstats.psislw",

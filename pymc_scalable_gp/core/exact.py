@@ -115,6 +115,10 @@ class ExactRows(Likelihood):
         inverse = inverse_cholesky((self.kernel + pt.diag(self.noise))[None], 0.0)[0]
         return inverse, inverse @ self.data.residual
 
+    def logp(self):
+        """Dense."""
+        return gaussian_logp(self.kernel, self.noise, self.data.residual)
+
     def precisions(self, model):
         """Dense."""
         return DensePrecisions(self, model)

@@ -176,6 +176,19 @@ class Likelihood(Conditioned):
     def observe(self, name: str, **kwargs) -> TensorVariable:
         """The observed random variable, in the model of the context."""
 
+    def logp(self) -> TensorVariable:
+        """Log density of the targets, where it has such a form beside the observed variable.
+
+        Raises
+        ------
+        ValueError
+            Where this kind of likelihood has none.
+        """
+        raise ValueError(
+            f"a {self.path} likelihood cannot be compared with the exact one on some of its rows: write "
+            "the model again with approx= and settings that have features, or on few rows"
+        )
+
     def precisions(self, model) -> Precisions:
         """Precision matrix of the targets as a function of the model's variables.
 
@@ -220,6 +233,10 @@ class FullRows(Likelihood):
         """From the same terms as the density."""
         found = self.terms()
         return Coefficients(found.coef, found.root)
+
+    def logp(self):
+        """Of the terms."""
+        return self.terms().logp
 
     def precisions(self, model):
         """Low rank plus diagonal."""

@@ -4,17 +4,15 @@ from dataclasses import replace
 from typing import ClassVar
 
 import pytensor.tensor as pt
-import xarray as xr
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.additive import Additive
+from pymc_scalable_gp.core.assessed import AssessedGP
 from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
 from pymc_scalable_gp.core.dims import check_dims
 from pymc_scalable_gp.core.features import FeatureMap
-from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.keywords import marginal_keywords
 from pymc_scalable_gp.core.likelihood import FullRows, Likelihood, MarginalData
-from pymc_scalable_gp.core.loo import elpd, left_out, pit
 from pymc_scalable_gp.core.statistics import RowStatistics
 from pymc_scalable_gp.core.statistics_rows import likelihood_of, summarize_source
 from pymc_scalable_gp.core.summarized import can_summarize, summarize
@@ -26,7 +24,7 @@ from pymc_scalable_gp.utils.checks import check_choice, check_count
 WITH_RESIDUAL = (*APPROXIMATIONS, "VIF")
 
 
-class FeatureMarginal(FeatureGP):
+class FeatureMarginal(AssessedGP):
     """Front end for Gaussian noise: the function is integrated out.
 
     A method chooses how its likelihood is evaluated in :meth:`make_likelihood`.
@@ -148,74 +146,6 @@ class FeatureMarginal(FeatureGP):
         of all; for a NumPy array that is done here.
         """
         return summarize_source(self, source, y, columns, checkpoint, progressbar)
-
-    def loo(
-        self, idata, *, groups=None, num_samples=None, progressbar: bool = True, random_seed=None,
-        model=None,
-    ):  # fmt: skip
-        r"""Leave-one-out cross-validation, without fitting again.
-
-        At each draw the density of a row given *all others* is known in closed form,
-
-        .. math:: p(y_i \mid y_{-i}, \theta) = N(y_i \mid y_i - [P e]_i / P_{ii},\; 1 / P_{ii})
-
-        with P the inverse of the targets' covariance and e their residual. Draws are weighted towards
-        the posterior of the hyperparameters without the row by Pareto-smoothed importance sampling:
-        of a few hyperparameters, so that a row hardly moves them.
-
-        Parameters
-        ----------
-        idata : DataTree
-            What `pm.sample` returned.
-        groups : array, shape (n,), optional
-            Labels: all rows with one label are left out together (children, folds, blocks in space).
-        num_samples : int, optional
-            Number of draws, taken at random; all when left out.
-        progressbar : bool
-        random_seed : int, optional
-            Of the draws.
-        model : pm.Model, optional
-            Needed outside the model context.
-
-        Returns
-        -------
-        arviz.ELPDData
-            For `az.compare`; with pointwise densities and Pareto k (by group, in the labels' order).
-
-        Raises
-        ------
-        TypeError, ValueError
-            For draws without the needed variables, groups that do not match, and likelihoods without a
-            closed form (KMCG, SKIP by products or by task, statistics without rows).
-
-        Notes
-        -----
-        A draw costs O(n r^2) with features, O(n (r^2 + (k + g)^2)) with neighbours, O(n^3) exactly; a
-        group of g rows O(g^3) more. Features stay where they are when a row is left out: inducing
-        points and grids were chosen with it. The approximation is that of the likelihood ("VFE" as "DTC").
-
-        References
-        ----------
-        .. [1] Vehtari, A. et al. (2016). Bayesian Leave-One-Out Cross-Validation Approximations for
-           Gaussian Latent Variable Models. JMLR 17(103). https://doi.org/10.48550/arXiv.1412.7461
-        """
-        found = left_out(self, idata, groups, num_samples, progressbar, random_seed, model)
-        return elpd(found, "y")
-
-    def loo_pit(
-        self, idata, *, num_samples=None, progressbar: bool = True, random_seed=None, model=None
-    ) -> xr.DataArray:
-        """Probability integral transform of each row, given all others: uniform if the model is right.
-
-        Parameters and errors as in :meth:`loo`, which says what it costs.
-
-        Returns
-        -------
-        xarray.DataArray, shape (n,)
-            Over ``obs``, between 0 and 1. Too many near 0 and 1: predictive sds are too small; too many
-            in the middle: too large.
-        """
-        return pit(left_out(self, idata, None, num_samples, progressbar, random_seed, model))
 
     def check_summarizable(self) -> None:
         """Raise ValueError if no statistics of rows give this GP's likelihood."""

@@ -208,6 +208,11 @@ class VecchiaRows(NeighborRows, Likelihood):
         found = posterior_terms(self.residual, self.phi, self.regressions)
         return Coefficients(found.coef, found.root)
 
+    def logp(self):
+        """That of the whitened targets, and the determinant."""
+        found = self.regressions
+        return posterior_terms(self.residual, self.phi, found).logp - found.half_logdet()
+
     def precisions(self, model):
         """Sparse, and low rank."""
         return VecchiaPrecisions(self, model)

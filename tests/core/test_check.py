@@ -1,0 +1,148 @@
+"""The exact Gaussian process beside an approximation, on a subsample of rows."""
+
+import re
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.stats import multivariate_normal
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.utils.evaluate import evaluate
+
+N = 80
+RNG = np.random.default_rng(4)
+X = RNG.uniform(-1.0, 1.0, (N, 2))
+Y = np.sin(3.0 * X[:, 0]) + X[:, 1] ** 2 + 0.2 * RNG.standard_normal(N)
+POINT = {"ell": 0.6, "eta": 1.2, "sigma": 0.3}
+OPTIONS = {"progressbar": False, "rows": 50}
+
+POOR = {
+    "features": (sgp.GriefGP, {"rank": 4, "grid": 8, "approx": "DTC"}, "rank=.*approx=.VIF"),
+    "corrected": (sgp.GriefGP, {"rank": 4, "grid": 8, "approx": "FITC"}, "rank=.*approx=.VIF"),
+    "points": (sgp.SoftKIMarginal, {"inducing": 5}, "inducing=.*approx=.VIF"),
+    "neighbors": (sgp.VecchiaMarginal, {"n_inducing": 0, "neighbors": 1, "block": 1}, "neighbors="),
+}
+GOOD = {
+    "features": (sgp.GriefGP, {"rank": 64, "grid": 12}),
+    "neighbors": (sgp.VecchiaMarginal, {"n_inducing": 20, "neighbors": 40, "block": 8}),
+    "exact": (sgp.ExactMarginal, {}),
+}
+
+
+def model_of(kind, options, sigma=None):
+    with pm.Model() as model:
+        ell, eta = pm.LogNormal("ell", 0.0, 0.5), pm.HalfNormal("eta")
+        gp = kind(cov_func=eta**2 * pm.gp.cov.ExpQuad(2, ls=ell), **options)
+        gp.build(X, **({"point": POINT} if kind is sgp.GriefGP else {}))
+        noise = pm.HalfNormal("sigma") if sigma is None else sigma
+        gp.marginal_likelihood("y", X, Y, noise)
+    return gp, model
+
+
+def draws(count=40):
+    rng = np.random.default_rng(1)
+    shape = (2, count // 2)
+    return az.from_dict(
+        {"posterior": {k: v * np.exp(0.1 * rng.standard_normal(shape)) for k, v in POINT.items()}}
+    )
+
+
+def kernel(A, B, point):
+    square = ((A[:, None] - B) ** 2).sum(axis=2)
+    return point["eta"] ** 2 * np.exp(-0.5 * square / point["ell"] ** 2)
+
+
+@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.parametrize("case", POOR)
+def test_a_poor_approximation_is_seen_and_gets_its_remedy(case):
+    kind, options, words = POOR[case]
+    gp, model = model_of(kind, options)
+    with model:
+        found = gp.check(draws(), **OPTIONS)
+    assert "Poor" in str(found)
+    text = str(found).replace("\n", " ")
+    assert re.search(words, text)
+    # Only classes with an approx= that leaves a residual out are told of what features miss.
+    assert ("sigma may take over" in text) == (case != "neighbors")
+    assert dict(found.sizes) == {"sample": 40, "obs": 25, "hyperparameter": 3}
+    assert (np.log(found.sd_ratio) ** 2).max() > 0.01 or found.mean_shift.max() > 0.25
+    assert found.attrs["lost"] > 0.05
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_a_good_one_is_called_good(case):
+    gp, model = model_of(*GOOD[case])
+    found = gp.check(draws(), model=model, **OPTIONS)
+    assert "Good" in str(found)
+    assert found.attrs["lost"] < 0.1
+    np.testing.assert_allclose(found.sd_ratio, 1.0, atol=0.05)
+    np.testing.assert_allclose(found.mean_shift, 0.0, atol=0.2)
+
+
+@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.parametrize("sigma", [None, np.linspace(0.2, 0.4, N)], ids=["sigma", "sigma a row"])
+def test_its_figures_are_those_of_dense_algebra(sigma):
+    gp, model = model_of(sgp.GriefGP, {"rank": 6, "grid": 8, "approx": "FITC"}, sigma)
+    found = gp.check(POINT, model=model, **OPTIONS)
+    order = np.random.default_rng(0).permutation(N)
+    own, others = np.sort(order[:50]), np.sort(order[50:75])
+    np.testing.assert_array_equal(found.obs, others)
+    noise = np.full(N, POINT["sigma"]) if sigma is None else sigma
+    D = noise[own] ** 2
+    with model:
+        (phi,) = evaluate([gp.features(X)], POINT)
+    K = kernel(X, X, POINT)
+    low = phi @ phi.T
+    low += np.diag(np.diag(K) - np.diag(low))
+    for C, name in ((K, "logp_exact"), (low, "logp_approx")):
+        logp = multivariate_normal(np.zeros(50), C[np.ix_(own, own)] + np.diag(D)).logpdf(Y[own])
+        np.testing.assert_allclose(found[name], logp, rtol=1e-7)
+    moments = []
+    for C in (K, low):
+        gain = np.linalg.solve(C[np.ix_(own, own)] + np.diag(D), C[np.ix_(own, others)]).T
+        var = np.diag(C)[others] - np.einsum("ij,ji->i", gain, C[np.ix_(own, others)])
+        moments.append((gain @ Y[own], np.sqrt(var + np.mean(D))))
+    (mean, sd), (near, wide) = moments
+    np.testing.assert_allclose(found.mean_shift, np.abs(near - mean) / sd, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(found.sd_ratio, wide / sd, rtol=1e-6)
+    np.testing.assert_allclose(
+        found.missing, 1.0 - (phi**2).sum(axis=1)[others] / POINT["eta"] ** 2, rtol=1e-7
+    )
+
+
+@pytest.mark.filterwarnings("ignore:the features miss")
+def test_the_weights_go_towards_the_exact_posterior():
+    gp, model = model_of(sgp.GriefGP, {"rank": 8, "grid": 8, "approx": "DTC"})
+    idata = draws(2000)
+    found = gp.check(idata, model=model, num_samples=None, **OPTIONS)
+    gap = (found.logp_exact - found.logp_approx).values
+    weights = np.exp(gap - gap.max())
+    weights /= weights.sum()
+    for name, moved, change in zip(
+        found.hyperparameter.values, found.moved.values, found.sd_change.values, strict=True
+    ):
+        values = idata["posterior"][str(name)].values.ravel()
+        now = weights @ values
+        np.testing.assert_allclose(moved, (now - values.mean()) / values.std(), atol=0.1)
+        sd = np.sqrt(weights @ (values - now) ** 2)
+        np.testing.assert_allclose(change, sd / values.std(), atol=0.1)
+    assert np.abs(found.moved).max() > 0.3
+
+
+def test_what_cannot_be_compared_is_refused():
+    cov = pm.gp.cov.ExpQuad(2, ls=1.0)
+    with pm.Model():
+        with pytest.raises(ValueError, match="make it first"):
+            sgp.ExactMarginal(cov_func=cov).check()
+        softki = sgp.SoftKIMarginal(cov_func=cov, inducing=9)
+        softki.marginal_likelihood("known", statistics=softki.summarize(X, Y), sigma=0.2)
+        with pytest.raises(ValueError, match="make it first"):
+            softki.check()
+        krylov = sgp.KMCGMarginal(cov_func=cov, n_iter=5, probes=0)
+        krylov.marginal_likelihood("krylov", X, Y, 0.2)
+        with pytest.raises(ValueError, match="cannot be compared"):
+            krylov.check()
+        with pytest.raises(ValueError, match="rows"):
+            krylov.check(rows=1)
