@@ -13,11 +13,10 @@ densities' difference over the draws.
 import argparse
 import time
 
-import arviz as az
 import pymc as pm
 from _data import find, load
 from vif import kernel_of
-from vif_posterior import HEADER, NAMES, compare, densities, draw
+from vif_posterior import HEADER, compare, densities, draw, thinned
 
 import pymc_scalable_gp as sgp
 
@@ -63,18 +62,14 @@ def run(name, data, args):
 
 def report(name, label, idata, model, type_two, seconds, args):
     """A line: the weighted draws beside the draws."""
-    posterior = idata["posterior"].dataset[list(NAMES)]
-    rhat = max(float(v.max()) for v in az.rhat(posterior).data_vars.values())
+    draws, rhat, ess = thinned(idata, max(1, 2 * args.draws // args.weighted))
     diverging = int(idata["sample_stats"]["diverging"].sum())
-    flat = posterior.stack(sample=("chain", "draw")).transpose("sample", ...)
-    step = max(1, flat.sizes["sample"] // args.weighted)
-    draws = {key: flat[key].values[::step] for key in NAMES}
     near, exact = densities(model, draws), densities(type_two, draws)
     shift, spread, tail, gap = compare(draws, near, exact)  # from the one to the other
     passed, spent = seconds
     print(
         f"{name:13s}{label:>22s}{shift:8.3f}{spread:8.1%}{tail:7.2f}{gap:8.2f}  pass {passed:.1f} s, "
-        f"NUTS {spent:.0f} s, R-hat {rhat:.3f}, {diverging} divergences",
+        f"NUTS {spent:.0f} s, R-hat {rhat:.3f}, ESS {ess:.0f}, {diverging} divergences",
         flush=True,
     )
 

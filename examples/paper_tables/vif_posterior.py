@@ -72,6 +72,15 @@ def compare(draws, exact, near):
     )
 
 
+def thinned(idata, step):
+    """Every step-th draw of the hyperparameters; the worst R-hat and effective sample size of all."""
+    posterior = idata["posterior"].dataset[list(NAMES)]
+    rhat = max(float(v.max()) for v in az.rhat(posterior).data_vars.values())
+    ess = min(float(v.min()) for v in az.ess(posterior).data_vars.values())
+    flat = posterior.stack(sample=("chain", "draw")).transpose("sample", ...)
+    return {key: flat[key].values[::step] for key in NAMES}, rhat, ess
+
+
 def draw(d, n):
     """Standard normal inputs (n, d); an ExpQuad GP of lengthscale sqrt(d) / 2, with noise of sd 0.2."""
     rng = np.random.default_rng(d)
@@ -92,11 +101,7 @@ def run(name, data, args):
         idata = pm.sample(
             args.draws, tune=args.draws // 2, chains=2, cores=2, random_seed=1, progressbar=False
         )
-    posterior = idata["posterior"].dataset[list(NAMES)]
-    rhat = max(float(v.max()) for v in az.rhat(posterior).data_vars.values())
-    ess = min(float(v.min()) for v in az.ess(posterior).data_vars.values())
-    flat = posterior.stack(sample=("chain", "draw")).transpose("sample", ...)
-    draws = {key: flat[key].values[:: args.thin] for key in NAMES}
+    draws, rhat, ess = thinned(idata, args.thin)
     base = densities(exact, draws)
 
     makes = {"FITC": partial(sgp.CholQRMarginal, approx="FITC")}
