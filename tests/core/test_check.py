@@ -55,7 +55,11 @@ def kernel(A, B, point):
 
 
 @pytest.mark.filterwarnings("ignore:the features miss")
-@pytest.mark.parametrize("case", POOR)
+@pytest.mark.parametrize(
+    "case",
+    ["features", "neighbors"]
+    + [pytest.param(case, marks=pytest.mark.slow) for case in ("corrected", "points")],
+)
 def test_a_poor_approximation_is_seen_and_gets_its_remedy(case):
     kind, options, words = POOR[case]
     gp, model = model_of(kind, options)
@@ -71,7 +75,9 @@ def test_a_poor_approximation_is_seen_and_gets_its_remedy(case):
     assert found.attrs["lost"] > 0.05
 
 
-@pytest.mark.parametrize("case", GOOD)
+@pytest.mark.parametrize(
+    "case", ["features", "exact", pytest.param("neighbors", marks=pytest.mark.slow)]
+)
 def test_a_good_one_is_called_good(case):
     gp, model = model_of(*GOOD[case])
     found = gp.check(draws(), model=model, **OPTIONS)

@@ -24,7 +24,7 @@ def gram(stats):
     return stats.triangle.T @ stats.triangle
 
 
-@pytest.fixture(scope="module", params=["SoftKI", "frozen"])
+@pytest.fixture(scope="module", params=["SoftKI", pytest.param("frozen", marks=pytest.mark.slow)])
 def built(request):
     """A GP, its model, and what its statistics should be."""
     with pm.Model() as model:

@@ -38,7 +38,7 @@ def test_op():
     )
 
 
-@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("power", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_moments(power):
     rng = np.random.default_rng(0)
     given = [(*case, rng.standard_normal((len(case[0]), len(case[1])))) for case in CASES]
