@@ -287,6 +287,12 @@ MUTANTS = [
             "core/test_check.py -k test_a_poor_approximation",
         ),
         (
+            "methods/softki/features.py",
+            "return not self.stationary or bool(((self.low <= X) & (self.high >= X)).all())",
+            "return True",
+            "methods/softki/test_gp.py -k test_new_inputs_beyond_the_range",
+        ),
+        (
             "core/loo.py",
             "logp.azstats.psislw",
             "(-logp).azstats.psislw",

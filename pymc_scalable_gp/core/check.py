@@ -16,7 +16,7 @@ from pymc_scalable_gp.core.data import Data
 from pymc_scalable_gp.core.draws import posterior_draws
 from pymc_scalable_gp.core.exact import ExactRows
 from pymc_scalable_gp.core.likelihood import Likelihood
-from pymc_scalable_gp.core.summaries import present_value
+from pymc_scalable_gp.core.summaries import held_value
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
@@ -53,19 +53,19 @@ def check_gp(gp, given, rows, num_samples, progressbar, random_seed, model) -> C
             "check compares a marginal likelihood of X and y with the exact one: make it first"
         )
     model, rng = pm.modelcontext(model), np.random.default_rng(random_seed)
-    order = rng.permutation(known.X.value.shape[0])
+    X = held_value(known.X, "X")
+    order = rng.permutation(len(X))
     inside = np.sort(order[:rows])
     outside = np.sort(order[rows : rows + rows // 2]) if len(order) > rows else inside
     pair = _pair(gp, known, inside)
     points, posterior = _points(pair, given, num_samples, rng, model)
-    others = np.asarray(present_value(known.X.tensor))[outside]
-    found = _compare(gp, pair, others, points, model, progressbar)
+    found = _compare(gp, pair, X[outside], points, model, progressbar)
     return _dataset(gp, found, posterior, inside, outside)
 
 
 def _pair(gp, known, rows) -> tuple[Likelihood, Likelihood]:
     """The exact likelihood of some rows, and this one's."""
-    X, y = (np.asarray(present_value(d.tensor))[rows] for d in (known.data.X, known.data.y))
+    X, y = held_value(known.data.X, "X")[rows], held_value(known.data.y, "y")[rows]
     X, y = (Data(fixed_shared(value), value, False) for value in (X, y))
     sigma = known.sigma if known.sigma.ndim == 0 else known.sigma[rows]
     exact = ExactRows(replace(known.data, X=X, y=y, sigma=sigma), gp.cov_func)

@@ -113,6 +113,10 @@ class FeatureMap(ABC):
         """Lowest and highest inputs (d,) between which the features hold the prior variance, or None."""
         return None
 
+    def trained_on(self, X: np.ndarray) -> bool:
+        """Whether `training_basis` is the basis at X too, for inputs that replace the training inputs."""
+        return True
+
     def covering(self, low: np.ndarray, high: np.ndarray) -> "FeatureMap":
         """The map for rows in that range too, where the same features serve; else this one."""
         return self

@@ -11,6 +11,7 @@ from scipy.stats import norm
 
 from pymc_scalable_gp.core.draws import posterior_draws
 from pymc_scalable_gp.core.likelihood import Likelihood
+from pymc_scalable_gp.core.summaries import held_value
 
 
 class LeftOut(NamedTuple):
@@ -36,7 +37,7 @@ def left_out(gp, idata, groups, num_samples, progressbar, random_seed, model) ->
         )
     model = pm.modelcontext(model)
     function = known.precisions(model)
-    members = None if groups is None else check_groups(groups, known.X.value.shape[0])
+    members = None if groups is None else check_groups(groups, len(held_value(known.X, "X")))
     rng = np.random.default_rng(random_seed)
     draws = posterior_draws(idata, function.inputs, num_samples, rng)
     logp, pit = [], []

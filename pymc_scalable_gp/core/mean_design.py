@@ -46,7 +46,8 @@ def mean_design(mean_func, d: int) -> MeanDesign:
             beta.append(pt.atleast_1d(part.c))
         elif isinstance(part, Linear):
             columns += [_itself, _ones]
-            slope = pt.as_tensor_variable(part.A) * pt.ones(d)
+            slope = pt.as_tensor_variable(part.A)
+            slope = slope[:, 0] if slope.ndim == 2 else slope * pt.ones(d)
             beta += [slope, pt.atleast_1d(pt.as_tensor_variable(part.b))]
         else:
             raise ValueError(

@@ -8,7 +8,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.mean import mean_vector
-from pymc_scalable_gp.core.summaries import present_value
+from pymc_scalable_gp.core.summaries import held_value
 from pymc_scalable_gp.utils.blocks import blocks
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, model_inputs
 
@@ -88,7 +88,7 @@ class LowRankPrecisions(Precisions):
         given = {tensor: tensor.type() for tensor in common}
         arguments = [X, *self.inputs, *given.values()]
         self._rows = pytensor.function(arguments, outputs, givens=given, **options)
-        self.X, self.y = (np.asarray(present_value(d.tensor)) for d in (data.X, data.y))
+        self.X, self.y = held_value(data.X, "X"), held_value(data.y, "y")
 
     def __call__(self, values):
         """In row blocks."""
@@ -129,7 +129,7 @@ class DensePrecisions(Precisions):
 
     def __init__(self, likelihood, model):
         self._function, self.inputs = compiled([*likelihood.whitened()], model)
-        self._y = np.asarray(present_value(likelihood.data.y.tensor))
+        self._y = held_value(likelihood.data.y, "y")
 
     def __call__(self, values):
         """All of it."""

@@ -151,8 +151,12 @@ def dataset_arrays(dataset, y, columns):
 
 
 def _parquet(path, y, columns) -> Source:
-    import pyarrow.dataset as pads  # of the extra `scale`
-
+    try:
+        import pyarrow.dataset as pads
+    except ImportError:
+        raise ImportError(
+            f"reading {path} needs pyarrow: pip install pyarrow, or the extra pymc_scalable_gp[scale]"
+        ) from None
     data = pads.dataset(path)
     y, columns = table_names(data.schema.names, y, columns)
     n = data.count_rows()

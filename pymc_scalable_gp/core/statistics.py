@@ -130,13 +130,16 @@ class RowStatistics:
         return replace(self, triangle=left, size=self.size - other.size)
 
     def save(self, path) -> None:
-        """Write to a file, NumPy's npz, under just this name."""
-        with Path(path).open("wb") as file:
+        """Write to a file, NumPy's npz, under just this name: whole, or not at all."""
+        path = Path(path)
+        unfinished = path.with_name(path.name + ".part")
+        with unfinished.open("wb") as file:
             np.savez(
                 file, format=_FORMAT, package=version("pymc_scalable_gp"), triangle=self.triangle,
                 size=self.size, low=self.low, high=self.high, inputs=self.mark.inputs,
                 values=self.mark.values, columns=self.mark.columns, design=self.mark.design,
             )  # fmt: skip
+        unfinished.replace(path)
 
     @classmethod
     def load(cls, path) -> "RowStatistics":

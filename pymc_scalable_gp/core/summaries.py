@@ -16,7 +16,8 @@ from pymc_scalable_gp.core.singular import Singular
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
 from pymc_scalable_gp.ops.stacked_product import product
-from pymc_scalable_gp.utils.graphs import fixed_shared
+from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.graphs import fixed_shared, is_random
 
 _LOG_2PI = np.log(2.0 * np.pi)
 
@@ -150,13 +151,29 @@ def present_value(variable):
     return getattr(variable, "data", None)
 
 
-def renewed(summary: RowSummary, snapshot: Snapshot, again, X, y) -> tuple[RowSummary, Snapshot]:
+def renewed(
+    summary: RowSummary, snapshot: Snapshot, again, X, y
+) -> tuple[RowSummary | None, Snapshot]:
     """Summary and snapshot of the data that X and y hold now; `again` makes those of other data."""
     if snapshot.matches(X, y):
         return summary, snapshot
     inputs = None if X is None else np.array(present_value(X))
     targets = np.array(present_value(y))
     return again(inputs, targets), Snapshot(inputs, targets, True)
+
+
+def held_value(data, name: str) -> np.ndarray:
+    """What checked inputs or targets hold now.
+
+    Raises
+    ------
+    ValueError
+        If they have a prior.
+    """
+    if is_random(data.tensor):
+        raise ValueError(f"{name} has a prior, and this needs rows that are known")
+    present = present_value(data.tensor)
+    return np.asarray(evaluate([data.tensor])[0] if present is None else present)
 
 
 def _holds(variable, value) -> bool:

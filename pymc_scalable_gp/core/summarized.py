@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_scalable_gp.core.likelihood import Likelihood, MarginalData
+from pymc_scalable_gp.core.likelihood import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.core.precision import LowRankPrecisions
 from pymc_scalable_gp.core.row_function import RowFunction, cross_products, triangle_of_rows
@@ -33,12 +33,15 @@ class Summarizer:
 
         self._function, self._rotation = RowFunction(rows), rotation
         self._rows = None if data.X.mutable else data.X.value
+        self._serves = feature_map.trained_on
 
-    def __call__(self, X, y, progressbar: bool = True) -> RowSummary:
+    def __call__(self, X, y, progressbar: bool = True) -> RowSummary | None:
         """Summary of rows X (n, d), or None for those that nothing replaces, and targets y (n,).
 
-        Orthogonal where a rotation made the basis so on these rows: O(r) an evaluation.
+        None where the features at X are not those of a fixed basis.
         """
+        if X is not None and not self._serves(X):
+            return None
         X = self._rows if X is None else X
         triangle = triangle_of_rows(self._function, X, y, progressbar)
         return RowSummary.of(triangle, len(triangle) - 1, len(y))
@@ -93,9 +96,11 @@ class SummarizedRows(Likelihood):
         return LowRankPrecisions(self, model)
 
     def coefficients(self):
-        """From the summary, made again where the rows were replaced."""
+        """From the summary, made again where the rows were replaced, or else from the rows."""
         data, X = self.data, self._inputs
         summary, snapshot = renewed(self.summary, self.snapshot, self.again, X, data.y.tensor)
+        if summary is None:
+            return FullRows(data).coefficients()
         found = summary.coefficients(self._weights, data.sigma**2)
         return found._replace(mean=snapshot.guard(found.mean, X, data.y.tensor))
 

@@ -12,6 +12,7 @@ from pymc_scalable_gp.core.lowrank_normal import draw_low_rank
 from pymc_scalable_gp.core.summaries import RowSummary, Snapshot, present_value, renewed
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stacked_product import product
+from pymc_scalable_gp.utils.warn import warn
 
 
 class SummarizedNormalRV(SymbolicRandomVariable):
@@ -68,7 +69,12 @@ class SummarizedNormal(Continuous):
     snapshot : Snapshot
         The data that were summarised.
     again : callable
-        ``again(X, y)`` makes the summary of other data.
+        ``again(X, y)`` makes the summary of other data, or None where there is none.
+
+    Warns
+    -----
+    UserWarning
+        When the density is built for inputs that have no summary.
     """
 
     rv_type = SummarizedNormalRV
@@ -98,5 +104,10 @@ def summarized_normal_logprob(op, values, rng, size, mu, basis, weights, noise, 
     X = inputs[0] if inputs else None
     if present_value(value) is not None and (X is None or present_value(X) is not None):
         summary, snapshot = renewed(op.summary, op.snapshot, op.again, X, value)
-        return snapshot.guard(summary.logp(weights, noise), X, value)
+        if summary is not None:
+            return snapshot.guard(summary.logp(weights, noise), X, value)
+        warn(
+            "X was replaced by inputs beyond the range that the GP was built on, where its features have "
+            "no fixed basis: every evaluation now costs O(n r^2). Build the model again with the new data"
+        )
     return lowrank_logp(scaled(basis, weights), noise, value - mu).logp

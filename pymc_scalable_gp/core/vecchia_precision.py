@@ -4,7 +4,7 @@ import numpy as np
 from scipy import sparse
 
 from pymc_scalable_gp.core.precision import Precision, Precisions, compiled
-from pymc_scalable_gp.core.summaries import present_value
+from pymc_scalable_gp.core.summaries import held_value
 from pymc_scalable_gp.core.vecchia_normal import whitened_terms
 
 
@@ -21,7 +21,7 @@ class VecchiaPrecisions(Precisions):
         self._function, self.inputs = compiled([white, phi, found.A, found.L], model)
         ordering = likelihood.plan.ordering
         self._order, self._neighbors = ordering.order, ordering.neighbors
-        self._y = np.asarray(present_value(likelihood.data.y.tensor))
+        self._y = held_value(likelihood.data.y, "y")
 
     def __call__(self, values):
         """By sparse matrices."""

@@ -152,3 +152,9 @@ def test_what_cannot_be_compared_is_refused():
             krylov.check()
         with pytest.raises(ValueError, match="rows"):
             krylov.check(rows=1)
+        latent = sgp.GriefGP(cov_func=cov, rank=5, grid=5)
+        latent.build(X)
+        latent.marginal_likelihood("latent", pm.Normal("inputs", 0.0, 0.3, shape=X.shape), Y, 0.2)
+        for call in (latent.check, lambda: latent.loo(draws())):
+            with pytest.raises(ValueError, match="X has a prior"):
+                call()

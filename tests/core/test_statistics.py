@@ -192,6 +192,7 @@ def test_saved_and_loaded(softki, tmp_path):
         assert_same(found, stats, rtol=0)
         assert stats.mark.difference(found.mark) is None
         gp.marginal_likelihood("loaded", statistics=found, sigma=sigma)
+    assert [file.name for file in tmp_path.iterdir()] == ["rows"]
     np.savez(tmp_path / "other.npz", a=1)
     with pytest.raises(ValueError, match="no RowStatistics"):
         sgp.RowStatistics.load(tmp_path / "other.npz")

@@ -85,6 +85,10 @@ class SoftKIMap(FeatureMap):
         """The range of the training inputs."""
         return self.low, self.high
 
+    def trained_on(self, X):
+        """Within the range of the training inputs, where nothing fades."""
+        return not self.stationary or bool(((self.low <= X) & (self.high >= X)).all())
+
     def covering(self, low, high):
         """The same weights, which fade beyond that range too."""
         found = copy(self)

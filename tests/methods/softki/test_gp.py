@@ -542,3 +542,23 @@ def test_training_takes_the_default_points():
         fit = sgp.fit_inducing(gp, X, y, 0.1, epochs=1, progressbar=False, random_seed=0)
         again = sgp.fit_inducing(gp, X, y, 0.1, epochs=1, start=fit, progressbar=False)
     assert fit.Z.shape == again.Z.shape == (20, 2)
+
+
+def test_new_inputs_beyond_the_range_are_evaluated_row_by_row():
+    """Features fade there with the kernel's own parameters: no summary holds them."""
+    X, y = toy(60, 2)
+    with pm.Model() as model:
+        data = pm.Data("X", X)
+        ell = pm.LogNormal("ell", 0.0, 0.3)
+        gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), inducing=8)
+        gp.marginal_likelihood("y", X=data, y=y, sigma=0.3)
+        moved = X + 0.02 * np.ptp(X, axis=0)  # within the margin that is not refused
+        pm.set_data({"X": moved})
+        with pytest.warns(UserWarning, match="beyond the range"):
+            logp = model.compile_fn(model.logp(vars=[model["y"]]), **FAST)
+        mean, _ = gp.predict(moved[:3], {"ell": 1.3}, diag=True)
+    (phi,) = evaluate([gp.features(moved)], {"ell": 1.3}, model)
+    found = logp({"ell_log__": np.log(1.3)})
+    assert_allclose(found, dense_marginal(phi, 0.09, y), rtol=1e-8)
+    weights = np.linalg.solve(phi.T @ phi / 0.09 + np.eye(8), phi.T @ y / 0.09)
+    assert_allclose(mean, phi[:3] @ weights, rtol=1e-7)
