@@ -95,3 +95,12 @@ def posterior_moments(idata, names) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         name: (posterior[name].mean(over).values, posterior[name].std(over).values)
         for name in names
     }
+
+
+def entry_names(values) -> list[str]:
+    """Names of all entries of arrays by name: ``eta``, ``ell[0]``, ``ell[1]``."""
+    return [
+        name + (f"[{', '.join(map(str, place))}]" if place else "")
+        for name, value in values.items()
+        for place in np.ndindex(np.shape(value))
+    ]

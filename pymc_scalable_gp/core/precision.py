@@ -10,10 +10,10 @@ import pytensor.tensor as pt
 from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.core.summaries import held_value
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, model_inputs
+from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, compile_outputs, model_inputs
 
 
-class LeaveOut(NamedTuple):
+class Moments(NamedTuple):
     """Predictive moments of each row, given all others."""
 
     mean: np.ndarray
@@ -33,9 +33,9 @@ class Precision(ABC):
     def block(self, rows: np.ndarray) -> np.ndarray:
         """``P_GG`` (g, g)."""
 
-    def singles(self) -> LeaveOut:
+    def singles(self) -> Moments:
         """Of each row."""
-        return LeaveOut(self.y - self.alpha / self.diagonal, 1.0 / np.sqrt(self.diagonal))
+        return Moments(self.y - self.alpha / self.diagonal, 1.0 / np.sqrt(self.diagonal))
 
     def group_logp(self, rows: np.ndarray) -> float:
         """Log density of some rows given all others."""
@@ -55,14 +55,6 @@ class Precisions(ABC):
     @abstractmethod
     def __call__(self, values) -> Precision:
         """At values of the inputs."""
-
-
-def compiled(outputs, model, extra=()):
-    """Function of `extra` inputs and the model's variables, and those variables."""
-    inputs = model_inputs(outputs, model)
-    check_reached(outputs, inputs)
-    options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
-    return pytensor.function([*extra, *inputs], outputs, **options), inputs
 
 
 class LowRankPrecisions(Precisions):
@@ -128,7 +120,7 @@ class DensePrecisions(Precisions):
     """Of a dense covariance: ``P = L^-T L^-1``. O(n^3) a draw."""
 
     def __init__(self, likelihood, model):
-        self._function, self.inputs = compiled([*likelihood.whitened()], model)
+        self._function, self.inputs = compile_outputs([*likelihood.whitened()], model)
         self._y = held_value(likelihood.data.y, "y")
 
     def __call__(self, values):

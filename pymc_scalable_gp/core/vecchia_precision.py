@@ -3,9 +3,10 @@
 import numpy as np
 from scipy import sparse
 
-from pymc_scalable_gp.core.precision import Precision, Precisions, compiled
+from pymc_scalable_gp.core.precision import Precision, Precisions
 from pymc_scalable_gp.core.summaries import held_value
 from pymc_scalable_gp.core.vecchia_normal import whitened_terms
+from pymc_scalable_gp.utils.evaluate import compile_outputs
 
 
 class VecchiaPrecisions(Precisions):
@@ -18,7 +19,7 @@ class VecchiaPrecisions(Precisions):
     def __init__(self, likelihood, model):
         found = likelihood.regressions
         white, phi = whitened_terms(likelihood.residual, likelihood.phi, found)
-        self._function, self.inputs = compiled([white, phi, found.A, found.L], model)
+        self._function, self.inputs = compile_outputs([white, phi, found.A, found.L], model)
         ordering = likelihood.plan.ordering
         self._order, self._neighbors = ordering.order, ordering.neighbors
         self._y = held_value(likelihood.data.y, "y")

@@ -98,6 +98,20 @@ def _as_dict(point) -> dict:
     return dict(point)
 
 
+def compile_outputs(outputs, model):
+    """Function of the model's variables that `outputs` depend on, and those variables.
+
+    Raises
+    ------
+    ValueError
+        If they depend on random variables of another model.
+    """
+    inputs = model_inputs(outputs, model)
+    check_reached(outputs, inputs)
+    options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
+    return pytensor.function(inputs, outputs, **options), inputs
+
+
 def evaluate(outputs, point=None, model=None):
     """Values of `outputs` with the model's variables at `point` (missing ones: initial point)."""
     if not is_random(*outputs):

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core.check import verdict
 from pymc_scalable_gp.utils.evaluate import evaluate
 
 N = 80
@@ -116,6 +117,16 @@ def test_its_figures_are_those_of_dense_algebra(sigma):
     np.testing.assert_allclose(
         found.missing, 1.0 - (phi**2).sum(axis=1)[others] / POINT["eta"] ** 2, rtol=1e-7
     )
+
+
+def test_what_is_not_finite_is_not_called_good():
+    gp, model = model_of(sgp.ExactMarginal, {})
+    found = gp.check(POINT, model=model, **OPTIONS)
+    assert "Good" in verdict(gp, found)
+    for name in ("sd_ratio", "mean_shift"):
+        assert "predictions differ" in verdict(gp, found.assign({name: found[name] * np.nan}))
+    found.attrs["lost"] = np.nan
+    assert "log densities are not finite" in verdict(gp, found)
 
 
 @pytest.mark.filterwarnings("ignore:the features miss")

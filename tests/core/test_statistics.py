@@ -329,6 +329,33 @@ def test_the_range_is_that_of_the_rows():
     np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
+FIXED = 1.2 * pm.gp.cov.ExpQuad(D, ls=0.7)
+OTHERS = {
+    "CholQR": lambda: sgp.CholQRMarginal(cov_func=FIXED, n_inducing=15, approx="DTC"),
+    "SKIP": lambda: sgp.SKIPMarginal(cov_func=FIXED, rank=6, grid_size=20, approx="DTC"),
+    "sum": lambda: (
+        sgp.GriefGP(cov_func=FIXED, grid=6, rank=10, approx="DTC")
+        + sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(D, ls=0.3), grid=6, rank=10, approx="DTC")
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
+@pytest.mark.parametrize("case", OTHERS)
+def test_other_classes_with_a_fixed_kernel(case):
+    found = []
+    for by_statistics in (True, False):
+        with pm.Model() as model:
+            gp, sigma = OTHERS[case](), pm.HalfNormal("sigma")
+            gp.build(X)
+            if by_statistics:
+                gp.marginal_likelihood("y", statistics=gp.summarize(X, Y), sigma=sigma)
+            else:
+                gp.marginal_likelihood("y", X, Y, sigma)
+        found.append(logp(model))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
+
+
 def test_rows_beyond_the_grid_are_refused():
     with pm.Model():
         gp, _ = make("frozen", rows=X[np.abs(X).max(axis=1) < 0.7])
@@ -348,6 +375,10 @@ def test_what_needs_the_rows_refuses_statistics(softki):
             (sgp.SoftKIMarginal(cov_func=cov, inducing=Z, approx="FITC"), 'approx="DTC"'),
             (sgp.KMCGMarginal(cov_func=cov), "targets of all rows"),
             (sgp.SKIPMarginal(cov_func=cov, approx="DTC", n_iter=10), "features of one function"),
+            (
+                sgp.SKIPMarginal(cov_func=cov, approx="DTC", task_dim=1, task_cov=np.ones((2, 1))),
+                "features of one function",
+            ),
             (sgp.SoftKIMarginal(cov_func=cov, inducing=Z), "build"),
             (free, "free parameters"),
         ]:

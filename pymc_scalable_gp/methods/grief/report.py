@@ -2,17 +2,16 @@
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 import xarray as xr
 
 from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
-from pymc_scalable_gp.core.draws import posterior_draws, posterior_moments
+from pymc_scalable_gp.core.draws import entry_names, posterior_draws, posterior_moments
 from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.cov.evaluate import kernel_matrix
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
 from pymc_scalable_gp.utils.checks import check_count
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, model_inputs
+from pymc_scalable_gp.utils.evaluate import compile_outputs
 
 
 def frozen_report(
@@ -69,9 +68,7 @@ def frozen_report(
     chosen = np.sort(rng.permutation(len(X))[: check_count("rows", rows)])
     X, y = X[chosen], y[chosen]
     outputs = _outputs(gp, feature_map, X, check_sigma(sigma, None))
-    inputs = model_inputs(outputs, model)
-    check_reached(outputs, inputs)
-    function = pytensor.function(inputs, outputs, mode=FEW_CALLS, allow_input_downcast=True)
+    function, inputs = compile_outputs(outputs, model)
     draws = posterior_draws(idata, inputs, check_count("num_samples", num_samples), rng)
     found = np.array([_compare(y, *function(*values)) for values in draws.values])
     names = ("frozen", "recomputed", "exact", "excess")
@@ -109,15 +106,14 @@ def _logp(e, C, noise):
 def _moved(reference, idata) -> xr.Dataset:
     """Reference, posterior mean and sd of each hyperparameter, and the distance in sds."""
     moments = posterior_moments(idata, reference)
-    names, table = [], []
+    table = []
     for name, value in reference.items():
         means, sds = moments[name]
         for place in np.ndindex(value.shape):
-            names.append(name + (f"[{', '.join(map(str, place))}]" if place else ""))
             table.append((value[place], means[place], sds[place]))
     start, mean, sd = np.array(table).T
     columns = {"reference": start, "mean": mean, "sd": sd, "moved": (mean - start) / sd}
     return xr.Dataset(
         {name: ("hyperparameter", column) for name, column in columns.items()},
-        {"hyperparameter": names},
+        {"hyperparameter": entry_names(reference)},
     )

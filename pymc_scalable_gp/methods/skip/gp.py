@@ -204,7 +204,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
                 'approx="VIF" works with the features of one function: leave out n_iter and task_dim (for '
                 "tasks give sgp.VecchiaMarginal a kernel with pm.gp.cov.Coregion)"
             )
-        self.grid_size, self.max_rank = grid_size, rank
+        self.grid_size, self.max_rank, self.task_dim = grid_size, rank, task_dim
         self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
         self.probes = check_count("probes", probes)
         self.preconditioner = check_count("preconditioner", preconditioner)
