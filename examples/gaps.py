@@ -82,8 +82,7 @@ def co2(path, draws, out, rng):
         idata, seconds = sample(draws, 1)
     print(f"\nCO2: {grid}, {total.rank} steps")
     report(idata, seconds)
-    point = {v.name: idata["posterior"][v.name].mean().values for v in model.free_RVs}
-    print({k: round(float(v), 5) for k, v in total.diagnostics(point=point, model=model).items()})
+    print(total.check(idata, model=model, progressbar=False))
     step = grid.spacing(0)
     future = sgp.RegularGrid([grid.axes[0][0] + step * np.arange(grid.shape[0] + 120)])
     options = {"num_samples": 100, "random_seed": 2, "model": model, "progressbar": False}

@@ -119,7 +119,7 @@ def space_time(points, args):
     X, counts = raster(points, cells)
     inside = np.repeat(counts.sum(axis=2).ravel() > 0, cells[2])  # cells that ever had an event
     X, y = X[inside], counts.ravel()[inside]
-    with pm.Model() as model:
+    with pm.Model():
         ell, eta = pm.InverseGamma("ell", 5, 2, shape=3), pm.HalfNormal("eta", 1.5)
         gp = sgp.SKIPLatent(cov_func=eta**2 * pm.gp.cov.ExpQuad(3, ls=ell), rank=args.rank)
         gp.build(X, point={"ell": np.array([0.3, 0.3, 0.5]), "eta": 1.0})
@@ -128,8 +128,7 @@ def space_time(points, args):
         pm.NegativeBinomial("counts", mu=pm.math.exp(center + f), alpha=alpha, observed=y)
         print(f"\nspace and time: {len(points)} events, {len(y)} cells, {gp.rank} coefficients")
         posterior, _ = sample(args, 2)
-        point = {v.name: posterior[v.name].mean(("chain", "draw")).values for v in model.free_RVs}
-        print({k: round(v, 4) for k, v in gp.diagnostics(point=point).items()})
+        print(gp.check(posterior, progressbar=False))
     intensity = np.full(counts.size, np.nan)
     intensity[inside] = np.exp((posterior["f"] + posterior["center"]).mean(("chain", "draw")))
     intensity = intensity.reshape(cells)

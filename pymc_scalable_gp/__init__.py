@@ -4,6 +4,7 @@ from importlib.metadata import version
 
 from pymc_scalable_gp import cov, linops, ops
 from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
+from pymc_scalable_gp.core.plot_check import plot_check
 from pymc_scalable_gp.core.statistics import RowStatistics
 from pymc_scalable_gp.core.subset_map import subset_map
 from pymc_scalable_gp.methods.cholqr.gp import CholQRMarginal
@@ -42,6 +43,7 @@ __all__ = [
     "frozen_report",
     "linops",
     "ops",
+    "plot_check",
     "subset_map",
     "weights_prior",
 ]

@@ -351,3 +351,9 @@ def dense_marginal(phi, noise, residual, weights=None, kdiag=None, approx="DTC")
     cov = low + np.diag(noise + (missed if approx == "FITC" else 0.0))
     value = stats.multivariate_normal(np.zeros(n), cov, allow_singular=False).logpdf(residual)
     return float(value - (0.5 * (missed / noise).sum() if approx == "VFE" else 0.0))
+
+
+def figures_at(gp, point, model=None) -> dict[str, float]:
+    """What `gp.check` says of the approximation itself, at a point of the model."""
+    found = gp.check(point, neighbors=None, progressbar=False, model=model).attrs
+    return {name: value for name, value in found.items() if name != "verdict"}

@@ -38,6 +38,11 @@ class Additive(FeatureGP):
         return self._parts
 
     @property
+    def whole_kernel(self):
+        """Whether that holds of all parts."""
+        return all(part.whole_kernel for part in self._parts)
+
+    @property
     def is_built(self):
         """Whether all parts are."""
         return all(part.is_built for part in self._parts)

@@ -3,30 +3,38 @@
 import xarray as xr
 
 from pymc_scalable_gp.core.check import check_gp
+from pymc_scalable_gp.core.check_verdict import Check
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.loo import elpd, left_out, pit
 from pymc_scalable_gp.utils.checks import check_count
 
 
-class AssessedGP(FeatureGP):
-    """Checks of a GP with a marginal likelihood."""
+class CheckedGP(FeatureGP):
+    """A GP that can be compared with the exact one."""
 
     def check(
-        self, idata_or_point=None, *, rows: int = 400, num_samples=40, progressbar: bool = True,
-        random_seed=0, model=None,
-    ):  # fmt: skip
-        """Compare with the exact Gaussian process, on a random subsample of rows.
+        self, idata_or_point=None, X=None, *, rows: int = 400, neighbors: int | None = 60,
+        num_samples: int | None = 40, progressbar: bool = True, random_seed=0, model=None,
+    ) -> Check:  # fmt: skip
+        r"""How far the approximation is from the exact Gaussian process, and what to do about it.
 
-        Both get the same rows, this one with its features, order and settings as they are, and both
-        predict other rows, at one point or over posterior draws.
+        Some rows, taken at random, get the exact likelihood beside this one, which keeps its features,
+        order and settings, and both predict other rows. All rows get this likelihood beside one with
+        200 inducing points and many neighbours. Log densities are compared at one point or over posterior
+        draws, whose weights :math:`\exp(\log p_\text{better} - \log p)` tell what the difference does
+        to the posterior.
 
         Parameters
         ----------
         idata_or_point : DataTree or dict, optional
             Posterior draws, or a point such as ``pm.find_MAP`` returns; the model's initial point when
             left out.
+        X : array, shape (n, d), optional
+            Inputs at which only the features are looked at, with or without a likelihood.
         rows : int
             Rows of the subsample; half as many others are predicted, or the same where there are none.
+        neighbors : int or None
+            Neighbours of the better likelihood of all rows, at least twice this one's; None leaves it out.
         num_samples : int or None
             Number of draws, taken at random; None for all.
         progressbar : bool
@@ -38,27 +46,51 @@ class AssessedGP(FeatureGP):
         Returns
         -------
         xarray.Dataset
-            Prints as a verdict with a remedy. Over ``sample``: ``logp_exact`` and ``logp_approx``. Over
-            ``obs``, the row numbers: ``mean_shift``, of the predictive mean in predictive sds;
-            ``sd_ratio``, of the predictive sds (1: no difference); ``missing``, the share of prior variance
-            that the features miss. With ten draws or more, over ``hyperparameter``: ``moved`` and
-            ``sd_change``, what weights towards the exact posterior (PSIS) do to the mean, in sds, and to
-            the sd. Attributes: ``gap`` and ``lost``, mean and sd over the draws of the log densities'
-            difference; ``k_hat``; ``verdict``.
+            Prints as a verdict with a remedy; :func:`plot_check` draws it.
+
+            - over ``obs``, the row numbers: ``missing``, the share
+              :math:`1 - \|\phi(x)\|^2 / k(x, x)` of prior variance that the features miss;
+              ``mean_shift``, of the predictive mean in predictive sds; ``sd_ratio``, of the predictive sds
+              (1: no difference);
+            - over ``sample``: ``logp_exact`` and ``logp_approx``, of the subsample; ``logp_neighbors`` and
+              ``logp_all``, of all rows;
+            - over ``hyperparameter``, with ten draws or more: ``moved`` and ``sd_change``, what weights
+              towards the exact posterior (PSIS) do to the mean, in sds, and to the sd; ``moved_all`` and
+              ``sd_change_all`` towards that with more neighbours.
+
+            Attributes: ``gap`` and ``lost``, mean and sd over the draws of the log densities'
+            difference, and ``k_hat`` of the weights (``gap_all``, ``lost_all``, ``k_hat_all``: of all
+            rows); ``rank``; ``missing_mean``; ``noise_inflation``, the variance that features miss as a
+            share of the noise's; ``rank_needed``, how many of the best features leave less than 5% of the
+            noise variance, by the eigenvalues of the subsample (infinite: more than half of `rows`);
+            ``condition`` number of the targets' covariance; ``verdict``. Some kinds of likelihood add
+            figures: ``residual`` of conjugate gradients, ``steps_needed`` to .01, ``logdet_se`` and
+            ``logdet_excess`` of the log determinant (KMCG, SKIP by products); ``neighbors_moved``, the
+            share of neighbours that the present hyperparameters would replace.
 
         Raises
         ------
         TypeError, ValueError
-            Without a marginal likelihood of X and y, for draws without the needed variables, and for
-            KMCG and SKIP by products or by task, whose likelihood has no counterpart on a subsample.
+            Without a likelihood, a prior or X, for statistics without X, and for draws without the needed
+            variables.
 
         Notes
         -----
-        O(rows^3) a draw. On all rows the posterior differs more than on a subsample: a poor verdict is
-        certain, a good one holds for as many rows as were compared.
+        O(rows^3) a draw, and for all rows what a density of `neighbors` costs. On all rows the posterior
+        differs more than on a subsample: a poor verdict is certain, a good one holds for as many rows as
+        were compared. Latent functions, likelihoods by products or by task, KMCG's and eigenfunctions with
+        ``weights=`` have no exact counterpart on a subsample: the rest is reported.
         """
         rows = check_count("rows", rows, 2)
-        return check_gp(self, idata_or_point, rows, num_samples, progressbar, random_seed, model)
+        if neighbors is not None:
+            neighbors = check_count("neighbors", neighbors)
+        return check_gp(
+            self, idata_or_point, X, rows, neighbors, num_samples, progressbar, random_seed, model
+        )
+
+
+class AssessedGP(CheckedGP):
+    """One with a marginal likelihood, of which rows can be left out."""
 
     def loo(
         self, idata, *, groups=None, num_samples=None, progressbar: bool = True, random_seed=None,

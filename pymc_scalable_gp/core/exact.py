@@ -85,6 +85,7 @@ class ExactRows(Likelihood):
     cov_func: Any
 
     path = "exact"
+    holds_residual = True
 
     @cached_property
     def kernel(self) -> TensorVariable:

@@ -1,4 +1,4 @@
-"""What the Marginal and the Latent front end share: features, predictions, diagnostics."""
+"""What the Marginal and the Latent front end share: features and predictions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,8 +25,13 @@ from pymc_scalable_gp.cov.queries import describe
 class FeatureGP(Base):
     """What every GP with a finite feature map can do; base of the public classes.
 
-    `front_ends` says, in errors, which class has the front end that this one lacks.
+    `front_ends` says, in errors, which class has the front end that this one lacks; `knobs`, in advice,
+    which arguments make this one closer to the kernel.
     """
+
+    approx: str | None = None
+    approximations: ClassVar[tuple[str, ...]] = ()
+    knobs: ClassVar[str] = "the number of features of each part"
 
     sum_classes: ClassVar[tuple[type["FeatureGP"], ...]] = ()
     front_ends: ClassVar[dict[str, str]] = {
@@ -58,6 +63,11 @@ class FeatureGP(Base):
     def conditioned(self) -> Conditioned | None:
         """The likelihood or latent function that predictions follow from."""
         return self._conditioned
+
+    @property
+    def whole_kernel(self) -> bool:
+        """Whether `cov_func` is all of the prior covariance."""
+        return True
 
     @property
     def rank(self) -> int:
@@ -272,36 +282,6 @@ class FeatureGP(Base):
         data = self._new_inputs(Xnew, known)
         predictor = self._predictor(data, known, places, given, pred_noise, model)
         return predictor.mixture(data.value, idata, num_samples, draws, progressbar, random_seed)
-
-    def diagnostics(self, X=None, point=None, model=None) -> dict[str, float]:
-        """How much prior variance the features miss, at training (or given) inputs and one point.
-
-        Parameters
-        ----------
-        X : array, shape (n, d), optional
-            Inputs; the training inputs when left out.
-        point : dict, optional
-            Values of the hyperparameters; the model's initial point when left out.
-        model : pm.Model, optional
-            Needed outside the model context.
-
-        Returns
-        -------
-        dict
-            ``rank``; ``missing_mean`` and ``missing_max``, the mean and largest share
-            ``1 - ||phi(x)||^2 / k(x, x)`` over the rows. Above a few per cent, sigma (DTC) or the
-            diagonal correction (FITC) takes over what the features miss: raise the rank. Some kinds
-            of likelihood add figures of their own.
-        """
-        known = self._conditioned
-        if X is None and known is None:
-            raise ValueError("give X, or call marginal_likelihood or prior first")
-        if X is None and not known.has_rows:
-            raise ValueError("give X: this likelihood knows its rows by their statistics alone")
-        data = known.X if X is None else check_inputs(X, "X")
-        feature_map = self.feature_map if known is None else known.prediction_map()
-        found = prediction.missing_variance(feature_map, data, point, model)
-        return found if known is None else found | known.diagnostics(point, model)
 
     # -- plumbing ---------------------------------------------------------------------------
 

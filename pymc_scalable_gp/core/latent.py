@@ -4,10 +4,10 @@ import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.additive import Additive
+from pymc_scalable_gp.core.assessed import CheckedGP
 from pymc_scalable_gp.core.data import Data, check_inputs
 from pymc_scalable_gp.core.dims import check_dims
 from pymc_scalable_gp.core.features import FeatureMap
-from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.keywords import prior_keywords
 from pymc_scalable_gp.core.likelihood import LatentFunction
 from pymc_scalable_gp.core.mean import mean_vector
@@ -15,7 +15,7 @@ from pymc_scalable_gp.utils.evaluate import evaluate
 from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared, is_random
 
 
-class FeatureLatent(FeatureGP):
+class FeatureLatent(CheckedGP):
     """Front end for any likelihood: the function's coefficients are random variables."""
 
     def prior(self, name, X, **kwargs) -> TensorVariable:

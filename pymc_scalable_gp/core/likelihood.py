@@ -91,6 +91,7 @@ class Conditioned(ABC):
     X: Data
     sigma: TensorVariable | None
     has_rows: ClassVar[bool] = True  # X holds the training inputs, not their range alone
+    holds_residual: ClassVar[bool] = False  # what the features miss is part of the function
 
     @abstractmethod
     def coefficients(self) -> Coefficients:
@@ -128,7 +129,7 @@ class Conditioned(ABC):
         """What a compiled prediction depends on besides this object."""
         return None
 
-    def diagnostics(self, point=None, model=None) -> dict[str, float]:
+    def figures(self, point=None, model=None) -> dict[str, float]:
         """What this kind can tell about its own approximation."""
         return {}
 
@@ -160,6 +161,7 @@ class Likelihood(Conditioned):
     """
 
     path: ClassVar[str]
+    divisible: ClassVar[bool] = True  # some of the rows have a likelihood with the same features
     data: MarginalData
 
     @property

@@ -32,6 +32,7 @@ class FeatureMarginal(AssessedGP):
 
     default_approx = "FITC"
     approximations: ClassVar[tuple[str, ...]] = APPROXIMATIONS
+    _variable: TensorVariable | None = None
 
     def __init__(self, spec, *, mean_func=None, cov_func, approx=None, neighbors=30, block=16):
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
@@ -164,9 +165,13 @@ class FeatureMarginal(AssessedGP):
         sigma = check_sigma(sigma, None)
         sigma = pt.sqrt(sigma**2 + jitter) if jitter else sigma
         likelihood = likelihood_of(self, statistics, sigma, weights)
-        variable = likelihood.observe(name, **kwargs)
-        self._conditioned = likelihood
-        return variable
+        self._variable, self._conditioned = likelihood.observe(name, **kwargs), likelihood
+        return self._variable
+
+    @property
+    def variable(self) -> TensorVariable | None:
+        """The observed random variable."""
+        return self._variable
 
     @property
     def likelihood_path(self) -> str | None:
@@ -219,9 +224,8 @@ class FeatureMarginal(AssessedGP):
             if not tensor.mutable:
                 tensor.tensor.name = label
         likelihood = self._likelihood_of(data, progressbar)
-        variable = likelihood.observe(name, **kwargs)
-        self._conditioned = likelihood
-        return variable
+        self._variable, self._conditioned = likelihood.observe(name, **kwargs), likelihood
+        return self._variable
 
     def _data(self, X, y, sigma, weights=None) -> MarginalData:
         """Checked data with this GP's features, which are built on X unless they were before."""

@@ -34,7 +34,7 @@ def warn_outside(feature_map, X: np.ndarray) -> None:
 
 
 def missing_variance(feature_map, data, point, model) -> dict[str, float]:
-    """Mean and largest share of prior variance that the features miss."""
+    """Mean and largest share of prior variance that the features miss at rows of the data."""
     n = data.value.shape[0]
     count = min(n, feature_map.block_rows)
     X = pt.constant(data.value[np.unique(np.linspace(0, n - 1, count).astype(int))])

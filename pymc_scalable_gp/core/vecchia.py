@@ -78,6 +78,7 @@ class NeighborRows(Conditioned):
     A kind has the inputs `X`, the `feature_map`, `cov_func`, `settings`, `plan`, and the `residual`.
     """
 
+    holds_residual = True
     cov_func: Any
     settings: VecchiaSettings
     plan: RowPlan
@@ -147,7 +148,7 @@ class NeighborRows(Conditioned):
             )
         self.plan.replace(self.settings.order(self.cov_func, X, point), X)
 
-    def diagnostics(self, point=None, model=None):
+    def figures(self, point=None, model=None):
         """``neighbors_moved``: share of neighbours that the point's hyperparameters would replace."""
         if self.plan.ordering.metric is None:
             return {}

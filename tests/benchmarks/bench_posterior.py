@@ -42,7 +42,7 @@ def low_rank(X, y, cov, sigma, start, rank, approx, grid):
         missed = pt.maximum(cov(X, diag=True) - (phi**2).sum(axis=1), 0.0)
         noise = sigma**2 + (missed if approx == "FITC" else pt.zeros(N))
         pm.MvNormal("y", np.zeros(N), cov=phi @ phi.T + pt.diag(noise), observed=y)
-    return 100 * gp.diagnostics(X, point=start)["missing_mean"]
+    return 100 * gp.check(start, X, progressbar=False).attrs["missing_mean"]
 
 
 def posterior(X, y, args, start=None, **options):

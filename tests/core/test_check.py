@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.core.check import verdict
+from pymc_scalable_gp.core.check_verdict import verdict
 from pymc_scalable_gp.utils.evaluate import evaluate
 
 N = 80
@@ -17,7 +17,7 @@ RNG = np.random.default_rng(4)
 X = RNG.uniform(-1.0, 1.0, (N, 2))
 Y = np.sin(3.0 * X[:, 0]) + X[:, 1] ** 2 + 0.2 * RNG.standard_normal(N)
 POINT = {"ell": 0.6, "eta": 1.2, "sigma": 0.3}
-OPTIONS = {"progressbar": False, "rows": 50}
+OPTIONS = {"progressbar": False, "rows": 50, "neighbors": None}
 
 POOR = {
     "features": (sgp.GriefGP, {"rank": 4, "grid": 8, "approx": "DTC"}, "rank=.*approx=.VIF"),
@@ -122,11 +122,13 @@ def test_its_figures_are_those_of_dense_algebra(sigma):
 def test_what_is_not_finite_is_not_called_good():
     gp, model = model_of(sgp.ExactMarginal, {})
     found = gp.check(POINT, model=model, **OPTIONS)
-    assert "Good" in verdict(gp, found)
+    assert "Good" in verdict(gp, gp.conditioned, found)
     for name in ("sd_ratio", "mean_shift"):
-        assert "predictions differ" in verdict(gp, found.assign({name: found[name] * np.nan}))
+        assert "predictions differ" in verdict(
+            gp, gp.conditioned, found.assign({name: found[name] * np.nan})
+        )
     found.attrs["lost"] = np.nan
-    assert "log densities are not finite" in verdict(gp, found)
+    assert "log densities are not finite" in verdict(gp, gp.conditioned, found)
 
 
 @pytest.mark.filterwarnings("ignore:the features miss")
@@ -148,21 +150,146 @@ def test_the_weights_go_towards_the_exact_posterior():
     assert np.abs(found.moved).max() > 0.3
 
 
+@pytest.mark.filterwarnings("ignore:the features miss")
+def test_all_rows_beside_more_neighbors():
+    """With all rows as neighbours the reference is the exact Gaussian process."""
+    gp, model = model_of(sgp.GriefGP, {"rank": 6, "grid": 8, "approx": "FITC"})
+    found = gp.check(draws(), model=model, rows=50, neighbors=N, progressbar=False)
+    own = model.compile_logp(vars=[model["y"]], jacobian=False)
+    posterior = az.extract(draws())
+    for k in range(0, 40, 13):
+        point = {name: float(posterior[name][k]) for name in POINT}
+        C = kernel(X, X, point) + point["sigma"] ** 2 * np.eye(N)
+        exact = multivariate_normal(np.zeros(N), C).logpdf(Y)
+        np.testing.assert_allclose(found.logp_neighbors[k], exact, rtol=1e-6)
+        at = {f"{name}_log__": np.log(value) for name, value in point.items()}
+        np.testing.assert_allclose(found.logp_all[k], own(at), rtol=1e-9)
+    gap = found.logp_neighbors - found.logp_all
+    np.testing.assert_allclose(
+        [found.attrs["gap_all"], found.attrs["lost_all"]], [gap.mean(), gap.std()]
+    )
+    assert "On all 80 rows" in str(found)
+    assert "on all rows the posterior is another one" in found.attrs["verdict"]
+    assert dict(found.sizes) == {"sample": 40, "obs": 25, "hyperparameter": 3}
+    assert "logp_all" not in gp.check(POINT, model=model, progressbar=False)  # the subsample is all
+
+
+def test_a_reference_has_more_neighbors_than_what_it_judges():
+    gp, model = model_of(*GOOD["neighbors"])
+    found = gp.check(POINT, model=model, rows=40, neighbors=10, progressbar=False)
+    assert found.attrs["neighbors"] == 80  # not 10: the model has 40
+    assert "noise_inflation" not in found.attrs  # nothing is left out of the function
+    assert found.attrs["neighbors_moved"] == 0.0
+    assert found.attrs["verdict"].endswith("Good.")
+
+
+def krylov(**options):
+    with pm.Model() as model:
+        ell, eta = pm.LogNormal("ell", 0.0, 0.5), pm.HalfNormal("eta")
+        gp = sgp.KMCGMarginal(cov_func=eta**2 * pm.gp.cov.ExpQuad(2, ls=ell), **options)
+        gp.marginal_likelihood("y", X, Y, pm.HalfNormal("sigma"))
+    return gp, model
+
+
+@pytest.mark.filterwarnings("ignore:after|the features|KMCG|hyperparameters")
+def test_a_likelihood_without_subsamples_is_compared_on_all_rows():
+    gp, model = krylov(n_iter=40, probes=8)
+    found = gp.check(draws(), model=model, rows=50, neighbors=60, progressbar=False)
+    assert "logp_exact" not in found
+    assert found.attrs["lost_all"] < 0.5
+    assert {"residual", "steps_needed", "logdet_se", "logdet_excess"} <= set(found.attrs)
+    assert "Conjugate gradients leave" in str(found)
+    # What iterations leave is in the comparison; alone it is what the verdict goes by.
+    assert "Good." in str(found)
+    alone = gp.check(draws(), model=model, neighbors=None, progressbar=False)
+    assert "conjugate gradients have not converged" in alone.attrs["verdict"]
+    assert "Raise n_iter= and probes=" in alone.attrs["verdict"]
+
+
+@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.parametrize(
+    ("rank", "verdict"), [(3, "Poor: what features miss is left out"), (64, "no exact likelihood")]
+)
+def test_latent_functions(rank, verdict):
+    with pm.Model():
+        ell = pm.LogNormal("ell", 0.0, 0.5)
+        gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), rank=rank, grid=10)
+        gp.prior("f", X)
+        (phi,) = evaluate([gp.features(X)], POINT)
+        found = gp.check(POINT, progressbar=False)
+        over = gp.check(draws(), progressbar=False)
+    np.testing.assert_allclose(found.missing, 1.0 - (phi**2).sum(axis=1), atol=1e-10)
+    assert verdict in found.attrs["verdict"]
+    assert ("take VecchiaLatent" in found.attrs["verdict"]) == (rank == 3)
+    assert set(over.data_vars) == {"missing"}
+    assert over.attrs["draws"] == 40
+
+
+def test_how_many_features_are_needed():
+    """The eigenvalues say it: with that many of the best, what is left is 5% of the noise."""
+    gp, model = model_of(sgp.ExactMarginal, {})
+    found = gp.check(POINT, model=model, rows=N, progressbar=False).attrs
+    values = np.linalg.eigvalsh(kernel(X, X, POINT))[::-1]
+    needed = int(found["rank_needed"])
+    allowed = 0.05 * POINT["sigma"] ** 2 * N
+    assert values[needed:].sum() <= allowed < values[needed - 1 :].sum()
+    condition = 1.0 + values[0] / POINT["sigma"] ** 2
+    np.testing.assert_allclose(found["condition"], condition, rtol=1e-9)
+    rough = gp.check(POINT | {"ell": 1e-3}, model=model, progressbar=False).attrs
+    assert rough["rank_needed"] == np.inf
+
+
+@pytest.mark.filterwarnings("ignore:the features miss")
+def test_the_noise_that_features_add():
+    gp, model = model_of(sgp.GriefGP, {"rank": 4, "grid": 8, "approx": "DTC"})
+    found = gp.check(POINT, model=model, **OPTIONS)
+    added = float(found.missing.mean()) * POINT["eta"] ** 2 / POINT["sigma"] ** 2
+    np.testing.assert_allclose(found.attrs["noise_inflation"], added, rtol=1e-9)
+    assert re.search(r"Raise rank= .* to \d+ features or more", found.attrs["verdict"])
+
+
+def test_weights_and_tasks_have_no_exact_counterpart():
+    with pm.Model() as model:
+        gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=0.6), rank=20, grid=8)
+        gp.marginal_likelihood("y", X, Y, 0.3, weights=sgp.weights_prior("w", 20))
+    assert set(gp.check(model=model, rows=50, progressbar=False).data_vars) == {"missing"}
+    tasks = np.column_stack([X, np.arange(N) % 2])
+    with pm.Model() as model:
+        cov = pm.gp.cov.ExpQuad(3, ls=0.6, active_dims=[0, 1])
+        gp = sgp.SKIPMarginal(cov_func=cov, rank=8, grid_size=20, task_dim=2, task_cov=np.eye(2))
+        gp.marginal_likelihood("y", tasks, Y, 0.3)
+    found = gp.check(model=model, rows=50, progressbar=False)
+    assert set(found.data_vars) == {"missing"}
+    assert "rank_needed" not in found.attrs
+
+
+@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.parametrize("over", ["draws", "point"])
+def test_the_picture(over):
+    gp, model = model_of(sgp.GriefGP, {"rank": 6, "grid": 8, "approx": "FITC"})
+    given = draws() if over == "draws" else POINT
+    check = gp.check(given, model=model, rows=50, neighbors=20, progressbar=False)
+    picture = sgp.plot_check(check, backend="none")
+    panels = {"difference", "difference_all", "mean_shift", "sd_ratio", "missing"}
+    if over == "draws":
+        panels |= {"moved", "moved_all"}
+    assert set(picture.viz["plot"].data_vars) == panels
+    with pytest.raises(TypeError, match="what gp.check returns"):
+        sgp.plot_check(check.attrs)
+
+
 def test_what_cannot_be_compared_is_refused():
     cov = pm.gp.cov.ExpQuad(2, ls=1.0)
     with pm.Model():
-        with pytest.raises(ValueError, match="make it first"):
+        with pytest.raises(ValueError, match="give X, or call marginal_likelihood or prior first"):
             sgp.ExactMarginal(cov_func=cov).check()
         softki = sgp.SoftKIMarginal(cov_func=cov, inducing=9)
         softki.marginal_likelihood("known", statistics=softki.summarize(X, Y), sigma=0.2)
-        with pytest.raises(ValueError, match="make it first"):
+        with pytest.raises(ValueError, match="statistics alone"):
             softki.check()
-        krylov = sgp.KMCGMarginal(cov_func=cov, n_iter=5, probes=0)
-        krylov.marginal_likelihood("krylov", X, Y, 0.2)
-        with pytest.raises(ValueError, match="cannot be compared"):
-            krylov.check()
-        with pytest.raises(ValueError, match="rows"):
-            krylov.check(rows=1)
+        for wrong in ({"rows": 1}, {"neighbors": 0}):
+            with pytest.raises(ValueError, match=next(iter(wrong))):
+                softki.check(X=X, **wrong)
         latent = sgp.GriefGP(cov_func=cov, rank=5, grid=5)
         latent.build(X)
         latent.marginal_likelihood("latent", pm.Normal("inputs", 0.0, 0.3, shape=X.shape), Y, 0.2)

@@ -315,14 +315,14 @@ def test_outside_a_model(fitted):
         fitted[0].predict(X, point=POINT)
 
 
-@pytest.mark.parametrize("call", ["predict", "conditional", "predict_posterior", "diagnostics"])
+@pytest.mark.parametrize("call", ["predict", "conditional", "predict_posterior", "check"])
 def test_before_any_likelihood(call):
     gp = gp_with()
     arguments = {
         "predict": (X,),
         "conditional": ("f", X),
         "predict_posterior": (X, None),
-        "diagnostics": (),
+        "check": (),
     }[call]
     with pm.Model(), pytest.raises(ValueError, match="call marginal_likelihood"):
         getattr(gp, call)(*arguments)

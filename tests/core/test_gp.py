@@ -167,16 +167,15 @@ def test_predict_takes_what_find_map_returns(fitc):
     assert_allclose(found, expected, rtol=1e-14)
 
 
-def test_diagnostics(fitc):
+def test_what_features_miss(fitc):
     gp, model = fitc
     phi = features(gp, model, X)
     share = 1.0 - (phi**2).sum(axis=1) / POINT["eta"] ** 2
-    found = gp.diagnostics(point=POINT, model=model)
-    assert found["rank"] == 12
-    assert_allclose([found["missing_mean"], found["missing_max"]], [share.mean(), share.max()])
-    assert gp.diagnostics(X[:1], point=POINT, model=model)["missing_mean"] == pytest.approx(
-        share[0]
-    )
+    found = gp.check(POINT, model=model, progressbar=False)
+    assert found.attrs["rank"] == 12
+    assert found.attrs["missing_mean"] == pytest.approx(share.mean())
+    assert_allclose(found.missing, share)
+    assert_allclose(gp.check(POINT, X[:1], model=model, progressbar=False).missing, share[:1])
 
 
 # -- predict_posterior --------------------------------------------------------------------------

@@ -109,4 +109,4 @@ def test_the_posterior_is_that_of_the_exact_gp(method):
     assert_allclose(draws.std(axis=0) / sd, 1.0, atol=moved)
     if tolerance is not None:
         point = {k: posterior[k].mean(("chain", "draw")).values for k in NAMES}
-        assert gp.diagnostics(point=point, model=model)["missing_max"] < tolerance
+        assert gp.check(point, model=model, progressbar=False).missing.max() < tolerance

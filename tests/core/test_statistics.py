@@ -408,13 +408,13 @@ def test_what_needs_the_rows_refuses_statistics(softki):
             bent.summarize(X, Y)
 
 
-def test_draws_and_diagnostics():
+def test_draws_and_a_check():
     with pm.Model() as model:
         gp, _ = make("weights", "constant")
         gp.marginal_likelihood("y", statistics=gp.summarize(X, Y), sigma=0.3)
         with pytest.raises(ValueError, match="statistics alone"):
-            gp.diagnostics()
-        assert gp.diagnostics(X)["rank"] == gp.rank
+            gp.check()
+        assert gp.check(X=X, progressbar=False).attrs["rank"] == gp.rank
     # U'(Phi beta + e + c 1) has as many coordinates as directions, and the variance of all of them.
     draws = draw_many(pm.do(model, {"c": 0.0})["y"], 4000, 1)
     phi = gp.features(X).eval()

@@ -87,6 +87,7 @@ class CholQRMarginal(FeatureMarginal):
     """
 
     default_approx = "VFE"
+    knobs = "n_inducing="
     approximations = WITH_RESIDUAL
 
     def __init__(

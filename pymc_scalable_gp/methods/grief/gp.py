@@ -61,7 +61,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         kernel there: 100 to 200 in one dimension, 50 to 200 in two, 10 to 20 in more than ten.
     rank : int
         Number of eigenfunctions r, at most; of a sum of kernels each term gets an equal part. Raise
-        it until the posterior stops moving, or :meth:`diagnostics` shows little missing variance.
+        it until the posterior stops moving, or :meth:`check` shows little missing variance.
     basis : {"free", "frozen"}
         Whether the features follow the kernel's parameters, or stay those of `reference`.
     reference : dict, optional
@@ -125,6 +125,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     """
 
     approximations = WITH_RESIDUAL
+    knobs = "rank= (and grid=)"
 
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, grid=None, rank=500, rotate=False,

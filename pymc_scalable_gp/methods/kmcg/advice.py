@@ -57,5 +57,5 @@ def _advise_probes(likelihood):
         warn(
             "the log determinant is estimated; at the model's initial point the log density is off "
             + ", and ".join(found)
-            + ". Hyperparameters follow that error; diagnostics() tells it at other points"
+            + ". Hyperparameters follow that error; check() tells it at other points"
         )

@@ -53,19 +53,19 @@ class KMCGMarginal(FeatureMarginal):
         Default: "DTC", the paper's, and the only one that does not look at the rows again.
     n_iter : int, optional
         P, the number of steps and of features. Fixed, so that the density is one function of the
-        parameters. ``diagnostics()`` says how far CG has come: raise it until the residual falls
+        parameters. ``check()`` says how far CG has come: raise it until the residual falls
         below 0.01, or until the posterior no longer moves. Default: 100, or the number of rows where
         that is less.
     probes : int, optional
         Number S of random vectors that estimate the log determinant of the exact ``K + sigma^2 I`` for the
         density, by P Lanczos steps each. Default: 8. With S probes, posterior means move by about
-        ``S^-1/2`` posterior standard deviations; ``diagnostics()["logdet_se"]`` is the estimate's
+        ``S^-1/2`` posterior standard deviations; ``check().attrs["logdet_se"]`` is the estimate's
         standard error. They need "DTC", one sigma and all rows, and as many rows as the model was built
         with.
 
         ``probes=0`` is the paper's density: it takes the determinant of the P features, equation 16.
         That is for fixed hyperparameters. Inferred with it, they are wrong unless P reaches nearly all
-        of the kernel's variance (``diagnostics()["missing_mean"]``): the few directions that y itself
+        of the kernel's variance (:meth:`check`): the few directions that y itself
         chose explain it under *any* kernel, and the density prefers lengthscales near zero.
     inducing : int or integer array, optional
         M, or indices of the M rows whose kernel matrix is used; all when left out. An int takes
@@ -104,6 +104,7 @@ class KMCGMarginal(FeatureMarginal):
     """
 
     default_approx = "DTC"
+    knobs = "n_iter= and probes="
 
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, n_iter=None, probes=None, inducing=None

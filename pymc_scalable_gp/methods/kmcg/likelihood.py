@@ -30,6 +30,8 @@ class KrylovSettings:
 class KrylovLikelihood(Likelihood):
     """What both kinds share: a basis made of these very data."""
 
+    divisible = False
+
     data: MarginalData
     basis: KrylovBasis
     settings: KrylovSettings
@@ -49,7 +51,7 @@ class KrylovLikelihood(Likelihood):
         cov_func = sum((parts[place].cov_func for place in places[1:]), parts[places[0]].cov_func)
         return KMCGMap(cov_func, self.basis), self.coefficients()
 
-    def diagnostics(self, point=None, model=None):
+    def figures(self, point=None, model=None):
         """How far conjugate gradients have come.
 
         ``residual``, the norm of ``y - K a`` relative to that of y after P steps, and

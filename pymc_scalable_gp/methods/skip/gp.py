@@ -20,6 +20,8 @@ from pymc_scalable_gp.utils.checks import check_count
 class _SKIP(FeatureGP):
     """What the marginal and the latent class share."""
 
+    knobs = "rank= and grid_size="
+
     @staticmethod
     def _spec_of(cov_func, grid_size, rank, task_dim, task_cov, task_var) -> SKIPSpec:
         if not isinstance(cov_func, BaseCovariance):
@@ -37,6 +39,11 @@ class _SKIP(FeatureGP):
         task_cov = _check_task_cov(task_dim, task_cov)
         task_var = _check_task_var(task_cov, task_var)
         return SKIPSpec(cov_func, grid_size, rank, task_dim, task_cov, task_var)
+
+    @property
+    def whole_kernel(self):
+        """Not with tasks, whose covariance stands beside the kernel."""
+        return self._spec.task_dim is None
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
@@ -127,7 +134,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     n_iter : int, optional
         Steps P of preconditioned conjugate gradients and stochastic Lanczos quadrature, which take the
         features' place in the likelihood: for ranks whose r^2 features are too many. Fixed, so that the
-        density is one function; ``diagnostics()["residual"]`` says whether they suffice, 20 often do.
+        density is one function; ``check().attrs["residual"]`` says whether they suffice, 20 often do.
         The features themselves when left out.
     probes : int
         With `n_iter`: random vectors S that estimate the log determinant, fixed at the build. Posterior

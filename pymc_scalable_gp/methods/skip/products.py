@@ -36,6 +36,7 @@ class HadamardProducts(Likelihood):
     steps: int
 
     path = "products"
+    divisible = False
 
     @classmethod
     def of(cls, data: MarginalData, steps: int, probes, rank: int) -> "HadamardProducts":
@@ -104,7 +105,7 @@ class HadamardProducts(Likelihood):
         _, _, _, (_, _, alpha, beta) = self._start()
         return cg_residuals(*evaluate([alpha, beta], point, model))
 
-    def diagnostics(self, point=None, model=None):
+    def figures(self, point=None, model=None):
         """``residual`` of conjugate gradients after all steps, relative to the targets."""
         return {"residual": float(self.residuals(point, model)[-1])}
 

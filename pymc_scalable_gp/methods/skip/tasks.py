@@ -21,6 +21,7 @@ class ByTask(Likelihood):
     data: MarginalData
 
     path = "tasks"
+    divisible = False
 
     @cached_property
     def _parts(self):

@@ -9,6 +9,7 @@ from pymc_scalable_gp.core.keywords import marginal_keywords, prior_keywords
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
 from pymc_scalable_gp.core.nystrom import NystromMap
+from pymc_scalable_gp.core.predict import missing_variance
 from pymc_scalable_gp.cov.queries import refuse_white_noise
 from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.methods.softki.points import check_inducing
@@ -20,6 +21,8 @@ MISSING_SHARE = 0.05
 
 class _SoftKI(FeatureGP):
     """What the marginal and the latent class share."""
+
+    knobs = "inducing= (and train the points by sgp.fit_inducing)"
 
     @property
     def spec(self) -> SoftKISpec:
@@ -65,7 +68,8 @@ class _SoftKI(FeatureGP):
         """Say what points that nobody chose lose, in the model of the context."""
         if not self.feature_map.by_default:
             return
-        missed = self.diagnostics()["missing_mean"]
+        data = self.conditioned.X
+        missed = missing_variance(self.feature_map, data, None, None)["missing_mean"]
         if missed > MISSING_SHARE:
             warn(
                 f"the points are {self.rank} k-means centres that were not trained, and interpolation "

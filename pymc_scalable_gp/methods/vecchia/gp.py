@@ -52,7 +52,7 @@ class VecchiaMarginal(FeatureMarginal):
     ====================  ==============================================  ====================
 
     Points, order and neighbours are those of the hyperparameters at the build, so that the density is
-    one smooth function. :meth:`rebuild` chooses them again; ``diagnostics(point=...)`` says whether that
+    one smooth function. :meth:`rebuild` chooses them again; :meth:`check` says whether that
     is worth it.
 
     Inputs with their own prior, kernels with matrices of lengthscales and sums of kernels take a route
@@ -80,6 +80,7 @@ class VecchiaMarginal(FeatureMarginal):
     """
 
     default_approx = "VIF"
+    knobs = "neighbors= (and n_inducing=)"
     approximations = ("VIF",)
 
     def __init__(self, *, mean_func=None, cov_func, n_inducing=200, neighbors=30, block=16):

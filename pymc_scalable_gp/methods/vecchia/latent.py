@@ -43,7 +43,7 @@ class VecchiaLatent(FeatureLatent):
     Notes
     -----
     O(n (m^2 + (g + k)^2 (m + g + k) / g)) a gradient. With neighbors, a latent variable a row makes
-    long trajectories: where the points hold the kernel (``diagnostics()["missing_max"]``), neighbors=None
+    long trajectories: where the points hold the kernel (``check()["missing"]``), neighbors=None
     is far faster. A millionth of the prior variance is added to
     that of the residual at each row, so that blocks with close rows can be factorised.
 
@@ -65,6 +65,8 @@ class VecchiaLatent(FeatureLatent):
     .. [2] Datta, A. et al. (2016). Hierarchical Nearest-Neighbor Gaussian Process Models for Large
        Geostatistical Datasets. https://doi.org/10.1080/01621459.2015.1044091
     """
+
+    knobs = "n_inducing= and neighbors="
 
     def __init__(self, *, mean_func=None, cov_func, n_inducing=200, neighbors=15, block=16):
         spec = vecchia_spec(cov_func, n_inducing)

@@ -10,7 +10,12 @@ from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.kmcg.krylov_normal import KrylovNormal
-from pymc_scalable_gp.testing import check_marginal_logp, dense_marginal, draw_many
+from pymc_scalable_gp.testing import (
+    check_marginal_logp,
+    dense_marginal,
+    draw_many,
+    figures_at,
+)
 from pymc_scalable_gp.utils.evaluate import evaluate
 
 FAST = {"mode": "FAST_COMPILE"}  # no Numba: these functions are called a few times
@@ -114,10 +119,10 @@ def test_residual_is_that_of_conjugate_gradients():
         residual = Y - A @ part @ np.linalg.solve(part.T @ A @ part, part.T @ Y)
         found = gp.feature_map.krylov.residuals({}, model)[steps - 1]
         assert_allclose(found, np.linalg.norm(residual) / np.linalg.norm(Y), rtol=1e-6)
-    report = gp.diagnostics(point={}, model=model)
+    report = figures_at(gp, {}, model=model)
     assert report["residual"] == gp.feature_map.krylov.residuals({}, model)[-1]
     assert report["steps_needed"] == np.inf
-    assert 0.0 < report["missing_mean"] < report["missing_max"] < 1.0
+    assert 0.0 < report["missing_mean"] < 1.0
 
 
 # -- densities of every form ----------------------------------------------------------------------
@@ -239,20 +244,21 @@ def test_probes_replace_the_determinant_only():
 
 @pytest.mark.filterwarnings("ignore:the log determinant is estimated")
 def test_gradient_with_probes():
+    targets = np.random.default_rng(17).standard_normal((7, 5))
     with pm.Model() as model:
         ell, eta, sigma = (pm.Flat(name) for name in ("ell", "eta", "sigma"))
         cov = pm.math.exp(eta) * pm.gp.cov.ExpQuad(2, ls=pm.math.exp(ell))
         gp = sgp.KMCGMarginal(cov_func=cov, n_iter=8, probes=2)
         gp.marginal_likelihood(
-            "y", X=sgp.RegularGrid(AXES, MASK), y=RNG.standard_normal((7, 5)),
-            sigma=pm.math.exp(sigma),
-        )  # fmt: skip
+            "y", X=sgp.RegularGrid(AXES, MASK), y=targets, sigma=pm.math.exp(sigma)
+        )
     logp, dlogp = model.compile_logp(**FAST), model.compile_dlogp(**FAST)
     point = {"ell": np.array(-0.2), "eta": np.array(0.1), "sigma": np.array(-1.5)}
     gradient = dlogp(point)
     for name, slope in zip(("ell", "eta", "sigma"), gradient, strict=True):
         ends = [logp(point | {name: point[name] + s * 1e-6}) for s in (1, -1)]
-        assert_allclose(slope, (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+        # The difference of two densities of size 100 is known to 1e-7 of the step and no better.
+        assert_allclose(slope, (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-6)
 
 
 def test_probes_keep_the_lengthscale_where_features_alone_lose_it():
@@ -510,7 +516,7 @@ def test_the_tolerance_stops_the_steps_of_a_one_shot_fit():
     assert residuals[-1] <= 0.01 < residuals[:-1].min()
     with pm.Model() as model:
         gp.marginal_likelihood("y", X=x, y=y, sigma=0.1)
-    assert gp.diagnostics(point={}, model=model)["steps_needed"] == steps
+    assert figures_at(gp, {}, model=model)["steps_needed"] == steps
     fewer = sgp.KMCGMarginal(cov_func=cov, n_iter=2)
     with pytest.warns(UserWarning, match="after n_iter=2 steps the residual is"):
         assert fewer.choose_steps(x, y, tolerance=1e-6) == 2

@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.testing import figures_at
 
 FAST = {"mode": "FAST_COMPILE"}
 RNG = np.random.default_rng(0)
@@ -105,7 +106,7 @@ def test_the_standard_error_covers_the_exact_density():
         gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.Exponential(1, ls=0.3), n_iter=30)
         for seed in range(6):
             gp.marginal_likelihood(f"y{seed}", X=X, y=Y, sigma=0.1, random_seed=seed)
-            report = gp.diagnostics(point={})
+            report = figures_at(gp, {})
             reported.append(report["logdet_se"])
     found = np.ravel(model.compile_logp(sum=False, **FAST)({}))
     ratios = (found - dense(K)) / (0.5 * np.array(reported))
@@ -121,7 +122,7 @@ def test_the_standard_error_covers_the_exact_density():
 def test_few_steps_show_as_an_excess():
     """The quadrature's own error lies below the bound, and is most of the error with five steps."""
     cov = pm.gp.cov.Exponential(1, ls=0.1)
-    few, many = (fixed(cov, n_iter=steps, probes=16)[0].diagnostics(point={}, model=pm.Model())
+    few, many = (figures_at(fixed(cov, n_iter=steps, probes=16)[0], {}, model=pm.Model())
                  for steps in (5, 30))  # fmt: skip
     assert few["logdet_excess"] > 15.0
     assert many["logdet_excess"] < 1e-3
@@ -140,9 +141,9 @@ def test_few_steps_show_as_an_excess():
 
 def test_one_probe_has_no_standard_error():
     gp, model, _ = fixed(pm.gp.cov.ExpQuad(1, ls=0.3), n_iter=10, probes=1)
-    assert np.isnan(gp.diagnostics(point={}, model=model)["logdet_se"])
+    assert np.isnan(figures_at(gp, {}, model=model)["logdet_se"])
     gp, model, _ = fixed(pm.gp.cov.ExpQuad(1, ls=0.3), n_iter=10, probes=0)
-    assert "logdet_se" not in gp.diagnostics(point={}, model=model)
+    assert "logdet_se" not in figures_at(gp, {}, model=model)
 
 
 # -- warnings ---------------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ def test_a_start_without_a_finite_kernel():
     with pm.Model() as model:
         gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.Flat("ell")), n_iter=10)
         gp.marginal_likelihood("y", X=X, y=Y, sigma=0.1)
-    assert np.isnan(gp.diagnostics(point={"ell": np.nan}, model=model)["logdet_se"])
+    assert np.isnan(figures_at(gp, {"ell": np.nan}, model=model)["logdet_se"])
 
 
 def test_priors_of_an_outer_model():
@@ -226,4 +227,4 @@ def test_kernels_of_low_rank_are_exact(name, y):
     mean, var = gp.predict(X[:3], {}, diag=True, model=model)
     assert_allclose(mean, weights.T @ y, rtol=1e-5, atol=1e-8)
     assert_allclose(var, np.diag(K)[:3] - (weights * K[:, :3]).sum(axis=0), rtol=1e-4)
-    assert np.isfinite(list(gp.diagnostics(point={}, model=model).values())).all()
+    assert np.isfinite(list(figures_at(gp, {}, model=model).values())).all()

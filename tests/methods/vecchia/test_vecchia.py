@@ -10,7 +10,7 @@ from scipy import stats
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.vecchia_normal import VecchiaNormal
-from pymc_scalable_gp.testing import draw_many
+from pymc_scalable_gp.testing import draw_many, figures_at
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS, evaluate
 
 rng = np.random.default_rng(0)
@@ -291,11 +291,11 @@ def test_rebuild_takes_the_neighbors_of_another_point(exact):
     other = POINT | {"ell": np.array([20.0, 0.05])}
     with model:
         with pytest.warns(UserWarning, match=r"call gp\.rebuild"):
-            assert gp.diagnostics(point=other)["neighbors_moved"] > 0.3
+            assert figures_at(gp, other)["neighbors_moved"] > 0.3
         before = logp_of(model)
         points = gp.feature_map.points.get_value()
         gp.rebuild(POINT)
-        assert gp.diagnostics(point=POINT)["neighbors_moved"] == 0.0
+        assert figures_at(gp, POINT)["neighbors_moved"] == 0.0
         assert abs(logp_of(model) - exact[0]) < abs(before - exact[0]) + 0.1
         gp.rebuild(other)
     assert not np.array_equal(points, gp.feature_map.points.get_value())

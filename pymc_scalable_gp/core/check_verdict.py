@@ -1,0 +1,148 @@
+"""What a check says in words: what was compared, what is off, what to do."""
+
+import textwrap
+
+import numpy as np
+import xarray as xr
+
+# What is worth a word: the tail of the weights (Vehtari et al. 2024), a move of a hyperparameter's mean in
+# posterior sds, the 95% quantile of the predictive mean's shift in predictive sds, the change of the
+# predictive sd, the share of prior variance that features miss, the residual of a solver, the error
+# of a log determinant, and the share of neighbours that others would replace.
+LIMITS = {
+    "k_hat": 0.7, "moved": 0.5, "mean_shift": 0.25, "sd_ratio": 0.1, "missing": 0.05,
+    "residual": 0.01, "logdet": 1.0, "neighbors_moved": 0.3,
+}  # fmt: skip
+
+
+class Check(xr.Dataset):
+    """Result of ``gp.check``; printed as one paragraph."""
+
+    __slots__ = ()
+
+    def __str__(self):
+        return textwrap.fill(self.attrs["verdict"], 88)
+
+
+def verdict(gp, known, check) -> str:
+    """One paragraph."""
+    text, bad = "", []
+    for part in (_subset, _all, _missing, _solver):
+        said, faults = part(gp, known, check)
+        text, bad = text + said, bad + faults
+    if bad:
+        return text + f"Poor: {'; '.join(bad)}. {remedy(gp, known, check)}"
+    if "logp_all" in check or getattr(known, "path", None) == "exact":
+        return text + "Good."
+    if "logp_exact" in check:
+        return text + "Good on that many rows; more of them tell more."
+    return text + "Good, as far as this goes: no exact likelihood was compared."
+
+
+def _subset(gp, known, check):
+    """The exact Gaussian process of some rows."""
+    if "logp_exact" not in check:
+        return "", []
+    a = check.attrs
+    text = (
+        f"On {a['rows']} rows the exact log density is {_difference(a['gap'])} the approximate one, and "
+        f"the difference varies by {a['lost']:.2g} (sd) over {a['draws']} draws. "
+    )
+    # A comparison with NaN is false, and what is not finite must not be called good.
+    bad = [] if np.isfinite(a["lost"]) else ["log densities are not finite"]
+    if "moved" in check:
+        words, near = _weights(check.moved, a["k_hat"])
+        text += f"Weighted towards the exact posterior, {words}. "
+        if not near:
+            bad.append("the posterior of the hyperparameters is another one")
+    shift, ratio = float(np.quantile(check.mean_shift.values, 0.95)), check.sd_ratio.values
+    wide = float(ratio[np.abs(np.log(ratio)).argmax()])
+    text += (
+        f"Predictive means shift by up to {shift:.2f} predictive sds (95% of rows), sds by a factor of "
+        f"{wide:.2f} at most. "
+    )
+    if not (shift <= LIMITS["mean_shift"] and abs(np.log(wide)) <= LIMITS["sd_ratio"]):
+        bad.append("predictions differ")
+    return text, bad
+
+
+def _all(gp, known, check):
+    """More neighbours, for all rows."""
+    if "logp_all" not in check:
+        return "", []
+    a = check.attrs
+    text = (
+        f"On all {a['n']} rows the log density with inducing points and {a['neighbors']} neighbors is "
+        f"{_difference(a['gap_all'])} this one, and the difference varies by {a['lost_all']:.2g}"
+    )
+    near = np.isfinite(a["lost_all"])
+    if "moved_all" in check:
+        words, near = _weights(check.moved_all, a["k_hat_all"])
+        text += f"; weighted towards it, {words}"
+    return f"{text}. ", [] if near else ["on all rows the posterior is another one"]
+
+
+def _missing(gp, known, check):
+    """Prior variance that features miss, where nothing holds it."""
+    if known is not None and known.holds_residual:
+        return "", []
+    missing = check.attrs["missing_mean"]
+    worst = int(check.missing.values.argmax())
+    text = f"Features miss {missing:.1%} of the prior variance, {check.missing.values[worst]:.1%} at row "
+    text += f"{int(check.obs[worst])}. "
+    if not missing <= LIMITS["missing"]:
+        text_bad = "what features miss is left out of the function"
+        if known is not None and known.sigma is not None:
+            text_bad = "sigma may take over what the features miss"
+        return text, [text_bad]
+    return text, []
+
+
+def _solver(gp, known, check):
+    """Figures of iterations, and of neighbours that were chosen elsewhere."""
+    a, text, bad = check.attrs, "", []
+    # Where all rows' density was compared, what the iterations leave is in that difference.
+    compared = "logp_all" in check
+    if "residual" in a:
+        text += f"Conjugate gradients leave {a['residual']:.1e} of the targets. "
+        if not (compared or a["residual"] <= LIMITS["residual"]):
+            bad.append("conjugate gradients have not converged")
+    if "logdet_se" in a:
+        text += f"The log determinant is known to {a['logdet_se']:.2g} (se) and {a['logdet_excess']:.2g}"
+        text += " (bound of its excess). "
+        if not (compared or 0.5 * max(a["logdet_se"], a["logdet_excess"]) <= LIMITS["logdet"]):
+            bad.append("the log determinant is uncertain")
+    if "neighbors_moved" in a:
+        text += f"{a['neighbors_moved']:.0%} of the neighbors would be others at these draws. "
+        if not a["neighbors_moved"] <= LIMITS["neighbors_moved"]:
+            bad.append("neighbors were chosen at other lengthscales: call gp.rebuild(point)")
+    return text, bad
+
+
+def remedy(gp, known, check) -> str:
+    """What to change."""
+    if known is not None and known.holds_residual:
+        return f"Raise {gp.knobs}, or call gp.rebuild(point) at a point of the posterior."
+    text = f"Raise {gp.knobs}"
+    needed = check.attrs.get("rank_needed", np.nan)
+    if np.isinf(needed):
+        text += f" (more than {check.attrs['rows'] // 2} features are needed)"
+    elif needed > check.attrs["rank"]:
+        text += f" to {int(needed)} features or more"
+    latent = known is None or known.sigma is None
+    if "VIF" in gp.approximations and not latent:
+        return f'{text}, or take approx="VIF", which puts back what they miss.'
+    other = "VecchiaLatent" if latent else "VecchiaMarginal"
+    return f"{text}." if type(gp).__name__ == other else f"{text}, or take {other}."
+
+
+def _difference(gap: float) -> str:
+    return f"{abs(gap):.3g} nats {'above' if gap >= 0.0 else 'below'}"
+
+
+def _weights(moved, k_hat: float) -> tuple[str, bool]:
+    """Hyperparameter that weights move the most, and whether that is little."""
+    worst = int(np.abs(moved.values).argmax())
+    name, by = str(moved.hyperparameter.values[worst]), float(moved[worst])
+    near = k_hat <= LIMITS["k_hat"] and abs(by) <= LIMITS["moved"]
+    return f"{name} moves by {by:+.2f} posterior sds (Pareto k {k_hat:.2f})", near
