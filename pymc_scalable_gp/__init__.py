@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 from pymc_scalable_gp import cov, linops, ops
+from pymc_scalable_gp.advice.suggest import suggest
 from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
 from pymc_scalable_gp.core.plot_check import plot_check
 from pymc_scalable_gp.core.statistics import RowStatistics
@@ -45,5 +46,6 @@ __all__ = [
     "ops",
     "plot_check",
     "subset_map",
+    "suggest",
     "weights_prior",
 ]

@@ -32,6 +32,8 @@ def verdict(gp, known, check) -> str:
         text, bad = text + said, bad + faults
     if bad:
         return text + f"Poor: {'; '.join(bad)}. {remedy(gp, known, check)}"
+    if check.attrs["draws"] == 1 and check.sizes.get("sample"):
+        return text + "Good at this point; the posterior's draws tell more."
     if "logp_all" in check or getattr(known, "path", None) == "exact":
         return text + "Good."
     if "logp_exact" in check:
@@ -45,8 +47,8 @@ def _subset(gp, known, check):
         return "", []
     a = check.attrs
     text = (
-        f"On {a['rows']} rows the exact log density is {_difference(a['gap'])} the approximate one, and "
-        f"the difference varies by {a['lost']:.2g} (sd) over {a['draws']} draws. "
+        f"On {a['rows']} rows the exact log density is {_difference(a['gap'])} the approximate one"
+        f"{_varies(a['lost'], a['draws'])}. "
     )
     # A comparison with NaN is false, and what is not finite must not be called good.
     bad = [] if np.isfinite(a["lost"]) else ["log densities are not finite"]
@@ -73,7 +75,7 @@ def _all(gp, known, check):
     a = check.attrs
     text = (
         f"On all {a['n']} rows the log density with inducing points and {a['neighbors']} neighbors is "
-        f"{_difference(a['gap_all'])} this one, and the difference varies by {a['lost_all']:.2g}"
+        f"{_difference(a['gap_all'])} this one{_varies(a['lost_all'], a['draws'])}"
     )
     near = np.isfinite(a["lost_all"])
     if "moved_all" in check:
@@ -138,6 +140,10 @@ def remedy(gp, known, check) -> str:
 
 def _difference(gap: float) -> str:
     return f"{abs(gap):.3g} nats {'above' if gap >= 0.0 else 'below'}"
+
+
+def _varies(lost: float, draws: int) -> str:
+    return f", and the difference varies by {lost:.2g} (sd) over {draws} draws" if draws > 1 else ""
 
 
 def _weights(moved, k_hat: float) -> tuple[str, bool]:

@@ -1,0 +1,1 @@
+"""Advice on the class and its settings, before a model is written."""

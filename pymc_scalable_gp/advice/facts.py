@@ -1,0 +1,118 @@
+"""What the data and the kernel are, as far as the choice of a class goes by it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pymc_scalable_gp.cov.evaluate import kernel_matrix
+from pymc_scalable_gp.cov.objects import FromFunction
+from pymc_scalable_gp.cov.products import product_terms
+from pymc_scalable_gp.cov.queries import describe, is_categorical, leaves, used_columns
+from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
+from pymc_scalable_gp.utils.graphs import is_random
+
+# A grid of which fewer cells than this share are observed is no structure worth using.
+OBSERVED_SHARE = 0.25
+
+# More axes than this are not looked at: a grid of them has more cells than rows.
+MOST_AXES = 4
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Rows, inputs and kernel in a few words and numbers."""
+
+    n: int
+    d: int  # columns that the kernel looks at
+    distinct: int
+    grid: tuple[int, ...] | None  # cells along each axis
+    observed: float  # share of the cells
+    even: bool  # whether every axis is evenly spaced
+    kernel: str
+    is_product: bool
+    is_categorical: bool | None
+    is_dear: bool  # a Python function of two objects
+    is_free: bool
+    is_normal: bool
+
+    @property
+    def has_grid(self) -> bool:
+        """Whether the grid is of use to the kernel: a product over its axes."""
+        return self.grid is not None and self.is_product and self.is_categorical is False
+
+    def in_words(self) -> str:
+        """One sentence."""
+        text = f"{self.n} rows of {self.d} input{'s' * (self.d > 1)}"
+        if self.distinct < self.n:
+            text += f", {self.distinct} of them distinct"
+        if self.grid is not None:
+            kind = "a regular series" if len(self.grid) == 1 else "a grid"
+            cells = " x ".join(map(str, self.grid))
+            text += f", on {kind} of {cells} cells ({self.observed:.0%} observed)"
+        traits = ["a product over the inputs" if self.is_product else "no product over the inputs"]
+        traits += ["of categories"] if self.is_categorical else []
+        traits += ["hyperparameters free" if self.is_free else "nothing free"]
+        return f"{text}; kernel {self.kernel} ({', '.join(traits)})."
+
+
+def find_facts(X, grid, cov_func, is_free: bool | None, is_normal: bool) -> Facts:
+    """Look at all rows X (n, d) once; `is_free` None: as the kernel says.
+
+    Raises
+    ------
+    ValueError
+        If the kernel looks at a column that X lacks.
+    """
+    columns = used_columns(cov_func, X.shape[1])
+    distinct = count_distinct(X)
+    if grid is None and distinct == len(X) and len(columns) == X.shape[1]:
+        grid = find_grid(X)
+    if is_free is None:
+        is_free = is_random(kernel_matrix(cov_func, pt.constant(X[:2])))
+    return Facts(
+        n=len(X), d=len(columns), distinct=distinct,
+        grid=None if grid is None else grid.shape,
+        observed=1.0 if grid is None else grid.n / grid.size,
+        even=grid is not None and all(grid.spacing(i) is not None for i in range(len(grid.axes))),
+        kernel=describe(cov_func), is_product=is_product(cov_func),
+        is_categorical=is_categorical(cov_func),
+        is_dear=any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func)),
+        is_free=is_free, is_normal=is_normal,
+    )  # fmt: skip
+
+
+def count_distinct(X) -> int:
+    """Number of distinct rows of X (n, d), by 64-bit hashes: to sort rows takes ten times as long."""
+    bits = np.ascontiguousarray(X + 0.0).view(np.uint64)  # + 0.0 makes -0.0 equal to 0.0
+    hashes = np.zeros(len(X), dtype=np.uint64)
+    odd = np.random.default_rng(0).integers(2**63, size=X.shape[1], dtype=np.uint64) * 2 + 1
+    for column, factor in zip(bits.T, odd.astype(np.uint64), strict=True):
+        hashes ^= hashes >> np.uint64(29)
+        hashes = (hashes + column) * factor
+    return len(np.unique(hashes))
+
+
+def find_grid(X) -> RegularGrid | None:
+    """The grid that rows X (n, d) lie on, where it is of use; a single axis has to be evenly spaced."""
+    if X.shape[1] > MOST_AXES or len(X) < 3:
+        return None
+    sizes = [len(np.unique(column)) for column in X.T]
+    if np.prod(sizes, dtype=float) * OBSERVED_SHARE > len(X):
+        return None
+    try:
+        grid, _ = RegularGrid.from_points(X)
+    except ValueError:  # too many cells, once gaps are filled, or two points in one of them
+        return None
+    if grid.n < OBSERVED_SHARE * grid.size:
+        return None
+    return grid if len(sizes) > 1 or grid.spacing(0) is not None else None
+
+
+def is_product(cov_func) -> bool:
+    """Whether the kernel is a sum of products of 1-D kernels."""
+    try:
+        product_terms(cov_func)
+    except ValueError:  # says what is not, and what would be
+        return False
+    return True

@@ -1,0 +1,248 @@
+"""Classes and settings for data, kernel and budget, with what they cost and what they lose."""
+
+from functools import cache
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.gp.cov import BaseCovariance
+
+from pymc_scalable_gp.advice.candidates import candidates
+from pymc_scalable_gp.advice.costs import COMPILATION
+from pymc_scalable_gp.advice.facts import Facts, find_facts
+from pymc_scalable_gp.advice.loss import Loss, expected_loss, grid_stretch
+from pymc_scalable_gp.advice.machine import Rates, measure
+from pymc_scalable_gp.advice.report import GIB, MUCH, Suggestions, verdict
+from pymc_scalable_gp.advice.sample import Sample, default_kernel, take_sample
+from pymc_scalable_gp.core.data import check_inputs, check_target
+from pymc_scalable_gp.cov.evaluate import kernel_matrix
+from pymc_scalable_gp.cov.queries import refuse_white_noise
+from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
+from pymc_scalable_gp.utils.checks import check_choice, check_count
+from pymc_scalable_gp.utils.graphs import is_random
+
+LIKELIHOODS = (
+    "normal", "poisson", "bernoulli", "binomial", "negative_binomial", "student_t", "gamma", "beta",
+    "other",
+)  # fmt: skip
+
+# Draws of a chain, and those that tune the sampler before.
+DRAWS, TUNE = 1000, 1000
+
+
+def suggest(
+    X, y=None, cov_func=None, likelihood="normal", *, minutes=60.0, memory=None, point=None,
+    random_seed=0, model=None,
+) -> Suggestions:  # fmt: skip
+    r"""Which class, with which settings: a table of candidates, what each costs, and what it loses.
+
+    Nothing is fitted, and no other function of this package calls this one.
+
+    Parameters
+    ----------
+    X : array, shape (n, d), or RegularGrid
+        Inputs.
+    y : array, shape (n,), optional
+        Observations. Under "normal" the noise is estimated from some of them; left out, its variance is
+        taken as a hundredth of the prior variance.
+    cov_func : pm.gp.cov.Covariance, optional
+        The kernel that is meant. Left out: `ExpQuad` with free lengthscales, compared at lengthscales in
+        proportion to the columns' standard deviations.
+    likelihood : str
+        "normal" asks for classes that integrate the function out; "poisson", "bernoulli", "binomial",
+        "negative_binomial", "student_t", "gamma", "beta" or "other" for latent ones.
+    minutes : float
+        Time for 1000 draws a chain.
+    memory : float, optional
+        Memory in GiB for all chains. Default: half of what is free.
+    point : dict, optional
+        Hyperparameters at which losses are computed, such as :func:`sgp.subset_map` returns; the model's
+        initial point for those left out. The lengthscales decide: give plausible ones.
+    random_seed : int
+        Seed of the rows that are compared.
+    model : pm.Model, optional
+        Needed outside the model context, where the kernel has random hyperparameters.
+
+    Returns
+    -------
+    xarray.Dataset
+        Over ``candidate``: those within the budget first, by ``loss``, then the others by how far they
+        miss it. A loss of less than a nat over all rows counts as none; one that is not known, or known at
+        one point alone (a frozen basis), as 100 nats a thousand rows. ``class_name``; ``settings``, a
+        dictionary of keywords; ``seconds_a_gradient``; ``minutes``; ``memory`` in bytes; ``loss``;
+        ``missed``, the share of the prior variance that features miss; ``fits``. ``attrs``: ``facts``, ``verdict`` and ``notes`` in words, and ``code`` for
+        the first candidate. It prints as a table with these.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For bad inputs, an unknown likelihood, a budget that is not positive, or random hyperparameters
+        without a model.
+
+    Notes
+    -----
+    *Seconds a gradient* are counts of operations over the rates of one thread of this machine, which are
+    measured at each call, with a factor for each class; they hold within a factor of about two.
+
+    *Minutes* are those of 1000 draws after 1000 of tuning, chains side by side, one a core: 15 gradients a
+    draw, 31 where a few hundred coefficients are sampled, 127 with a variable a row, and 90 seconds of
+    compilation with empty caches. How many a posterior takes is known only when it is sampled.
+
+    *Loss* is the Kullback-Leibler divergence from the exact GP on up to 600 rows, half of them random and
+    half in eight clumps of near rows, in nats a thousand rows: what log density the candidate loses on
+    data that follow the exact GP. Features are built on up to 6000 rows. A divergence that is the same for
+    all hyperparameters would do no harm; it is not, and :meth:`FeatureMarginal.check` has the rest. On all
+    rows of larger data more is lost than on these. SoftKI's is not known (NaN) before its points are
+    learned. With a likelihood that is not normal it is that under the noise that is assumed. KMCG's is
+    that of its steps and probes, on some cells of the grid that lie side by side.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        with pm.Model() as model:
+            ell, eta = pm.InverseGamma("ell", 3, 3, shape=d), pm.HalfNormal("eta", 1)
+            cov = eta**2 * pm.gp.cov.Matern52(d, ls=ell)
+            print(sgp.suggest(X, y, cov, minutes=30))
+    """
+    check_choice("likelihood", likelihood, LIKELIHOODS)
+    minutes = _positive("minutes", minutes)
+    memory = None if memory is None else GIB * _positive("memory", memory)
+    check_count("random_seed", random_seed, 0)
+    model = model or pm.Model.get_context(error_if_none=False)
+    as_grid = isinstance(X, RegularGrid)
+    X, y, grid = _checked(X, y)
+    is_normal = likelihood == "normal"
+    notes, is_free = [], None
+    if cov_func is None:
+        cov_func, text = default_kernel(X, y if is_normal else None, random_seed)
+        is_free, point, model = True, None, None
+        notes.append(text + ".")
+    _check_kernel(cov_func, X, model)
+    facts = find_facts(X, grid, cov_func, is_free, is_normal)
+    sample = take_sample(
+        X, y if is_normal else None, cov_func, point, model, facts.is_dear, random_seed
+    )
+    rates = measure(sample.entries_a_second())
+    grid = grid or (RegularGrid.from_points(X)[0] if facts.has_grid else None)
+    found = compare(facts, sample, rates, minutes, memory or 0.5 * rates.free, grid, notes)
+    return found.assign_attrs(code=found.attrs["code"].splitlines()[-1]) if as_grid else found
+
+
+def compare(facts: Facts, sample: Sample, rates: Rates, minutes, memory, grid=None, notes=()):
+    """The table, from what is known of data, machine and budget."""
+
+    @cache
+    def stretch():
+        return grid_stretch(grid, len(sample.X))
+
+    rows, refused = [], {}
+    for candidate in candidates(facts):
+        try:
+            loss = expected_loss(candidate, sample, stretch, facts.n)
+        except ValueError as reason:
+            refused[candidate.class_name] = str(reason)
+            continue
+        rows.append((candidate, loss))
+    if not rows:
+        raise ValueError("; ".join(f"{name}: {reason}" for name, reason in refused.items()))
+    found = _dataset(rows, facts, rates, minutes, memory)
+    first = next(c for c, _ in rows if str(c) == str(found.candidate.values[0]))
+    notes = [*notes, *_notes(facts, sample, first)]
+    notes += [f"{name} was left out: {reason}." for name, reason in refused.items()]
+    return found.assign_attrs(
+        facts=facts.in_words(), verdict=verdict(found, facts.n, minutes, memory), notes=" ".join(notes),
+        code=code_of(first),
+    )  # fmt: skip
+
+
+def _dataset(rows: list, facts, rates, minutes, memory) -> Suggestions:
+    """Figures by name, sorted."""
+    seconds = np.array([c.cost.seconds(c.class_name, rates) for c, _ in rows])
+    once = np.array([COMPILATION + c.cost.once.seconds(rates) for c, _ in rows])
+    steps = np.array([c.steps for c, _ in rows])
+    taken = (once + (DRAWS + TUNE) * steps * seconds) / 60.0
+    held = np.array([c.cost.bytes(facts, rates) for c, _ in rows])
+    losses = np.array([loss for _, loss in rows]).reshape(-1, len(Loss._fields))
+    over = np.maximum(taken / minutes, held / memory)
+    fits = over <= 1.0
+    order = np.lexsort([taken, np.where(fits, _rank_by(rows, losses[:, 0], facts.n), over), ~fits])
+    columns = {
+        "class_name": np.array([c.class_name for c, _ in rows]),
+        "settings": np.array([c.settings for c, _ in rows], dtype=object),
+        "seconds_a_gradient": seconds, "minutes": taken, "memory": held,
+        "loss": losses[:, 0], "missed": losses[:, 1], "fits": fits,
+    }  # fmt: skip
+    names = np.array([str(c) for c, _ in rows])
+    data = {name: ("candidate", values[order]) for name, values in columns.items()}
+    return Suggestions(data, {"candidate": names[order]})
+
+
+def _rank_by(rows, losses, n) -> np.ndarray:
+    """Losses as they count in the order: the exact GP first, and what is not known between good and bad."""
+    # What all rows lose together below a nat, no posterior shows: the faster comes first then. The exact GP
+    # loses nothing at other hyperparameters either.
+    lost = np.where(losses * n < 1000.0, 0.0, np.nan_to_num(losses, nan=MUCH))
+    # A frozen basis loses that at its reference alone, and more where the draws go.
+    frozen = [c.settings.get("basis") == "frozen" for c, _ in rows]
+    lost = np.where(frozen, np.maximum(lost, MUCH), lost)
+    return np.where([c.class_name == "ExactMarginal" for c, _ in rows], -1.0, lost)
+
+
+def _notes(facts, sample, first) -> list[str]:
+    """What else is worth knowing."""
+    share, where = sample.noise / float(np.diag(sample.K).mean()), "the kernel's hyperparameters"
+    if sample.model is not None and facts.is_free:
+        where = "the hyperparameters given" if sample.point else "the initial point of the model"
+    found = [
+        f"Losses are those on {len(sample.X)} rows with a noise variance of {share:.2g} of the prior "
+        f"variance, at {where}."
+    ]
+    if first.settings.get("basis") == "frozen":
+        found.append(
+            "That of a frozen basis is its loss with reference= there; sgp.frozen_report has it elsewhere."
+        )
+    if first.class_name.startswith("SoftKI"):
+        found.append("Its points have to be learned: sgp.fit_inducing.")
+    if facts.distinct < facts.n:
+        found.append(
+            f"{facts.n - facts.distinct} rows repeat the inputs of others: under one sigma the mean of "
+            "their targets, with sigma over the root of their number, is as good and costs less."
+        )
+    return found
+
+
+def code_of(candidate) -> str:
+    """Lines that make a candidate from an array X."""
+    line = f"gp = {candidate.code()}"
+    if candidate.class_name == "KMCGMarginal":
+        line = f"grid, order = sgp.RegularGrid.from_points(X)  # y[order]\n{line}"
+    return line
+
+
+def _checked(X, y):
+    """Inputs, targets and grid as arrays."""
+    if isinstance(X, RegularGrid):
+        points = X.points
+        return points, None if y is None else X.ravel(y), X
+    value = check_inputs(X).value
+    return value, None if y is None else check_target(y, len(value)).value, None
+
+
+def _check_kernel(cov_func, X, model) -> None:
+    if not isinstance(cov_func, BaseCovariance):
+        raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
+    refuse_white_noise(cov_func)
+    if model is None and is_random(kernel_matrix(cov_func, pt.constant(X[:2]))):
+        raise ValueError(
+            "cov_func has random hyperparameters, whose values losses need: call suggest in the model "
+            "context, or give model="
+        )
+
+
+def _positive(name, value) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__} {value!r}")
+    if not value > 0 or not np.isfinite(value):
+        raise ValueError(f"{name} must be positive and finite, got {value}")
+    return float(value)
