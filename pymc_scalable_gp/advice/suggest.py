@@ -70,8 +70,9 @@ def suggest(
         miss it. A loss of less than a nat over all rows counts as none; one that is not known, or known at
         one point alone (a frozen basis), as 100 nats a thousand rows. ``class_name``; ``settings``, a
         dictionary of keywords; ``seconds_a_gradient``; ``minutes``; ``memory`` in bytes; ``loss``;
-        ``missed``, the share of the prior variance that features miss; ``fits``. ``attrs``: ``facts``, ``verdict`` and ``notes`` in words, and ``code`` for
-        the first candidate. It prints as a table with these.
+        ``missed``, the share of the prior variance that features miss; ``fits``. ``attrs``: ``facts``,
+        ``verdict`` and ``notes`` in words, and ``code`` for the first candidate. It prints as a table
+        with these.
 
     Raises
     ------
