@@ -281,6 +281,12 @@ MUTANTS = [
             "core/test_check.py -k test_its_figures_are_those",
         ),
         (
+            "ops/_lanczos_steps.py",
+            "NEGLIGIBLE = 1e-11",
+            "NEGLIGIBLE = 0.0",
+            "methods/kmcg/test_gp.py -k test_gradient_on_a_square_grid",
+        ),
+        (
             "core/check_verdict.py",
             'if not missing <= LIMITS["missing"]:',
             "if False:",

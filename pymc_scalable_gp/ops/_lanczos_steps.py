@@ -13,6 +13,12 @@ from pymc_scalable_gp.ops._jax import jax, jnp
 BREAKDOWN = 1e-13
 
 
+# Steps whose cotangents are below this share of the largest hardly move the result, wherever in the
+# spectrum their alpha lies; but their derivatives grow with every small beta, and times what rounding and
+# jitter (1e-12 of a trace) leave of a cotangent that should be zero they can be all of the gradient.
+NEGLIGIBLE = 1e-11
+
+
 # Columns whose parameter gradients are taken together.
 CHUNK = 16
 
@@ -74,6 +80,10 @@ def build_backward(matmat, vjp, chunk, jit=plain):
     @jit
     def backward(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, *parameters):
         steps, n = alpha.size, b.size
+        if Q_bar.size == 0:
+            least = NEGLIGIBLE * max(np.abs(alpha_bar).max(), np.abs(beta_bar).max())
+            alpha_bar = np.where(np.abs(alpha_bar) < least, 0.0, alpha_bar)
+            beta_bar = np.where(np.abs(beta_bar) < least, 0.0, beta_bar)
         C = np.zeros((steps + 1, steps + 1))
         flat = np.zeros(0)
         V, W = np.zeros((chunk, n)), np.zeros((chunk, n))
@@ -144,7 +154,11 @@ def jax_backward(matmat, vjp, chunk, Q, alpha, beta, b, Q_bar, alpha_bar, beta_b
     steps = alpha.size
     C = jnp.zeros((steps + 1, steps + 1))
     previous = jnp.concatenate([jnp.zeros(1), beta])  # beta_{j-1} at j
-    Q_bar = jnp.zeros_like(Q) if Q_bar.size == 0 else Q_bar
+    if Q_bar.size == 0:
+        Q_bar = jnp.zeros_like(Q)
+        bars = jnp.stack([alpha_bar, beta_bar])
+        sizes = jnp.abs(bars)
+        alpha_bar, beta_bar = jnp.where(sizes < NEGLIGIBLE * sizes.max(), 0.0, bars)
 
     def step(i, state):
         C, W, ahead, here = state

@@ -261,6 +261,25 @@ def test_gradient_with_probes():
         assert_allclose(slope, (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:the log determinant is estimated")
+@pytest.mark.parametrize("ell", [0.02, 0.05, 0.2])
+def test_gradient_on_a_square_grid_with_more_steps_than_eigenvalues(ell):
+    """28 distinct eigenvalues, all near 1 where the lengthscale is below the spacing, and 40 steps."""
+    axis = np.linspace(0.0, 1.0, 7)
+    with pm.Model() as model:
+        t = pm.Flat("t")
+        gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=pm.math.exp(t)), n_iter=40, probes=2)
+        gp.marginal_likelihood(
+            "y", X=sgp.RegularGrid([axis, axis]), y=np.random.default_rng(3).standard_normal((7, 7)),
+            sigma=0.3,
+        )  # fmt: skip
+    logp, dlogp = model.compile_logp(**FAST), model.compile_dlogp(**FAST)
+    at, step = np.log(ell), 1e-5
+    slope = (logp({"t": at + step}) - logp({"t": at - step})) / (2.0 * step)
+    # Rounding of two densities of 100, and the curvature over the step.
+    assert_allclose(dlogp({"t": at}), [slope], rtol=1e-6, atol=1e-6)
+
+
 def test_probes_keep_the_lengthscale_where_features_alone_lose_it():
     """Few steps, many degrees of freedom: without probes shorter lengthscales win."""
     n, series = 400, np.arange(400.0)
