@@ -7,7 +7,7 @@ DOC := .venv/.stamp-docs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow mutants lint map bench docs clean
+.PHONY: help quickstart test test-slow mutants lint map bench calibrate docs clean
 
 help:
 	@echo "make quickstart  fit, predict and plot a first model"
@@ -17,6 +17,7 @@ help:
 	@echo "make lint        ruff: rules and format; imports between the rooms of the package"
 	@echo "make map         the map of the code in CONTRIBUTING.md"
 	@echo "make bench       the benchmark scripts and short runs of the papers' tables"
+	@echo "make calibrate   simulation-based calibration of every class: hours, goes on where it stopped"
 	@echo "make docs        the documentation, in docs/_build/html"
 	@echo "make clean       remove what the other targets wrote, except .venv"
 
@@ -64,6 +65,9 @@ bench: $(DEV)
 		echo "== examples/paper_tables/$$script.py --quick"; \
 		$(PY) examples/paper_tables/$$script.py --quick; \
 	done
+
+calibrate: $(DEV)
+	OPENBLAS_NUM_THREADS=1 $(PY) tests/calibrate.py
 
 docs: $(DOC)
 	$(PY) -m sphinx -W --keep-going -b html docs docs/_build/html

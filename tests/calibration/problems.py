@@ -1,0 +1,103 @@
+"""Data simulated from the exact Gaussian process, its parameters drawn from their priors."""
+
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+import pymc as pm
+from scipy.optimize import brentq
+
+import pymc_scalable_gp as sgp
+
+# Log-normal priors: median, and sd of the logarithm.
+PRIORS = {"ell": (0.4, 0.35), "eta": (1.0, 0.3), "sigma": (0.25, 0.3)}
+SHORT = PRIORS | {"ell": (0.2, 0.3)}  # lengthscales that a dozen features do not resolve
+WEIGHTS = 15
+FIXED_ELL = 0.4
+JITTER = 1e-10  # of the prior variance, for a Cholesky factor of a smooth kernel's matrix
+
+
+def scattered(n, d):
+    """Uniform on the unit cube."""
+    return np.random.default_rng(1).uniform(size=(n, d))
+
+
+PLANE, LINE = scattered(48, 2), np.sort(scattered(40, 1), axis=0)
+# Not a square: its equal eigenvalues would end the Krylov space of y early, and rounding go on.
+GRID = sgp.RegularGrid([np.linspace(0.0, 1.0, 6), np.linspace(0.0, 1.0, 8)])
+NEW = np.array([[0.5, 0.5], [0.15, 0.7]])
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Inputs, priors and the noise: all that a data set is simulated from."""
+
+    X: np.ndarray | sgp.RegularGrid
+    priors: dict = field(default_factory=PRIORS.copy)
+    noise: str = "normal"  # or "poisson", with the log link and a mean of one
+    weighted: bool = False  # whether the kernel's eigenfunctions have random weights
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Inputs (n, d)."""
+        return self.X.points if isinstance(self.X, sgp.RegularGrid) else self.X
+
+    @property
+    def Xnew(self) -> np.ndarray:
+        """Two points between the inputs."""
+        return NEW[:, : self.rows.shape[1]]
+
+    def truth(self, rng) -> dict[str, np.ndarray]:
+        """Parameters from their priors."""
+        values = {
+            name: median * np.exp(sd * rng.standard_normal())
+            for name, (median, sd) in self.priors.items()
+        }
+        if self.weighted:
+            location, scale = weights_location_scale()
+            values["w"] = np.exp(location + scale * rng.standard_normal(WEIGHTS))
+        return values
+
+    def simulate(self, truth, rng) -> tuple[np.ndarray, np.ndarray]:
+        """Function values at `Xnew`, and data, by a Cholesky factor of the exact kernel's matrix."""
+        points = np.concatenate([self.rows, self.Xnew])
+        square = ((points[:, None] - points) ** 2).sum(axis=-1)
+        cov = truth.get("eta", 1.0) ** 2 * np.exp(-0.5 * square / truth.get("ell", FIXED_ELL) ** 2)
+        if self.weighted:
+            phi = eigenfunctions()
+            cov += (
+                phi * (truth["w"] - 1.0)
+            ) @ phi.T  # of the kernel k + sum_j (w_j - 1) phi_j phi_j
+        cov += JITTER * np.diag(cov).mean() * np.eye(len(points))
+        f = np.linalg.cholesky(cov) @ rng.standard_normal(len(points))
+        n = len(self.rows)
+        if self.noise == "poisson":
+            return f[n:], rng.poisson(np.exp(1.0 + f[:n])).astype(float)
+        return f[n:], f[:n] + truth["sigma"] * rng.standard_normal(n)
+
+    def medians(self) -> dict[str, float]:
+        """The point at which approximations are built."""
+        return {name: median for name, (median, _) in self.priors.items()}
+
+    def variables(self) -> dict:
+        """Random variables of the priors, in the model of the context."""
+        return {
+            name: pm.LogNormal(name, np.log(median), sd)
+            for name, (median, sd) in self.priors.items()
+        }
+
+
+@cache
+def eigenfunctions() -> np.ndarray:
+    """The fixed kernel's leading eigenfunctions on the rows and new points of the plane."""
+    cov = pm.gp.cov.ExpQuad(2, ls=FIXED_ELL)
+    gp = sgp.GriefGP(cov_func=cov, rank=WEIGHTS)
+    gp.build(PLANE)
+    return gp.features(np.concatenate([PLANE, NEW])).eval()
+
+
+@cache
+def weights_location_scale() -> tuple[float, float]:
+    """Of the logarithm of a log-normal variable with mode 1 and variance 100, as `weights_prior`'s."""
+    s2 = brentq(lambda s: np.expm1(s) * np.exp(3.0 * s) - 100.0, 0.01, 5.0)
+    return s2, np.sqrt(s2)
