@@ -17,3 +17,17 @@ if not named & {"mode", "linker"}:
 if not named & {"base_compiledir", "compiledir"}:
     flags.append(f"base_compiledir={cache}")
 os.environ["PYTENSOR_FLAGS"] = ",".join(flags)
+
+_cases = [0]
+
+
+def pytest_runtest_logreport(report):
+    """Count the cases that generated tests went through, wherever they ran."""
+    if report.when == "call":
+        _cases[0] += sum(value for name, value in report.user_properties if name == "cases")
+
+
+def pytest_unconfigure(config):
+    """Last line of a run."""
+    if _cases[0] and not hasattr(config, "workerinput"):
+        config.get_terminal_writer().line(f"{_cases[0]} generated cases")

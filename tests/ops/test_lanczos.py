@@ -149,7 +149,7 @@ def test_against_differences():
 
 @pytest.mark.parametrize("mode", ["FAST_COMPILE", *SELDOM])
 def test_steps_that_matter_to_nothing_leave_the_gradient_alone(mode):
-    """An operator of four eigenvalues, nearly equal: derivatives of steps after four are rounding, and huge.
+    """Four eigenvalues, nearly equal: derivatives of steps after four are rounding, and huge.
 
     Cotangents as large as rounding makes them where they should be zero must not meet those.
     """

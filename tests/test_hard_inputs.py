@@ -1,0 +1,206 @@
+"""Any data, any kernel, any hyperparameters: a density, its gradient and predictions, or no number.
+
+Never an exception, never a negative variance, and a gradient that is right wherever differences
+resolve it.
+"""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import pymc as pm
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+import pymc_scalable_gp as sgp
+
+POINTS = 15  # hyperparameters a model: compilation is what a model costs
+# Above this ratio of the function's sd to the noise's the residual of a fit, which the gradient is made
+# of, is rounding error: it is known to 1e-16 of the targets, and is (sigma / eta)^2 of them.
+LARGEST = 1e5
+
+CLASSES = {
+    "exact": lambda cov, n: sgp.ExactMarginal(cov_func=cov),
+    "vecchia": lambda cov, n: sgp.VecchiaMarginal(cov_func=cov, n_inducing=4, neighbors=3, block=4),
+    "cholqr": lambda cov, n: sgp.CholQRMarginal(cov_func=cov, n_inducing=min(5, n - 1)),
+    "cholqr VIF": lambda cov, n: sgp.CholQRMarginal(
+        cov_func=cov, n_inducing=min(5, n - 1), approx="VIF", neighbors=3, block=4
+    ),
+    "softki": lambda cov, n: sgp.SoftKIMarginal(cov_func=cov),
+    "softki FITC": lambda cov, n: sgp.SoftKIMarginal(cov_func=cov, approx="FITC"),
+    "kmcg": lambda cov, n: sgp.KMCGMarginal(cov_func=cov, n_iter=min(5, n)),
+    "grief": lambda cov, n: sgp.GriefGP(cov_func=cov, grid=6, rank=12),
+    "grief VFE": lambda cov, n: sgp.GriefGP(cov_func=cov, grid=6, rank=12, approx="VFE"),
+    "skip": lambda cov, n: sgp.SKIPMarginal(cov_func=cov, grid_size=12, rank=4),
+    "latent vecchia": lambda cov, n: sgp.VecchiaLatent(cov_func=cov, n_inducing=4, neighbors=3),
+    "latent grief": lambda cov, n: sgp.GriefGP(cov_func=cov, grid=6, rank=12),
+    "latent skip": lambda cov, n: sgp.SKIPLatent(cov_func=cov, grid_size=12, rank=4),
+    "latent softki": lambda cov, n: sgp.SoftKILatent(cov_func=cov),
+}
+NEEDS_PRODUCTS = ("grief", "skip")
+
+
+@dataclass
+class Problem:
+    """Data, a class and a kernel, and hyperparameters as logarithms (points, d + 2)."""
+
+    kind: str
+    kernel: str
+    X: np.ndarray
+    y: np.ndarray
+    scales: np.ndarray
+    log_points: np.ndarray
+
+
+@st.composite
+def problems(draw):
+    """Scales from 1e-6 to 1e6, duplicates, collinear and constant columns, outliers."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    kind = draw(st.sampled_from(sorted(CLASSES)))
+    sizes = [2, 3, 8, 25] if "cholqr" in kind else [1, 2, 3, 8, 25]  # which leaves one row out
+    n, d = draw(st.sampled_from(sizes)), draw(st.integers(1, 2 if "skip" in kind else 3))
+    scales = 10.0 ** np.array([draw(st.integers(-6, 6)) for _ in range(d)])
+    X = rng.standard_normal((n, d))
+    shape = draw(st.sampled_from(["plain", "duplicates", "collinear", "constant", "far", "equal"]))
+    if shape == "duplicates":
+        X = X[rng.integers(0, max(1, n // 4), n)]
+    elif shape == "collinear":
+        X = X[:, :1] * np.ones(d)
+    elif shape == "constant":
+        X[:, -1] = 1.0
+    elif shape == "far":
+        X[-1] += 1e4
+    elif shape == "equal":
+        X[:] = X[:1]
+    X = X * scales + draw(st.sampled_from([0.0, 1.0, 1e3])) * scales
+    y = rng.standard_normal(n)
+    target = draw(st.sampled_from(["plain", "outlier", "constant", "zero"]))
+    if target == "outlier":
+        y[0] = 1e6
+    elif target != "plain":
+        y[:] = target == "constant"
+    y = y * 10.0 ** draw(st.integers(-6, 6))
+    forms = ["plain", "product", "scaled"]
+    if not any(word in kind for word in NEEDS_PRODUCTS):
+        forms += ["sum", "matern", "ratquad"]
+    kernel = draw(st.sampled_from(forms))
+    extreme = rng.random((POINTS, d + 2)) < 0.2
+    logs = np.where(
+        extreme, rng.uniform(-8.0, 8.0, extreme.shape), rng.uniform(-1.0, 1.0, extreme.shape)
+    )
+    return Problem(kind, kernel, X, y, scales, np.log(10.0) * logs)
+
+
+def covariance(problem, ell, eta):
+    d = problem.X.shape[1]
+    cov = pm.gp.cov
+    if problem.kernel == "matern":
+        return eta**2 * cov.Matern32(d, ls=ell)
+    if problem.kernel == "ratquad":
+        return eta**2 * cov.RatQuad(d, alpha=1.5, ls=ell)
+    if problem.kernel == "sum":
+        return eta**2 * cov.ExpQuad(d, ls=ell) + 0.1 * cov.Matern52(d, ls=2.0 * ell)
+    if problem.kernel == "product":
+        return eta**2 * sgp.cov.Product(cov.Matern52, d, ls=ell)
+    if problem.kernel == "scaled":
+        return 3.0 * cov.ExpQuad(d, ls=ell) * eta**2
+    return cov.ExpQuad(d, ls=ell)
+
+
+def model_of(problem):
+    """Model of the problem, and its GP; hyperparameters are exponentials of one flat vector."""
+    d = problem.X.shape[1]
+    with pm.Model() as model:
+        t = pm.Flat("t", shape=d + 2, initval=np.zeros(d + 2))
+        ell, eta, sigma = (
+            pm.math.exp(t[:d]) * problem.scales,
+            pm.math.exp(t[d]),
+            pm.math.exp(t[d + 1]),
+        )
+        gp = CLASSES[problem.kind](covariance(problem, ell, eta), len(problem.X))
+        if problem.kind.startswith("latent"):
+            pm.Normal("y", gp.prior("f", problem.X), sigma, observed=problem.y)
+        else:
+            gp.marginal_likelihood("y", problem.X, problem.y, sigma)
+    return model, gp
+
+
+def check_problem(problem):
+    model, gp = model_of(problem)
+    density = model.logp_dlogp_function(ravel_inputs=True, mode="FAST_COMPILE")
+    start = model.initial_point()
+    rng = np.random.default_rng(0)
+    for values in problem.log_points:
+        point = start | {"t": values}
+        for name in point:
+            if name != "t":
+                point[name] = rng.standard_normal(np.shape(point[name]))
+        flat = np.concatenate(
+            [np.ravel(point[name]) for name in (v.name for v in model.value_vars)]
+        )
+        *_, eta, sigma = np.exp(values)
+        check_density(density, flat, differences=eta < LARGEST * sigma)
+        check_predictions(gp, model, problem, point, np.isfinite(density(flat)[0]))
+
+
+def check_density(density, flat, differences=True):
+    """A number, -inf or NaN; a finite gradient where it is a number, and the right one."""
+    logp, slope = density(flat)
+    assert logp != np.inf
+    if not np.isfinite(logp):
+        return
+    assert np.isfinite(slope).all(), f"gradient {slope} of a density {logp}"
+    if not differences:
+        return
+    along = np.random.default_rng(1).standard_normal(len(flat))
+    ends = {h: density(flat + h * along)[0] - density(flat - h * along)[0] for h in (1e-4, 2e-4)}
+    near, far = (ends[h] / (2.0 * h) for h in ends)
+    rounding = 1e-9 * (1.0 + abs(logp)) / 1e-4
+    resolved = np.isfinite(near + far) and abs(near - far) < 1e-3 * abs(near)
+    if resolved and abs(near) > 1e4 * rounding:
+        assert slope @ along == pytest.approx(near, rel=1e-2), f"density {logp}"
+
+
+def check_predictions(gp, model, problem, point, finite):
+    """Variances at rows, between them and far away: not negative, and numbers where the density is."""
+    where = np.concatenate(
+        [problem.X[:3], problem.X[:1] + 0.3 * problem.scales, problem.X[:1] + 1e3 * problem.scales]
+    )
+    mean, var = gp.predict(where, point=point, diag=True, model=model)
+    assert not (var < 0.0).any(), var
+    if finite:
+        assert np.isfinite(mean).all()
+        assert np.isfinite(var).all()
+
+
+OPTIONS = {
+    "deadline": None, "database": None, "derandomize": False,
+    "suppress_health_check": list(HealthCheck), "print_blob": False, "phases": [Phase.generate],
+}  # fmt: skip
+
+
+def run(examples, record_property):
+    """As many models; counted, as cases, with each of their hyperparameters."""
+    found = []
+
+    @seed(20)
+    @settings(max_examples=examples, **OPTIONS)
+    @given(problem=problems())
+    def cases(problem):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            check_problem(problem)
+        found.append(len(problem.log_points))
+
+    cases()
+    record_property("cases", sum(found))
+
+
+def test_hard_inputs(record_property):
+    run(20, record_property)
+
+
+@pytest.mark.slow
+def test_many_hard_inputs(record_property):
+    run(670, record_property)
