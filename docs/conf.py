@@ -26,7 +26,7 @@ html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2}
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
-nb_execution_mode = "auto"
+nb_execution_mode = "cache"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
 

@@ -63,7 +63,8 @@ class CheckedGP(FeatureGP):
             rows); ``rank``; ``missing_mean``; ``noise_inflation``, the variance that features miss as a
             share of the noise's; ``rank_needed``, how many of the best features leave less than 5% of the
             noise variance, by the eigenvalues of the subsample (infinite: more than half of `rows`);
-            ``condition`` number of the targets' covariance; ``verdict``. Some kinds of likelihood add
+            ``condition`` number of the targets' covariance; ``holds_residual``, whether
+            neighbours (or all rows) keep what features miss; ``verdict``. Some kinds of likelihood add
             figures: ``residual`` of conjugate gradients, ``steps_needed`` to .01, ``logdet_se`` and
             ``logdet_excess`` of the log determinant (KMCG, SKIP by products); ``neighbors_moved``, the
             share of neighbours that the present hyperparameters would replace.

@@ -184,7 +184,8 @@ def _dataset(job, found, figures) -> Check:
     coords: dict[str, Any] = {"obs": job.outside}
     attrs = {"missing_mean": float(found["missing"].mean())} | figures
     attrs |= {"rows": len(job.inside), "draws": len(job.points)}
-    if job.known is not None and job.known.sigma is not None and not job.known.holds_residual:
+    attrs["holds_residual"] = job.known is not None and job.known.holds_residual
+    if job.known is not None and job.known.sigma is not None and not attrs["holds_residual"]:
         attrs["noise_inflation"] = float(found["inflation"].mean())
     if "mean" in found:
         spread = np.sqrt(found["var"] + found["noise"][:, None, None])

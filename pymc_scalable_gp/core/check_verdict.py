@@ -86,7 +86,7 @@ def _all(gp, known, check):
 
 def _missing(gp, known, check):
     """Prior variance that features miss, where nothing holds it."""
-    if known is not None and known.holds_residual:
+    if check.attrs["holds_residual"]:
         return "", []
     missing = check.attrs["missing_mean"]
     worst = int(check.missing.values.argmax())
@@ -123,7 +123,7 @@ def _solver(gp, known, check):
 
 def remedy(gp, known, check) -> str:
     """What to change."""
-    if known is not None and known.holds_residual:
+    if check.attrs["holds_residual"]:
         return f"Raise {gp.knobs}, or call gp.rebuild(point) at a point of the posterior."
     text = f"Raise {gp.knobs}"
     needed = check.attrs.get("rank_needed", np.nan)
@@ -150,5 +150,7 @@ def _weights(moved, k_hat: float) -> tuple[str, bool]:
     """Hyperparameter that weights move the most, and whether that is little."""
     worst = int(np.abs(moved.values).argmax())
     name, by = str(moved.hyperparameter.values[worst]), float(moved[worst])
-    near = k_hat <= LIMITS["k_hat"] and abs(by) <= LIMITS["moved"]
-    return f"{name} moves by {by:+.2f} posterior sds (Pareto k {k_hat:.2f})", near
+    # Weights without a tail, nearly equal ones, have no k; a move that is not known is none that is small.
+    near = abs(by) <= LIMITS["moved"] and not k_hat > LIMITS["k_hat"]
+    tail = f" (Pareto k {k_hat:.2f})" if np.isfinite(k_hat) else ""
+    return f"{name} moves by {by:+.2f} posterior sds{tail}", near

@@ -127,6 +127,16 @@ def test_what_is_not_finite_is_not_called_good():
         assert "predictions differ" in verdict(
             gp, gp.conditioned, found.assign({name: found[name] * np.nan})
         )
+    over = gp.check(draws(), model=model, **OPTIONS)
+    names, zero = POINT.keys(), np.zeros(3)
+    over = over.assign(moved=("hyperparameter", zero)).assign_coords(hyperparameter=list(names))
+    over.attrs["k_hat"] = np.nan  # nearly equal weights
+    assert "Good" in verdict(gp, gp.conditioned, over)
+    assert "Pareto" not in verdict(gp, gp.conditioned, over)
+    unknown = over.assign(moved=("hyperparameter", zero * np.nan))
+    assert "the posterior of the hyperparameters" in verdict(gp, gp.conditioned, unknown)
+    over.attrs["k_hat"] = 0.9
+    assert "the posterior of the hyperparameters" in verdict(gp, gp.conditioned, over)
     found.attrs["lost"] = np.nan
     assert "log densities are not finite" in verdict(gp, gp.conditioned, found)
 
@@ -274,6 +284,9 @@ def test_the_picture(over):
     if over == "draws":
         panels |= {"moved", "moved_all"}
     assert set(picture.viz["plot"].data_vars) == panels
+    exact, other = model_of(sgp.ExactMarginal, {})
+    shown = sgp.plot_check(exact.check(POINT, model=other, **OPTIONS), backend="none")
+    assert set(shown.viz["plot"].data_vars) == {"difference", "mean_shift", "sd_ratio"}
     with pytest.raises(TypeError, match="what gp.check returns"):
         sgp.plot_check(check.attrs)
 
