@@ -30,8 +30,8 @@ class VecchiaMarginal(FeatureMarginal):
         Number m of inducing points. 50 to 200; 0 leaves the nearest-neighbour GP alone, for rough
         kernels (Matern) in one to three inputs.
     neighbors : int
-        Rows k that each block of rows is given. 30; 60 in six and more inputs, where what is near one
-        row of a block is not near the others.
+        Rows k that each block of rows is given: all earlier ones, where there are fewer. 30; 60 in six
+        and more inputs, where what is near one row of a block is not near the others.
     block : int
         Rows g of a block. The cost a row falls with g as long as g is below k; 1 is the classical
         Vecchia approximation, which needs the fewest neighbours.
