@@ -1,12 +1,21 @@
 """The pages name what the package has."""
 
+import ast
 import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import pymc_scalable_gp as sgp
 
 ROOT = Path(__file__).parents[1]
+PAGES = [
+    page
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if "_build" not in page.parts and "```" in page.read_text(encoding="utf-8")
+]
+CLASSES = [each for each in vars(sgp).values() if isinstance(each, type)]
 
 
 def test_the_reference_lists_every_public_name():
@@ -35,3 +44,24 @@ def test_files_that_the_pages_name_exist():
         named = re.findall(r"\b(?:tests|examples)/[\w/]+\.py", page.read_text(encoding="utf-8"))
         missing = [name for name in named if "<" not in name and not (ROOT / name).exists()]
         assert not missing, f"{page.name} names {missing}"
+
+
+def python_blocks(page):
+    """Fenced Python code of a page, the cells of tutorials too."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"```(?:python|\{code-cell\} python)\n(.*?)```", text, re.S)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_of_the_pages_names_what_there_is(page):
+    """Each block is Python, and what it takes from the package or asks of a GP exists."""
+    methods = {name for cls in CLASSES for name in dir(cls)}
+    for block in python_blocks(page):
+        block = re.sub(r"^:\w+:.*$", "", block, flags=re.M)  # options of a cell
+        for node in ast.walk(ast.parse(block)):
+            if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+                continue
+            if node.value.id == "sgp":
+                assert hasattr(sgp, node.attr), f"sgp.{node.attr}"
+            elif node.value.id == "gp":
+                assert node.attr in methods, f"gp.{node.attr}"
