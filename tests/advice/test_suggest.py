@@ -60,6 +60,7 @@ def test_small_data_lose_nothing():
     assert not {"GriefGP", "SKIPMarginal"} & set(found.class_name.values)  # no product
 
 
+@pytest.mark.slow
 def test_a_smooth_product_kernel_on_many_rows_takes_eigenfunctions():
     X, _ = plane(50_000, 2)
     found = table(X, pm.gp.cov.ExpQuad(2, ls=1.0), memory=2.0)
@@ -333,6 +334,7 @@ def test_a_grid_may_be_given_as_such():
     assert "from_points" not in found.attrs["code"]
 
 
+@pytest.mark.slow
 def test_random_hyperparameters_take_the_point_given():
     X, y = plane(500)
     with pm.Model() as model:
@@ -358,6 +360,7 @@ def test_columns_that_the_kernel_does_not_use_cost_nothing():
     assert next(pair) == pytest.approx(next(pair), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_known_stands_between_good_and_bad():
     X, y = plane(6000, 4)
     found = table(X, pm.gp.cov.ExpQuad(4, ls=0.3), y, minutes=60.0)

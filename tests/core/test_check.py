@@ -144,7 +144,7 @@ def test_what_is_not_finite_is_not_called_good():
 @pytest.mark.filterwarnings("ignore:the features miss")
 def test_the_weights_go_towards_the_exact_posterior():
     gp, model = model_of(sgp.GriefGP, {"rank": 8, "grid": 8, "approx": "DTC"})
-    idata = draws(2000)
+    idata = draws(600)
     found = gp.check(idata, model=model, num_samples=None, **OPTIONS)
     gap = (found.logp_exact - found.logp_approx).values
     weights = np.exp(gap - gap.max())
@@ -274,7 +274,7 @@ def test_weights_and_tasks_have_no_exact_counterpart():
 
 
 @pytest.mark.filterwarnings("ignore:the features miss")
-@pytest.mark.parametrize("over", ["draws", "point"])
+@pytest.mark.parametrize("over", ["draws", pytest.param("point", marks=pytest.mark.slow)])
 def test_the_picture(over):
     gp, model = model_of(sgp.GriefGP, {"rank": 6, "grid": 8, "approx": "FITC"})
     given = draws() if over == "draws" else POINT

@@ -167,7 +167,9 @@ def test_one_sigma_a_row():
         1.7 * pm.gp.cov.ExpQuad(2, ls=[0.8, 1.3]),
         pm.gp.cov.ExpQuad(2, ls=1.0) + 0.3 * pm.gp.cov.Matern32(2, active_dims=[1], ls=0.5),
         pm.gp.cov.Linear(2, c=0.5, active_dims=[0]) * pm.gp.cov.Periodic(2, 1.0, ls=1, active_dims=[1]),
-        sgp.cov.Product(pm.gp.cov.Matern52, 2, ls=[0.8, 1.3]),
+        pytest.param(
+            sgp.cov.Product(pm.gp.cov.Matern52, 2, ls=[0.8, 1.3]), marks=pytest.mark.slow
+        ),
     ],
     ids=["ExpQuad", "sum", "not stationary", "Matern"],
 )  # fmt: skip
@@ -262,7 +264,9 @@ def test_gradient_with_probes():
 
 
 @pytest.mark.filterwarnings("ignore:the log determinant is estimated")
-@pytest.mark.parametrize("ell", [0.02, 0.05, 0.2])
+@pytest.mark.parametrize(
+    "ell", [0.05, *(pytest.param(ell, marks=pytest.mark.slow) for ell in (0.02, 0.2))]
+)
 def test_gradient_on_a_square_grid_with_more_steps_than_eigenvalues(ell):
     """28 distinct eigenvalues, all near 1 where the lengthscale is below the spacing, and 40 steps."""
     axis = np.linspace(0.0, 1.0, 7)
