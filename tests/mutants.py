@@ -305,6 +305,12 @@ MUTANTS = [
             "core/test_check.py -k test_all_rows_beside",
         ),
         (
+            "core/check_verdict.py",
+            '(np.isnan(k_hat) and lost <= LIMITS["even"])',
+            "np.isnan(k_hat)",
+            "core/test_check.py -k test_what_is_not_finite",
+        ),
+        (
             "core/compared.py",
             "neighbors = max(neighbors, 2 * known.settings.neighbors)",
             "neighbors = neighbors",

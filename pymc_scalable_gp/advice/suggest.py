@@ -83,7 +83,7 @@ def suggest(
     Notes
     -----
     *Seconds a gradient* are counts of operations over the rates of one thread of this machine, which are
-    measured at each call, with a factor for each class; they hold within a factor of about two.
+    measured at each call, with a factor for each class; most hold within a factor of two.
 
     *Minutes* are those of 1000 draws after 1000 of tuning, chains side by side, one a core: 15 gradients a
     draw, 31 where a few hundred coefficients are sampled, 127 with a variable a row, and 90 seconds of

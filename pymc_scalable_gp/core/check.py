@@ -16,7 +16,6 @@ from pymc_scalable_gp.core.compared import (
     Predictions,
     all_rows,
     condition_number,
-    mean_point,
     rank_needed,
     subset_pair,
 )
@@ -52,7 +51,7 @@ class Checked:
     @property
     def center(self) -> dict:
         """Mean of the points."""
-        return mean_point(self.posterior, self.posterior)
+        return {name: values.mean(axis=0) for name, values in self.posterior.items()}
 
     @property
     def compares(self) -> bool:
@@ -84,7 +83,7 @@ def check_gp(gp, given, X, rows, neighbors, num_samples, progressbar, random_see
                 job.known, gp.cov_func, gp.variable, neighbors, job.center, progressbar
             )
             own[-1:] = [better, approximate]
-        figures = _figures(job, progressbar)
+        figures = _figures(job)
     return _dataset(job, _evaluate(job, features, own, progressbar), figures)
 
 
@@ -134,7 +133,7 @@ def _take_points(job, outputs, given, num_samples, rng) -> None:
     job.posterior = {name: np.array([p[name] for p in job.points]) for name in names}
 
 
-def _figures(job, progressbar) -> dict[str, float]:
+def _figures(job) -> dict[str, float]:
     """What is known at the mean of the points: from the solver, and from the kernel's eigenvalues."""
     found = {"rank": job.gp.rank}
     if job.known is not None:

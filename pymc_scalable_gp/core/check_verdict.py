@@ -5,13 +5,16 @@ import textwrap
 import numpy as np
 import xarray as xr
 
+from pymc_scalable_gp.core.vecchia import MOVED
+
 # What is worth a word: the tail of the weights (Vehtari et al. 2024), a move of a hyperparameter's mean in
 # posterior sds, the 95% quantile of the predictive mean's shift in predictive sds, the change of the
 # predictive sd, the share of prior variance that features miss, the residual of a solver, the error
-# of a log determinant, and the share of neighbours that others would replace.
+# of a log determinant, the share of neighbours that others would replace, and the sd of log weights below
+# which they are nearly equal.
 LIMITS = {
     "k_hat": 0.7, "moved": 0.5, "mean_shift": 0.25, "sd_ratio": 0.1, "missing": 0.05,
-    "residual": 0.01, "logdet": 1.0, "neighbors_moved": 0.3,
+    "residual": 0.01, "logdet": 1.0, "neighbors_moved": MOVED, "even": 0.5,
 }  # fmt: skip
 
 
@@ -53,7 +56,7 @@ def _subset(gp, known, check):
     # A comparison with NaN is false, and what is not finite must not be called good.
     bad = [] if np.isfinite(a["lost"]) else ["log densities are not finite"]
     if "moved" in check:
-        words, near = _weights(check.moved, a["k_hat"])
+        words, near = _weights(check.moved, a["k_hat"], a["lost"])
         text += f"Weighted towards the exact posterior, {words}. "
         if not near:
             bad.append("the posterior of the hyperparameters is another one")
@@ -79,7 +82,7 @@ def _all(gp, known, check):
     )
     near = np.isfinite(a["lost_all"])
     if "moved_all" in check:
-        words, near = _weights(check.moved_all, a["k_hat_all"])
+        words, near = _weights(check.moved_all, a["k_hat_all"], a["lost_all"])
         text += f"; weighted towards it, {words}"
     return f"{text}. ", [] if near else ["on all rows the posterior is another one"]
 
@@ -146,11 +149,12 @@ def _varies(lost: float, draws: int) -> str:
     return f", and the difference varies by {lost:.2g} (sd) over {draws} draws" if draws > 1 else ""
 
 
-def _weights(moved, k_hat: float) -> tuple[str, bool]:
+def _weights(moved, k_hat: float, lost: float) -> tuple[str, bool]:
     """Hyperparameter that weights move the most, and whether that is little."""
     worst = int(np.abs(moved.values).argmax())
     name, by = str(moved.hyperparameter.values[worst]), float(moved[worst])
-    # Weights without a tail, nearly equal ones, have no k; a move that is not known is none that is small.
-    near = abs(by) <= LIMITS["moved"] and not k_hat > LIMITS["k_hat"]
+    # Weights without a tail have no k: nearly equal ones, or one draw with all the weight.
+    light = k_hat <= LIMITS["k_hat"] or (np.isnan(k_hat) and lost <= LIMITS["even"])
+    near = bool(light and abs(by) <= LIMITS["moved"])
     tail = f" (Pareto k {k_hat:.2f})" if np.isfinite(k_hat) else ""
     return f"{name} moves by {by:+.2f} posterior sds{tail}", near

@@ -1,6 +1,5 @@
 """An approximate likelihood beside better ones: the exact one of some rows, and neighbours for all."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -93,8 +92,3 @@ def condition_number(K: np.ndarray, noise: float, n: int) -> float:
     if not np.isfinite(K).all():
         return np.nan
     return float(n / len(K) * np.linalg.eigvalsh(K)[-1] / noise + 1.0)
-
-
-def mean_point(posterior: dict[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Mean of draws (s, ...), by name."""
-    return {name: np.mean(posterior[name], axis=0) for name in names}

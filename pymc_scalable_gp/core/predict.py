@@ -33,18 +33,13 @@ def warn_outside(feature_map, X: np.ndarray) -> None:
         )
 
 
-def missing_variance(feature_map, data, point, model) -> dict[str, float]:
-    """Mean and largest share of prior variance that the features miss at rows of the data."""
+def missing_share(feature_map, data) -> float:
+    """Mean share of prior variance that the features miss at rows of the data, at the initial point."""
     n = data.value.shape[0]
     count = min(n, feature_map.block_rows)
     X = pt.constant(data.value[np.unique(np.linspace(0, n - 1, count).astype(int))])
-    phi, prior = evaluate([feature_map.features(X), feature_map.kernel_diag(X)], point, model)
-    share = 1.0 - (phi**2).sum(axis=1) / prior
-    return {
-        "rank": feature_map.rank,
-        "missing_mean": float(share.mean()),
-        "missing_max": float(share.max()),
-    }
+    phi, prior = evaluate([feature_map.features(X), feature_map.kernel_diag(X)])
+    return float((1.0 - (phi**2).sum(axis=1) / prior).mean())
 
 
 class State(NamedTuple):

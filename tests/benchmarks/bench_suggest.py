@@ -1,11 +1,12 @@
 """Seconds a gradient that `sgp.suggest` predicts, beside those of compiled gradients.
 
-    python tests/benchmarks/bench_suggest.py [--quick] [--longest 5]
+    python tests/benchmarks/bench_suggest.py [--quick] [--longest 5] [--arm]
 
 One line for each candidate of each problem; those that are predicted to take longer than ``--longest``
 seconds are passed over. Then the geometric mean of measured over predicted for each class: what
 ``advice/costs.py`` has as ``FACTORS`` should be multiplied by that. Run it with
-``OPENBLAS_NUM_THREADS=1``, since that is what is predicted.
+``OPENBLAS_NUM_THREADS=1``, since that is what is predicted. ``--arm`` prints the table of
+docs/which_class.md alone.
 """
 
 import time
@@ -14,6 +15,7 @@ import warnings
 import numpy as np
 import pymc as pm
 from _common import arguments, table
+from quickstart import robot_arm, standardize
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.advice.candidates import candidates
@@ -84,10 +86,27 @@ def rates_for(cov, X):
     return measure(len(rows) ** 2 / shortest(lambda: function(rows, rows)))
 
 
+def arm():
+    """What `suggest` says of the robot arm."""
+    problem = robot_arm(10_000, np.random.default_rng(0))
+    X, y = standardize(problem.X)[0], standardize(problem.y)[0]
+    with pm.Model():
+        ell = pm.LogNormal("ell", 1, 1, shape=8)
+        eta, sigma = pm.HalfNormal("eta", 2), pm.HalfNormal("sigma", 1)
+        cov = eta**2 * pm.gp.cov.ExpQuad(8, ls=ell)
+        exact = pm.gp.Marginal(cov_func=cov)
+        start = sgp.subset_map(exact, X, y, sigma, random_seed=0, progressbar=False)
+        print(sgp.suggest(X, y, cov, minutes=60, memory=8, point=start))
+
+
 def main():
     parser = arguments(__doc__)
     parser.add_argument("--longest", type=float, default=5.0, help="seconds a gradient")
+    parser.add_argument("--arm", action="store_true", help="the table of the documentation alone")
     args = parser.parse_args()
+    if args.arm:
+        arm()
+        return
     warnings.simplefilter("ignore", UserWarning)
     rows, ratios = [], {}
     for n, d, kind, free in PROBLEMS[: 1 if args.quick else None]:

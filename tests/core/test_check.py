@@ -133,6 +133,9 @@ def test_what_is_not_finite_is_not_called_good():
     over.attrs["k_hat"] = np.nan  # nearly equal weights
     assert "Good" in verdict(gp, gp.conditioned, over)
     assert "Pareto" not in verdict(gp, gp.conditioned, over)
+    over.attrs["lost"] = 50.0  # all weight on one draw
+    assert "the posterior of the hyperparameters" in verdict(gp, gp.conditioned, over)
+    over.attrs["lost"] = 0.0
     unknown = over.assign(moved=("hyperparameter", zero * np.nan))
     assert "the posterior of the hyperparameters" in verdict(gp, gp.conditioned, unknown)
     over.attrs["k_hat"] = 0.9

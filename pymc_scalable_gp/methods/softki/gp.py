@@ -9,7 +9,7 @@ from pymc_scalable_gp.core.keywords import marginal_keywords, prior_keywords
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
 from pymc_scalable_gp.core.nystrom import NystromMap
-from pymc_scalable_gp.core.predict import missing_variance
+from pymc_scalable_gp.core.predict import missing_share
 from pymc_scalable_gp.cov.queries import refuse_white_noise
 from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.methods.softki.points import check_inducing
@@ -68,8 +68,7 @@ class _SoftKI(FeatureGP):
         """Say what points that nobody chose lose, in the model of the context."""
         if not self.feature_map.by_default:
             return
-        data = self.conditioned.X
-        missed = missing_variance(self.feature_map, data, None, None)["missing_mean"]
+        missed = missing_share(self.feature_map, self.conditioned.X)
         if missed > MISSING_SHARE:
             warn(
                 f"the points are {self.rank} k-means centres that were not trained, and interpolation "
