@@ -18,11 +18,11 @@ class CheckedGP(FeatureGP):
     ) -> Check:  # fmt: skip
         r"""How far the approximation is from the exact Gaussian process, and what to do about it.
 
-        Some rows, taken at random, get the exact likelihood beside this one, which keeps its features,
-        order and settings, and both predict other rows. All rows get this likelihood beside one with
-        200 inducing points and many neighbours. Log densities are compared at one point or over posterior
-        draws, whose weights :math:`\exp(\log p_\text{better} - \log p)` tell what the difference does
-        to the posterior.
+        Some rows, one from each of as many cells with nearly equal numbers of rows, get the exact
+        likelihood beside this one, which keeps its features, order and settings, and both predict other
+        rows. All rows get this likelihood beside one with 200 inducing points and many neighbours. Log
+        densities are compared at one point or over posterior draws, whose weights
+        :math:`\exp(\log p_\text{better} - \log p)` tell what the difference does to the posterior.
 
         Parameters
         ----------
@@ -65,9 +65,10 @@ class CheckedGP(FeatureGP):
             noise variance, by the eigenvalues of the subsample (infinite: more than half of `rows`);
             ``condition`` number of the targets' covariance; ``holds_residual``, whether
             neighbours (or all rows) keep what features miss; ``verdict``. Some kinds of likelihood add
-            figures: ``residual`` of conjugate gradients, ``steps_needed`` to .01, ``logdet_se`` and
-            ``logdet_excess`` of the log determinant (KMCG, SKIP by products); ``neighbors_moved``, the
-            share of neighbours that the present hyperparameters would replace.
+            figures, each at the worst of the draws: ``residual`` of conjugate gradients,
+            ``steps_needed`` to .01, ``logdet_se`` and ``logdet_excess`` of the log determinant (KMCG,
+            SKIP by products); at the draws' mean ``neighbors_moved``, the share of neighbours that those
+            hyperparameters would replace.
 
         Raises
         ------
@@ -129,14 +130,16 @@ class AssessedGP(CheckedGP):
         Raises
         ------
         TypeError, ValueError
-            For draws without the needed variables, groups that do not match, and likelihoods without a
-            closed form (KMCG, SKIP by products or by task, statistics without rows).
+            For draws without the needed variables, groups that do not match, statistics without rows, and
+            KMCG beyond 4000 rows or with ``inducing=``.
 
         Notes
         -----
         A draw costs O(n r^2) with features, O(n (r^2 + (k + g)^2)) with neighbours, O(n^3) exactly; a
-        group of g rows O(g^3) more. Features stay where they are when a row is left out: inducing
-        points and grids were chosen with it. The approximation is that of the likelihood ("VFE" as "DTC").
+        group of g rows O(g^3) more. SKIP by products forms its features for it, 8 n r bytes; KMCG takes
+        the kernel's own matrix, which its iterations stand for. Features stay where they are when a row is
+        left out: inducing points and grids were chosen with it. The approximation is that of the
+        likelihood ("VFE" as "DTC").
 
         References
         ----------

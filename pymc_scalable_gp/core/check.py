@@ -20,8 +20,9 @@ from pymc_scalable_gp.core.compared import (
     subset_pair,
 )
 from pymc_scalable_gp.core.data import check_inputs
-from pymc_scalable_gp.core.draws import entry_names, posterior_draws
+from pymc_scalable_gp.core.draws import entry_names, mean_point, posterior_draws
 from pymc_scalable_gp.core.likelihood import Conditioned, Likelihood
+from pymc_scalable_gp.core.strata import subsamples
 from pymc_scalable_gp.core.summaries import held_value
 from pymc_scalable_gp.cov.evaluate import kernel_matrix
 from pymc_scalable_gp.utils.evaluate import (
@@ -47,11 +48,6 @@ class Checked:
     posterior: dict[str, np.ndarray] = field(default_factory=dict)
     pair: Pair | None = None
     neighbors: int | None = None
-
-    @property
-    def center(self) -> dict:
-        """Mean of the points."""
-        return {name: values.mean(axis=0) for name, values in self.posterior.items()}
 
     @property
     def compares(self) -> bool:
@@ -80,7 +76,7 @@ def check_gp(gp, given, X, rows, neighbors, num_samples, progressbar, random_see
     with job.model:
         if full:
             better, approximate, job.neighbors = all_rows(
-                job.known, gp.cov_func, gp.variable, neighbors, job.center, progressbar
+                job.known, gp.cov_func, gp.variable, neighbors, mean_point(job.points), progressbar
             )
             own[-1:] = [better, approximate]
         figures = _figures(job)
@@ -99,9 +95,7 @@ def _begin(gp, X, rows, random_seed, model) -> Checked:
         raise ValueError("give X: this likelihood knows its rows by their statistics alone")
     else:
         values = held_value(known.X, "X")
-    order = np.random.default_rng(random_seed).permutation(len(values))
-    inside = np.sort(order[:rows])
-    outside = np.sort(order[rows : rows + rows // 2]) if len(order) > rows else inside
+    inside, outside = subsamples(values, rows, rows // 2, np.random.default_rng(random_seed))
     return Checked(gp, known, model, values, inside, outside)
 
 
@@ -134,17 +128,17 @@ def _take_points(job, outputs, given, num_samples, rng) -> None:
 
 
 def _figures(job) -> dict[str, float]:
-    """What is known at the mean of the points: from the solver, and from the kernel's eigenvalues."""
+    """From the solver, at its worst; from the kernel's eigenvalues, at the mean of the points."""
     found = {"rank": job.gp.rank}
     if job.known is not None:
-        found |= job.known.figures(job.center, job.model)
+        found |= job.known.figures(job.points, job.model)
     if not job.gp.whole_kernel:
         return found
     sigma = None if job.known is None else job.known.sigma
     variance = [] if sigma is None else [(sigma**2).mean()]
     K, *noise = evaluate(
         [kernel_matrix(job.gp.cov_func, pt.constant(job.X[job.inside])), *variance],
-        job.center, job.model,
+        mean_point(job.points), job.model,
     )  # fmt: skip
     noise = float(noise[0]) if noise else None
     if noise is not None:

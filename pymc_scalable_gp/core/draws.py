@@ -5,6 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 
+def mean_point(points: list[dict]) -> dict[str, np.ndarray]:
+    """Mean of each variable over some points."""
+    return {name: np.mean([p[name] for p in points], axis=0) for name in points[0]}
+
+
 @dataclass(frozen=True)
 class Draws:
     """Values of variables at each draw, and how the draws are arranged in chains."""

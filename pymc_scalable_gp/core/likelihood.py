@@ -129,8 +129,8 @@ class Conditioned(ABC):
         """What a compiled prediction depends on besides this object."""
         return None
 
-    def figures(self, point=None, model=None) -> dict[str, float]:
-        """What this kind can tell about its own approximation."""
+    def figures(self, points, model=None) -> dict[str, float]:
+        """What this kind can tell about its own approximation, at the worst of some points."""
         return {}
 
 

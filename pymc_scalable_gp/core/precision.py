@@ -68,10 +68,8 @@ class LowRankPrecisions(Precisions):
         feature_map, coef = likelihood.prediction_map(), likelihood.coefficients()
         X, common = pt.matrix("rows", dtype="float64"), feature_map.intermediates()
         phi = feature_map.features(X)
-        left = feature_map.kernel_diag(X) - (phi**2).sum(axis=1)
-        if data.approx != "FITC":
-            left = pt.zeros_like(left)
-        outputs = [phi, pt.maximum(left, 0.0), mean_vector(data.mean_func, X)]
+        left = feature_map.missed(X, phi) if data.approx == "FITC" else pt.zeros_like(phi[:, 0])
+        outputs = [phi, left, mean_vector(data.mean_func, X)]
         states = [coef.mean, coef.root, data.sigma**2, *common]
         self.inputs = model_inputs([*states, *outputs], model)
         check_reached([*states, *outputs], self.inputs)
@@ -81,6 +79,7 @@ class LowRankPrecisions(Precisions):
         arguments = [X, *self.inputs, *given.values()]
         self._rows = pytensor.function(arguments, outputs, givens=given, **options)
         self.X, self.y = held_value(data.X, "X"), held_value(data.y, "y")
+        self.block_rows = feature_map.block_rows
 
     def __call__(self, values):
         """In row blocks."""
@@ -103,7 +102,7 @@ class LowRankPrecision(Precision):
         self._function, self._given = function, (state, coef, root, noise)
         n = len(function.y)
         alpha, diagonal = np.empty(n), np.empty(n)
-        for rows, X in blocks(function.X):
+        for rows, X in blocks(function.X, function.block_rows):
             factor, D, alpha[rows] = function.parts(rows, X, *self._given)
             diagonal[rows] = (1.0 - np.einsum("ij,ij->i", factor, factor) / D) / D
         super().__init__(function.y, alpha, diagonal)

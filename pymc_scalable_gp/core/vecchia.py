@@ -14,6 +14,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.coefficients import Coefficients
 from pymc_scalable_gp.core.data import Data
+from pymc_scalable_gp.core.draws import mean_point
 from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.core.likelihood import Conditioned, Likelihood, MarginalData
 from pymc_scalable_gp.core.neighbors import Metric, Ordering, changed_share, order_rows
@@ -148,13 +149,13 @@ class NeighborRows(Conditioned):
             )
         self.plan.replace(self.settings.order(self.cov_func, X, point), X)
 
-    def figures(self, point=None, model=None):
+    def figures(self, points, model=None):
         """``neighbors_moved``: share of neighbours that the point's hyperparameters would replace."""
         if self.plan.ordering.metric is None:
             return {}
         X = self.present_inputs()
         with model or nullcontext():
-            metric = Metric(self.cov_func, X, point)
+            metric = Metric(self.cov_func, X, mean_point(points))
         moved = changed_share(self.plan.ordering, X, metric)
         if moved > MOVED:
             warn(

@@ -114,13 +114,13 @@ def compile_outputs(outputs, model):
 
 def evaluate(outputs, point=None, model=None):
     """Values of `outputs` with the model's variables at `point` (missing ones: initial point)."""
+    return evaluate_at(outputs, [point], model)[0]
+
+
+def evaluate_at(outputs, points, model=None) -> list:
+    """Values of `outputs` at each of some points, compiled once."""
     if not is_random(*outputs):
-        return pytensor.function([], list(outputs), mode=FEW_CALLS)()
+        return [pytensor.function([], list(outputs), mode=FEW_CALLS)()] * len(points)
     model = pm.modelcontext(model)
-    inputs = model_inputs(outputs, model)
-    check_reached(outputs, inputs)
-    values = point_values(inputs, point, model, fill=True)
-    function = pytensor.function(
-        inputs, list(outputs), mode=FEW_CALLS, on_unused_input="ignore", allow_input_downcast=True
-    )
-    return function(*values)
+    function, inputs = compile_outputs(list(outputs), model)
+    return [function(*point_values(inputs, point, model, fill=True)) for point in points]

@@ -98,7 +98,7 @@ def skip(args):
     for rank in ranks:
         for k in (1, 50, 200, 400):
             gp, model = model_of(X, y, point, rank=rank, n_iter=40, preconditioner=k)
-            left = gp.conditioned.residuals(point, model)
+            left = gp.conditioned.figures([point], model)["residual"]
             rows.append([str(rank**2), k, *(f"{left[p - 1]:.1e}" for p in (5, 10, 20, 40))])
         found, spent = gradient(model_of(X, y, point, rank=rank)[1], point)
         options = {"n_iter": 10, "probes": 8, "preconditioner": 200}

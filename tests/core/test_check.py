@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.check_verdict import verdict
+from pymc_scalable_gp.core.strata import subsamples
 from pymc_scalable_gp.utils.evaluate import evaluate
 
 N = 80
@@ -93,8 +94,7 @@ def test_a_good_one_is_called_good(case):
 def test_its_figures_are_those_of_dense_algebra(sigma):
     gp, model = model_of(sgp.GriefGP, {"rank": 6, "grid": 8, "approx": "FITC"}, sigma)
     found = gp.check(POINT, model=model, **OPTIONS)
-    order = np.random.default_rng(0).permutation(N)
-    own, others = np.sort(order[:50]), np.sort(order[50:75])
+    own, others = subsamples(X, 50, 25, np.random.default_rng(0))
     np.testing.assert_array_equal(found.obs, others)
     noise = np.full(N, POINT["sigma"]) if sigma is None else sigma
     D = noise[own] ** 2
@@ -217,6 +217,13 @@ def test_a_likelihood_without_subsamples_is_compared_on_all_rows():
     alone = gp.check(draws(), model=model, neighbors=None, progressbar=False)
     assert "conjugate gradients have not converged" in alone.attrs["verdict"]
     assert "Raise n_iter= and probes=" in alone.attrs["verdict"]
+    # The worst of the draws, which lies elsewhere for each figure.
+    names = ("residual", "steps_needed", "logdet_se", "logdet_excess")
+    picked = az.extract(draws())
+    points = [{name: float(picked[name][k]) for name in POINT} for k in range(40)]
+    each = [gp.conditioned.figures([point], model) for point in points]
+    for name in names:
+        assert alone.attrs[name] == max(found[name] for found in each)
 
 
 @pytest.mark.filterwarnings("ignore:the features miss")

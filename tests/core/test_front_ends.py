@@ -230,7 +230,7 @@ def test_posteriors_of_every_shape():
         gp.predict_posterior(XNEW, whole.isel(chain=0, draw=0), **options)
 
 
-@pytest.mark.parametrize("rotate", [False, True])
+@pytest.mark.parametrize("rotate", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_samples_of_the_function(rotate):
     if rotate:
         with pm.Model() as model:

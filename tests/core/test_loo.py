@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.methods.kmcg import likelihood as kmcg_likelihood
 
 # Of Pareto fits to some forty draws, from none of which much is asked.
 pytestmark = pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
@@ -43,15 +44,29 @@ CASES = {
         mean_func=MEAN, cov_func=cov, grid=5, rank=12, approx="VIF", neighbors=4, block=4
     ),
     "Exact": lambda cov: sgp.ExactMarginal(mean_func=MEAN, cov_func=cov),
-}
+    "KMCG": lambda cov: sgp.KMCGMarginal(mean_func=MEAN, cov_func=cov, n_iter=N, probes=0),
+    "SKIP products": lambda cov: sgp.SKIPMarginal(
+        mean_func=MEAN, cov_func=cov, rank=5, grid_size=20, n_iter=N, probes=1, preconditioner=10
+    ),
+    **{
+        f"SKIP tasks {approx}": lambda cov, approx=approx: sgp.SKIPMarginal(
+            mean_func=MEAN, cov_func=cov, rank=5, grid_size=20, task_dim=2, task_cov=TASK_COV,
+            task_var=np.array([0.4, 0.1, 0.2]), approx=approx,
+        )
+        for approx in ("FITC", "DTC")
+    },
+}  # fmt: skip
+TASK_COV = np.array([[1.0, 0.2], [0.7, -0.4], [0.3, 0.9]])
+TASKS = np.concatenate([X, np.repeat([0.0, 1.0, 2.0], N // 3)[:, None]], axis=1)
 
 
 def model_of(case, sigma=None, rows=slice(None)):
+    inputs = TASKS if "tasks" in case else X
     with pm.Model() as model:
         ell = pm.LogNormal("ell", 0.0, 0.3)
-        gp = CASES[case](pm.gp.cov.ExpQuad(2, ls=ell))
+        gp = CASES[case](pm.gp.cov.ExpQuad(inputs.shape[1], ls=ell, active_dims=[0, 1]))
         noise = pm.HalfNormal("sigma") if sigma is None else sigma
-        gp.marginal_likelihood("y", X[rows], Y[rows], noise)
+        gp.marginal_likelihood("y", inputs[rows], Y[rows], noise)
     return gp, model
 
 
@@ -77,7 +92,10 @@ def precision_of_the_density(model, point):
 @pytest.mark.parametrize(
     ("case", "sigma"),
     [(case, None) for case in CASES]
-    + [(case, np.linspace(0.2, 0.5, N)) for case in ("GriefGP FITC", "Vecchia", "Exact")],
+    + [
+        (case, np.linspace(0.2, 0.5, N))
+        for case in ("GriefGP FITC", "Vecchia", "Exact", "SKIP tasks FITC")
+    ],
 )
 def test_the_precision_is_that_of_the_density(case, sigma):
     gp, model = model_of(case, sigma)
@@ -160,7 +178,7 @@ def test_kernels_are_compared():
     assert list(table.index) == ["both", "one input"]
 
 
-def test_what_has_no_closed_form_is_refused():
+def test_what_has_no_closed_form_is_refused(monkeypatch):
     gp, model = model_of("Exact")
     with model:
         for groups, text in [(np.zeros(N), "one label only"), (np.arange(5), r"shape \(60,\)")]:
@@ -175,7 +193,10 @@ def test_what_has_no_closed_form_is_refused():
         softki.marginal_likelihood("known", statistics=stats, sigma=model["sigma"])
         with pytest.raises(ValueError, match="subtracting their statistics"):
             softki.loo(draws())
-        krylov = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), n_iter=5, probes=0)
-        krylov.marginal_likelihood("krylov", X, Y, model["sigma"])
-        with pytest.raises(ValueError, match="no closed form"):
-            krylov.loo(draws())
+        monkeypatch.setattr(kmcg_likelihood, "DENSE_ROWS", N - 1)
+        options = {"cov_func": pm.gp.cov.ExpQuad(2, ls=1.0), "n_iter": 5, "probes": 0}
+        for inducing, text in [(20, "has inducing="), (None, "up to 59 rows .* has 60 rows")]:
+            krylov = sgp.KMCGMarginal(**options, inducing=inducing)
+            krylov.marginal_likelihood(f"krylov {inducing}", X, Y, model["sigma"])
+            with pytest.raises(ValueError, match=text):
+                krylov.loo(draws())

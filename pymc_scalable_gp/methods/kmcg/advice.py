@@ -43,7 +43,7 @@ def _advise_probes(likelihood):
         return
     count, steps = likelihood.settings.probes, likelihood.basis.steps
     spread, excess = (
-        each / 2.0 for each in likelihood.logdet.errors(model=modelcontext(None).root)
+        each / 2.0 for each in likelihood.logdet.errors(model=modelcontext(None).root)[0]
     )
     found = []
     if spread > TOLERATED:

@@ -18,7 +18,7 @@ from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
 from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_solve import lower_solve
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.evaluate import evaluate_at
 
 # Steps P when none are given, and there are as many rows.
 DEFAULT_STEPS = 100
@@ -109,9 +109,13 @@ class KrylovBasis:
         """``products L^{-T}``."""
         return lower_solve(self.L, products.T).T
 
-    def residuals(self, point=None, model=None) -> np.ndarray:
-        """``|b - K_M x_j| / |b|`` of conjugate gradients on ``K_M x = b`` after j = 1..P steps."""
-        return cg_residuals(*evaluate([self.alpha, self.beta], point, model))
+    def residuals(self, points=(None,), model=None) -> np.ndarray:
+        """``|b - K_M x_j| / |b|`` of conjugate gradients on ``K_M x = b`` after j = 1..P steps.
+
+        Of shape (len(points), P).
+        """
+        runs = evaluate_at([self.alpha, self.beta], points, model)
+        return np.array([cg_residuals(*run) for run in runs])
 
 
 def _nonzero(start):

@@ -219,7 +219,7 @@ class KMCGMarginal(FeatureMarginal):
             raise ValueError(f"tolerance must be positive, got {tolerance}")
         X, y = self._checked_pair(X, y)
         self._keep(X, y)
-        residuals = self.feature_map.krylov.residuals(point, model)
+        (residuals,) = self.feature_map.krylov.residuals([point], model)
         below = np.flatnonzero(residuals <= tolerance)
         if len(below):
             self.n_iter = int(below[0]) + 1

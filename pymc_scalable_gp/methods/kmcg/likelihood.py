@@ -8,13 +8,18 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.coefficients import Coefficients
+from pymc_scalable_gp.core.exact import ExactRows
 from pymc_scalable_gp.core.likelihood import Likelihood, MarginalData
 from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
+from pymc_scalable_gp.core.summaries import held_value
 from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
 from pymc_scalable_gp.methods.kmcg.krylov_normal import KrylovNormal
 from pymc_scalable_gp.methods.kmcg.logdet import ProbedLogdet
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
+
+# Rows up to which a dense matrix of them is formed, to leave rows out.
+DENSE_ROWS = 4000
 
 
 @dataclass(frozen=True)
@@ -46,13 +51,31 @@ class KrylovLikelihood(Likelihood):
         data = replace(self.data, X=X, y=y, sigma=sigma)
         return krylov_likelihood(data, self.basis.cov_func, self.settings)
 
+    def precisions(self, model):
+        """Of the kernel's own matrix, which the basis stands for.
+
+        Raises
+        ------
+        ValueError
+            For a subset of the rows, and beyond DENSE_ROWS rows.
+        """
+        n = len(held_value(self.data.X, "X"))
+        if self.basis.rows is not None or n > DENSE_ROWS:
+            what = f"{n} rows" if self.basis.rows is None else "inducing="
+            raise ValueError(
+                f"KMCGMarginal leaves rows out by the kernel's own matrix, up to {DENSE_ROWS} rows and "
+                f"without inducing=, and has {what}: compare models by K-fold cross-validation, fitting "
+                "them to X and y without a fold"
+            )
+        return ExactRows(self.data, self.basis.cov_func).precisions(model)
+
     def of_parts(self, parts, places):
         """The kernel of the parts with the rows, in the coefficients of the sum."""
         cov_func = sum((parts[place].cov_func for place in places[1:]), parts[places[0]].cov_func)
         return KMCGMap(cov_func, self.basis), self.coefficients()
 
-    def figures(self, point=None, model=None):
-        """How far conjugate gradients have come.
+    def figures(self, points, model=None):
+        """How far conjugate gradients have come, at the worst of the points.
 
         ``residual``, the norm of ``y - K a`` relative to that of y after P steps, and
         ``steps_needed``, the steps after which it is below 0.01 (infinite: not within P). With
@@ -60,16 +83,14 @@ class KrylovLikelihood(Likelihood):
         over the probes (NaN for one), and ``logdet_excess``, a bound on what P steps a probe add to it:
         the log density is uncertain by half of either.
         """
-        residuals = self.basis.residuals(point, model)
-        below = np.flatnonzero(residuals <= 0.01)
-        found = {
-            "residual": float(residuals[-1]),
-            "steps_needed": float(below[0] + 1) if len(below) else np.inf,
-        }
+        residuals = self.basis.residuals(points, model)
+        below = residuals <= 0.01
+        steps = np.where(below.any(axis=1), below.argmax(axis=1) + 1.0, np.inf)
+        found = {"residual": residuals[:, -1].max(), "steps_needed": steps.max()}
         if self.logdet is not None:
             names = ("logdet_se", "logdet_excess")
-            found |= dict(zip(names, self.logdet.errors(point, model), strict=True))
-        return found
+            found |= dict(zip(names, self.logdet.errors(points, model).max(axis=0), strict=True))
+        return {name: float(value) for name, value in found.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from pymc_scalable_gp.core.data import Data
 from pymc_scalable_gp.linops.base import LinearOperator
 from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.evaluate import evaluate_at
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
 
@@ -50,8 +50,8 @@ class ProbedLogdet:
         """The estimate, differentiable."""
         return stochastic_logdet(self.operator, self.shift, self.probes, self.steps)
 
-    def errors(self, point=None, model=None) -> tuple[float, float]:
-        """Standard error of the estimate, and a bound on what the quadrature adds to it.
+    def errors(self, points=(None,), model=None) -> np.ndarray:
+        """Standard error of the estimate, and a bound on what the quadrature adds to it, (points, 2).
 
         The standard error is from the spread over the probes (NaN for one probe). The quadrature is
         bracketed: Gauss nodes overestimate a logarithm, Gauss-Radau nodes with one at 0 underestimate it.
@@ -60,7 +60,11 @@ class ProbedLogdet:
         runs = [lanczos(self.operator, self.probes[s], self.steps)[1:] for s in range(self.count)]
         flat = [each for run in runs for each in run]
         with np.errstate(all="ignore"):  # a lengthscale of 0, for one
-            shift, *values = evaluate([self.shift, *flat], point, model)
+            found = evaluate_at([self.shift, *flat], points, model)
+        return np.array([self._errors(*values) for values in found])
+
+    def _errors(self, shift, *values) -> tuple[float, float]:
+        """At one point."""
         if not all(np.isfinite(each).all() for each in (shift, *values)):
             return np.nan, np.nan
         n = self.X.value.shape[0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.coefficients import Coefficients
-from pymc_scalable_gp.core.likelihood import Likelihood, MarginalData
+from pymc_scalable_gp.core.likelihood import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.linops.krylov import cg_residuals
 from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner
 from pymc_scalable_gp.methods.skip.product_normal import ProductNormal, WhitenedProducts, start
@@ -15,7 +15,7 @@ from pymc_scalable_gp.ops.no_gradient import no_gradient
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.stacked_solve import lower_solve
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.evaluate import evaluate, evaluate_at
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
 _NO_GRADIENT = (
@@ -100,14 +100,15 @@ class HadamardProducts(Likelihood):
         mean, root = (no_gradient(x, _NO_GRADIENT) for x in (product(G, inner), G))
         return Coefficients(mean, root, deflated=True)
 
-    def residuals(self, point=None, model=None) -> np.ndarray:
-        """Relative residuals of preconditioned conjugate gradients after each step."""
-        _, _, _, (_, _, alpha, beta) = self._start()
-        return cg_residuals(*evaluate([alpha, beta], point, model))
+    def precisions(self, model):
+        """Of the features that the products stand for."""
+        return FullRows(self.data).precisions(model)
 
-    def figures(self, point=None, model=None):
+    def figures(self, points, model=None):
         """``residual`` of conjugate gradients after all steps, relative to the targets."""
-        return {"residual": float(self.residuals(point, model)[-1])}
+        _, _, _, (_, _, alpha, beta) = self._start()
+        runs = evaluate_at([alpha, beta], points, model)
+        return {"residual": float(np.max([cg_residuals(*run)[-1] for run in runs]))}
 
 
 def training_roots(data) -> list:

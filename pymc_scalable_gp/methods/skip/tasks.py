@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 from pymc_scalable_gp.core.coefficients import Coefficients
 from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.core.likelihood import Likelihood, MarginalData
+from pymc_scalable_gp.core.precision import LowRankPrecisions
 from pymc_scalable_gp.methods.skip.features import SKIPMap
 from pymc_scalable_gp.methods.skip.task_normal import TaskNormal, TaskPosterior
 from pymc_scalable_gp.ops.segments import segment_times
@@ -53,6 +54,10 @@ class ByTask(Likelihood):
         own = (pt.sqrt(v)[:, None] * found.projected).ravel()
         rank = self.prediction_map().rank
         return Coefficients(pt.concatenate([found.whitened, own]), pt.ones(rank))
+
+    def precisions(self, model):
+        """From the prediction's features: the posterior variance of each row is their squared length."""
+        return LowRankPrecisions(self, model)
 
     def prediction_map(self):
         """Features in which the posterior's coefficients are independent."""

@@ -29,7 +29,9 @@ def problem(**options):
     return gp, model, sigma
 
 
-@pytest.mark.parametrize("approx", ["DTC", "FITC", pytest.param("VFE", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "approx", ["DTC", *(pytest.param(each, marks=pytest.mark.slow) for each in ("FITC", "VFE"))]
+)
 def test_select_and_sample_the_density(approx):
     gp, model, sigma = problem(approx=approx)
     chosen = gp.select_inducing(X, Y, sigma, model=model, rounds=6, **QUIET)
@@ -184,7 +186,9 @@ def test_the_points_stay_when_data_are_replaced():
 
 
 @pytest.mark.filterwarnings("ignore:only .* of 50 inducing points are independent")
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 2))]
+)
 def test_a_sine_with_the_usual_priors(seed):
     """Rounding alone leaves variances of -7e-6 beside points that nearly depend on each other."""
     rng = np.random.default_rng(seed)

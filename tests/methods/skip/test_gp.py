@@ -165,7 +165,12 @@ def test_gradient_in_the_inputs():
 
 
 @pytest.mark.parametrize(
-    ("approx", "mode"), [("DTC", "FAST_COMPILE"), ("FITC", None), ("VFE", "FAST_COMPILE")]
+    ("approx", "mode"),
+    [
+        ("DTC", "FAST_COMPILE"),
+        ("FITC", None),
+        pytest.param("VFE", "FAST_COMPILE", marks=pytest.mark.slow),
+    ],
 )
 def test_density_of_a_tree_with_a_compressed_merge(approx, mode):
     with pm.Model() as model:
@@ -316,7 +321,9 @@ def two_terms(ell, eta):
     return eta**2 * pm.gp.cov.ExpQuad(3, ls=ell) + one
 
 
-@pytest.mark.parametrize("approx", ["DTC", "FITC", pytest.param("VFE", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "approx", ["FITC", *(pytest.param(each, marks=pytest.mark.slow) for each in ("DTC", "VFE"))]
+)
 def test_products_give_the_density_of_the_features(approx):
     X, y = X5[:40], np.sin(X5[:40, 0])
     gp, model = by_products(X, y, approx=approx, every_probe=True, mean=pm.gp.mean.Constant(0.3))
@@ -324,6 +331,7 @@ def test_products_give_the_density_of_the_features(approx):
     assert gp.likelihood_path == "products"
 
 
+@pytest.mark.slow
 def test_products_of_a_sum_of_kernels():
     X, y = X5[:30, :3], np.sin(X5[:30, 0])
     gp, model = by_products(X, y, cov=two_terms, every_probe=True)

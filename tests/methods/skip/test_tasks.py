@@ -91,7 +91,9 @@ def test_random_task_factor_with_independent_parts():
     assert_allclose(diag, t**2.0 + t + 1.0)
 
 
-@pytest.mark.parametrize(("approx", "terms"), [("DTC", 1), ("FITC", 2), ("VFE", 1)])
+@pytest.mark.parametrize(
+    ("approx", "terms"), [("DTC", 1), ("FITC", 2), pytest.param("VFE", 1, marks=pytest.mark.slow)]
+)
 def test_the_sum_over_tasks_is_the_density_of_the_features(approx, terms):
     X, y, _ = tasks()
     gp, model = growth(X, y, approx, terms)
