@@ -73,5 +73,5 @@ docs: $(DOC)
 	$(PY) -m sphinx -W --keep-going -b html docs docs/_build/html
 
 clean:
-	rm -rf build dist docs/_build .pytest_cache .ruff_cache
+	rm -rf build dist docs/_build docs/reference/generated .pytest_cache .ruff_cache
 	find . -name .venv -prune -o -name .git -prune -o -type d -name __pycache__ -exec rm -rf {} +

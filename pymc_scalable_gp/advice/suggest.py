@@ -56,8 +56,9 @@ def suggest(
     memory : float, optional
         Memory in GiB for all chains. Default: half of what is free.
     point : dict, optional
-        Hyperparameters at which losses are computed, such as :func:`sgp.subset_map` returns; the model's
-        initial point for those left out. The lengthscales decide: give plausible ones.
+        Hyperparameters at which losses are computed, such as :func:`~pymc_scalable_gp.subset_map`
+        returns; the model's initial point for those left out. The lengthscales decide: give plausible
+        ones.
     random_seed : int
         Seed of the rows that are compared.
     model : pm.Model, optional
@@ -99,12 +100,16 @@ def suggest(
 
     Examples
     --------
-    .. code-block:: python
-
-        with pm.Model() as model:
-            ell, eta = pm.InverseGamma("ell", 3, 3, shape=d), pm.HalfNormal("eta", 1)
-            cov = eta**2 * pm.gp.cov.Matern52(d, ls=ell)
-            print(sgp.suggest(X, y, cov, minutes=30))
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.random.default_rng(1).uniform(size=(60, 2))
+    >>> with pm.Model():
+    ...     cov = pm.gp.cov.Matern52(2, ls=pm.InverseGamma("ell", 3, 3, shape=2))
+    ...     found = sgp.suggest(X, np.sin(6.0 * X[:, 0]), cov, minutes=30)
+    >>> "ExactMarginal" in found.class_name.values
+    True
+    >>> print(found)  # doctest: +SKIP
     """
     check_choice("likelihood", likelihood, LIKELIHOODS)
     minutes = _positive("minutes", minutes)

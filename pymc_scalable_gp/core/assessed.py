@@ -76,6 +76,11 @@ class CheckedGP(FeatureGP):
             Without a likelihood, a prior or X, for statistics without X, and for draws without the needed
             variables.
 
+        See Also
+        --------
+        loo : How well rows that are left out are predicted, under Gaussian noise.
+        pymc_scalable_gp.plot_check : A picture of the result.
+
         Notes
         -----
         O(rows^3) a draw, and for all rows what a density of `neighbors` costs. On all rows the posterior
@@ -132,6 +137,10 @@ class AssessedGP(CheckedGP):
         TypeError, ValueError
             For draws without the needed variables, groups that do not match, statistics without rows, and
             KMCG beyond 4000 rows or with ``inducing=``.
+
+        See Also
+        --------
+        check : How far the approximation is from the exact Gaussian process.
 
         Notes
         -----

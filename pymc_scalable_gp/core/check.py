@@ -20,7 +20,7 @@ from pymc_scalable_gp.core.compared import (
     subset_pair,
 )
 from pymc_scalable_gp.core.data import check_inputs
-from pymc_scalable_gp.core.draws import entry_names, mean_point, posterior_draws
+from pymc_scalable_gp.core.draws import at_most, entry_names, mean_point, posterior_draws
 from pymc_scalable_gp.core.likelihood import Conditioned, Likelihood
 from pymc_scalable_gp.core.strata import subsamples
 from pymc_scalable_gp.core.summaries import held_value
@@ -117,9 +117,7 @@ def _take_points(job, outputs, given, num_samples, rng) -> None:
     check_reached(outputs, inputs)
     group = given["posterior"] if "posterior" in getattr(given, "children", {}) else given
     if hasattr(group, "sizes"):
-        count = np.prod([group.sizes[d] for d in ("chain", "draw", "sample") if d in group.sizes])
-        few = None if num_samples is None or num_samples >= count else num_samples
-        values = posterior_draws(group, inputs, few, rng).values
+        values = posterior_draws(group, inputs, at_most(group, num_samples), rng).values
     else:
         values = [point_values(inputs, given, job.model, fill=True)]
     names = [v.name for v in inputs]

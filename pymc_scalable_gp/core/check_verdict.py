@@ -98,7 +98,7 @@ def _missing(gp, known, check):
     if not missing <= LIMITS["missing"]:
         text_bad = "what features miss is left out of the function"
         if known is not None and known.sigma is not None:
-            text_bad = "sigma may take over what the features miss"
+            text_bad = "sigma may be off by what the features miss"
         return text, [text_bad]
     return text, []
 

@@ -21,6 +21,14 @@ class Draws:
         return len(self.values)
 
 
+def at_most(idata, num_samples: int | None) -> int | None:
+    """That many draws, or None, which is all, where there are no more."""
+    group = idata["posterior"] if "posterior" in getattr(idata, "children", {}) else idata
+    sizes = getattr(group, "sizes", {})
+    count = np.prod([sizes[dim] for dim in ("chain", "draw", "sample") if dim in sizes])
+    return None if num_samples is None or num_samples >= count else num_samples
+
+
 def posterior_draws(idata, inputs, num_samples=None, rng=None) -> Draws:
     """Values of `inputs` at all or some posterior draws.
 

@@ -13,6 +13,9 @@ from pymc_scalable_gp.core.draws import posterior_draws
 from pymc_scalable_gp.core.likelihood import Likelihood
 from pymc_scalable_gp.core.summaries import held_value
 
+# Draws below which the tail of the weights has no fit.
+FEWEST = 25
+
 
 class LeftOut(NamedTuple):
     """At each draw: log densities of what was left out, (chain, draw, units), and each row's PIT."""
@@ -40,6 +43,10 @@ def left_out(gp, idata, groups, num_samples, progressbar, random_seed, model) ->
     members = None if groups is None else check_groups(groups, len(held_value(known.X, "X")))
     rng = np.random.default_rng(random_seed)
     draws = posterior_draws(idata, function.inputs, num_samples, rng)
+    if len(draws) < FEWEST:
+        raise ValueError(
+            f"{len(draws)} draws are too few for importance weights: leaving rows out needs {FEWEST}"
+        )
     logp, pit = [], []
     progress = create_simple_progress(progressbar=progressbar)
     with progress:

@@ -83,10 +83,27 @@ class LowRankNormal(Continuous):
     ValueError
         For an unknown `approx`, or when `kdiag` is missing where it is needed.
 
+    See Also
+    --------
+    ops.lowrank_logp : Its log density, with posterior terms.
+
     Notes
     -----
     Draws cost O(n r). A covariance that cannot be factorised gives ``logp = nan``, which samplers
     reject. Missing values (NaN) in `observed` are not imputed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> phi, y = np.array([[1.0], [2.0], [3.0]]), np.array([1.0, 0.5, -0.5])
+    >>> low = sgp.LowRankNormal.dist(mu=0.0, phi=phi, sigma=0.5)
+    >>> full = pm.MvNormal.dist(mu=np.zeros(3), cov=phi @ phi.T + 0.25 * np.eye(3))
+    >>> print(pm.logp(low, y).eval().round(4), pm.logp(full, y).eval().round(4))
+    -5.6638 -5.6638
+    >>> pm.draw(low, draws=10).shape
+    (10, 3)
     """
 
     rv_type = LowRankNormalRV

@@ -211,7 +211,8 @@ class FeatureMarginal(AssessedGP):
         """
         if not isinstance(self._conditioned, VecchiaRows):
             raise ValueError(
-                'rebuild is for a marginal_likelihood with approx="VIF"; build(X) again for the others'
+                'rebuild is for a marginal_likelihood with approx="VIF"; for the others build(X, point) '
+                "again and write the model anew"
             )
         self._conditioned.reorder(point)
 

@@ -46,9 +46,18 @@ def plot_check(check: Check, *, backend: str | None = None, figure_kwargs=None) 
 
     Examples
     --------
-    .. code-block:: python
-
-        sgp.plot_check(gp.check(idata)).savefig("check.png")
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.linspace(0.0, 1.0, 30)[:, None]
+    >>> with pm.Model():
+    ...     ell = pm.InverseGamma("ell", 3, 3)
+    ...     gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=ell), inducing=5)
+    ...     _ = gp.marginal_likelihood("y", X=X, y=np.sin(6.0 * X[:, 0]), sigma=0.1)
+    ...     found = gp.check({"ell": 0.3}, progressbar=False)
+    >>> type(sgp.plot_check(found, backend="none")).__name__
+    'PlotCollection'
+    >>> sgp.plot_check(found).savefig("check.png")  # doctest: +SKIP
     """
     if not isinstance(check, Check):
         raise TypeError(f"plot_check draws what gp.check returns, got {type(check).__name__}")

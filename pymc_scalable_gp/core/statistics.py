@@ -75,6 +75,24 @@ class RowStatistics:
     R comes from QR factorisations of row blocks (TSQR), with a relative error of 1e-16 in all singular
     values, up to ``n k^2 = 5e10``; beyond, from the Gram matrix, at half the work, which knows singular
     values to 3e-8 of the largest. O(n k^2) time and O(k^2) memory either way.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.linspace(0.0, 1.0, 50)[:, None]
+    >>> y = np.sin(6.0 * X[:, 0])
+    >>> gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(1, ls=0.3), rank=10, approx="DTC")
+    >>> rank = gp.build(X)
+    >>> parts = [gp.summarize(X[i::2], y[i::2], progressbar=False) for i in range(2)]
+    >>> sum(parts).size, (sum(parts) - parts[0]).size
+    (50, 25)
+    >>> with pm.Model():
+    ...     sigma = pm.HalfNormal("sigma", 1)
+    ...     _ = gp.marginal_likelihood("y", statistics=sum(parts), sigma=sigma)
+    >>> gp.likelihood_path
+    'summarized'
     """
 
     triangle: np.ndarray

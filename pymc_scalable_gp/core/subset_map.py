@@ -70,6 +70,22 @@ def subset_map(
     ------
     ValueError
         For bad inputs, when nothing is free, or a start where the density is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.uniform(size=(50, 1))
+    >>> y = np.sin(6.0 * X[:, 0]) + 0.1 * rng.standard_normal(50)
+    >>> with pm.Model():
+    ...     ell, sigma = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("sigma", 1)
+    ...     gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(1, ls=ell), rank=20)
+    ...     start = sgp.subset_map(gp, X, y, sigma, max_rows=40, random_seed=1, progressbar=False)
+    ...     rank = gp.build(X, point=start)
+    >>> sorted(start), float(start["sigma"].round(1))
+    (['ell', 'sigma'], 0.1)
     """
     model = pm.modelcontext(model)
     X, count = check_inputs(X).value, check_count("max_rows", max_rows, 2)

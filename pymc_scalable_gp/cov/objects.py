@@ -127,6 +127,17 @@ class FromFunction(_OnObjects):
     -----
     Each column of the matrix over all objects takes ``len(objects)`` calls, once: it is kept.
     The function's parameters are fixed. There is no gradient in X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> tags = [{"a", "b"}, {"b", "c"}, {"d"}]
+    >>> cov = sgp.cov.FromFunction(lambda s, t: len(s & t) / len(s | t), tags)
+    >>> cov(np.arange(3)[:, None]).eval().round(3)
+    array([[1.   , 0.333, 0.   ],
+           [0.333, 1.   , 0.   ],
+           [0.   , 0.   , 1.   ]])
     """
 
     def __init__(
@@ -197,6 +208,18 @@ class Spectrum(_OnObjects):
     ----------
     .. [1] Leslie, C., Eskin, E. and Noble, W. (2002). The spectrum kernel: a string kernel for SVM
        protein classification. Pacific Symposium on Biocomputing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> cov = sgp.cov.Spectrum(["ABAB", "ABBA", "CCCC"], k=2)
+    >>> cov(np.arange(3)[:, None]).eval().round(3)
+    array([[1.   , 0.775, 0.   ],
+           [0.775, 1.   , 0.   ],
+           [0.   , 0.   , 1.   ]])
+    >>> print(((2 * 1 + 1 * 1) / np.sqrt(5.0 * 3.0)).round(3))  # AB twice and once, BA once in each
+    0.775
     """
 
     def __init__(
@@ -245,6 +268,15 @@ class HistogramIntersection(Numeric):
     ----------
     .. [1] Barla, A., Odone, F. and Verri, A. (2003). Histogram intersection kernel for image
        classification. https://doi.org/10.1109/ICIP.2003.1247294
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.array([[1.0, 2.0], [2.0, 0.0]])
+    >>> sgp.cov.HistogramIntersection(2)(X).eval()
+    array([[3., 1.],
+           [1., 2.]])
     """
 
     categorical = False
@@ -275,6 +307,18 @@ class Hamming(Covariance):
         Number of differences at which the correlation has fallen to 1/e; may be random.
     active_dims : sequence of int, optional
         The columns with categories, as numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.array([[0, 1], [0, 2], [3, 4]])  # 1 and 2 differences from the first row
+    >>> sgp.cov.Hamming(2, ls=1.0)(X).eval().round(3)
+    array([[1.   , 0.368, 0.135],
+           [0.368, 1.   , 0.135],
+           [0.135, 0.135, 1.   ]])
+    >>> np.exp([-1.0, -2.0]).round(3)
+    array([0.368, 0.135])
     """
 
     categorical = True

@@ -63,6 +63,22 @@ def Product(
     ------
     ValueError
         If a vector parameter does not have one entry for each active dimension.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> cov = sgp.cov.Product(pm.gp.cov.Matern52, 2, ls=[1.0, 2.0])
+    >>> first = pm.gp.cov.Matern52(2, ls=1.0, active_dims=[0])
+    >>> second = pm.gp.cov.Matern52(2, ls=2.0, active_dims=[1])
+    >>> X = np.array([[0.0, 0.0], [1.0, 1.0]])
+    >>> cov(X).eval().round(3)
+    array([[1.   , 0.434],
+           [0.434, 1.   ]])
+    >>> (first * second)(X).eval().round(3)
+    array([[1.   , 0.434],
+           [0.434, 1.   ]])
     """
     dims = list(range(input_dim)) if active_dims is None else list(active_dims)
     tensors = {name: pt.as_tensor_variable(value) for name, value in params.items()}
@@ -280,7 +296,7 @@ def _factors(kernel: Covariance) -> list[Factor]:
         f"{name} on {len(dims)} dimensions is not a product of 1-D kernels, which this method needs. "
         f"Use sgp.cov.Product(pm.gp.cov.{name}, {kernel.input_dim}, ...), the product of 1-D {name} "
         "kernels (a different kernel), or ExpQuad, or a class that takes any kernel: "
-        "sgp.SoftKIMarginal, sgp.SoftKILatent, sgp.CholQRMarginal"
+        "sgp.VecchiaMarginal, sgp.VecchiaLatent, sgp.SoftKIMarginal, sgp.SoftKILatent, sgp.CholQRMarginal"
     )
 
 

@@ -13,6 +13,18 @@ class LinearOperator(ABC):
 
     Subclasses give :attr:`shape`, :attr:`parameters`, :meth:`matmat`, :meth:`diag` and :attr:`T`.
     ``A @ V``, ``A + B``, ``c * A`` and ``A.add_diagonal(d)`` build new operators or products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A = sgp.linops.LowRank(np.array([[1.0], [2.0]]))
+    >>> B = (2.0 * A).add_diagonal(0.5)
+    >>> isinstance(B, sgp.linops.LinearOperator), B.shape
+    (True, (2, 2))
+    >>> B.to_dense().eval()
+    array([[2.5, 4. ],
+           [4. , 8.5]])
     """
 
     @property
@@ -71,7 +83,17 @@ def static_length(tensor: TensorVariable, axis: int, name: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Diagonal(LinearOperator):
-    """``diag(d)`` for a vector d, or a scalar d and a size."""
+    """``diag(d)`` for a vector d, or a scalar d and a size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> (sgp.linops.Diagonal(np.array([1.0, 2.0])) @ np.array([3.0, 4.0])).eval()
+    array([3., 8.])
+    >>> sgp.linops.Diagonal(0.5, 3).shape
+    (3, 3)
+    """
 
     d: TensorVariable
     size: int | None = None
@@ -106,7 +128,19 @@ class Diagonal(LinearOperator):
 
 @dataclass(frozen=True, eq=False)
 class Scaled(LinearOperator):
-    """``c A`` for a scalar c."""
+    """``c A`` for a scalar c.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A = 3.0 * sgp.linops.Dense(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    >>> type(A).__name__
+    'Scaled'
+    >>> A.to_dense().eval()
+    array([[ 3.,  6.],
+           [ 9., 12.]])
+    """
 
     scale: TensorVariable
     operator: LinearOperator
@@ -140,7 +174,19 @@ class Scaled(LinearOperator):
 
 @dataclass(frozen=True, eq=False)
 class Sum(LinearOperator):
-    """``A_1 + A_2 + ...``, all of one shape."""
+    """``A_1 + A_2 + ...``, all of one shape.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A = sgp.linops.LowRank(np.array([[1.0], [2.0]])) + sgp.linops.Diagonal(0.5, 2)
+    >>> type(A).__name__
+    'Sum'
+    >>> A.to_dense().eval()
+    array([[1.5, 2. ],
+           [2. , 4.5]])
+    """
 
     terms: Sequence[LinearOperator]
 

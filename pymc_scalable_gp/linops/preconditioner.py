@@ -26,6 +26,18 @@ class LowRankPreconditioner:
         Q: leading eigenvectors of A, or anything close to them.
     values : array, shape (k,)
         lambda, not negative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> F = np.array([[1.0], [2.0]])
+    >>> P = sgp.linops.LowRankPreconditioner.from_factor(F)
+    >>> print(round(P.logdet, 4), np.log(6.0).round(4))
+    1.7918 1.7918
+    >>> root = P.root_inverse(np.eye(2))
+    >>> np.allclose(root @ (np.eye(2) + F @ F.T) @ root, np.eye(2))
+    True
     """
 
     vectors: np.ndarray

@@ -18,7 +18,18 @@ from pymc_scalable_gp.ops.toeplitz import toeplitz_matvec
 
 @dataclass(frozen=True, eq=False)
 class Dense(LinearOperator):
-    """A matrix (p, m) as it is."""
+    """A matrix (p, m) as it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A = sgp.linops.Dense(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    >>> (A @ np.ones(2)).eval()
+    array([3., 7.])
+    >>> A.diag().eval()
+    array([1., 4.])
+    """
 
     matrix: TensorVariable
 
@@ -53,7 +64,17 @@ class Dense(LinearOperator):
 
 @dataclass(frozen=True, eq=False)
 class LowRank(LinearOperator):
-    """``F F'`` for a factor F (n, r)."""
+    """``F F'`` for a factor F (n, r).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A = sgp.linops.LowRank(np.array([[1.0], [2.0]]))
+    >>> A.to_dense().eval()
+    array([[1., 2.],
+           [2., 4.]])
+    """
 
     factor: TensorVariable
 
@@ -87,7 +108,21 @@ class LowRank(LinearOperator):
 
 @dataclass(frozen=True, eq=False)
 class Toeplitz(LinearOperator):
-    """Symmetric Toeplitz matrix, by its first column (m,): a stationary kernel on a regular axis."""
+    """Symmetric Toeplitz matrix, by its first column (m,): a stationary kernel on a regular axis.
+
+    See Also
+    --------
+    pymc_scalable_gp.ops.toeplitz_matvec : The product.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> sgp.linops.Toeplitz(np.array([2.0, 1.0, 0.5])).to_dense().eval().round(3)
+    array([[2. , 1. , 0.5],
+           [1. , 2. , 1. ],
+           [0.5, 1. , 2. ]])
+    """
 
     column: TensorVariable
 
@@ -123,10 +158,20 @@ class Toeplitz(LinearOperator):
 
 @dataclass(frozen=True, eq=False)
 class Kronecker(LinearOperator):
-    r"""``A_1 (x) ... (x) A_d``, with factors square or not: a product kernel on a grid.
+    r"""Kronecker product of factors, square or not: a product kernel on a grid.
 
     The rows run through the grid with the last axis fastest, as ``numpy.ravel`` does. A product costs
     one product with each factor; nothing larger than the result's grid is formed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A, B = np.array([[1.0, 0.5], [0.5, 1.0]]), np.array([[2.0, 1.0], [1.0, 2.0]])
+    >>> (sgp.linops.Kronecker([A, B]) @ np.arange(4.0)).eval()
+    array([4.5, 6. , 7.5, 9. ])
+    >>> np.kron(A, B) @ np.arange(4.0)
+    array([4.5, 6. , 7.5, 9. ])
     """
 
     factors: Sequence[LinearOperator]
@@ -186,6 +231,15 @@ class Masked(LinearOperator):
     operator : LinearOperator
     rows, columns : integer arrays
         Places kept; `columns` are the `rows` when left out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A = sgp.linops.Dense(np.arange(9.0).reshape(3, 3))
+    >>> sgp.linops.Masked(A, np.array([0, 2])).to_dense().eval()
+    array([[0., 2.],
+           [6., 8.]])
     """
 
     operator: LinearOperator

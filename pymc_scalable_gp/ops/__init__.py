@@ -1,4 +1,15 @@
-"""Ops with hand-written gradients in Python, Numba and JAX, as functions of tensors."""
+"""Ops with hand-written gradients in Python, Numba and JAX, as functions of tensors.
+
+Examples
+--------
+>>> import numpy as np
+>>> import pytensor.tensor as pt
+>>> import pymc_scalable_gp as sgp
+>>> column = pt.vector("column", shape=(2,))
+>>> total = sgp.ops.toeplitz_matvec(column, np.array([1.0, 3.0])).sum()
+>>> pt.grad(total, column).eval({column: np.array([2.0, 1.0])}).round(3)
+array([4., 4.])
+"""
 
 from pymc_scalable_gp.ops.cubic_interpolation import cubic_interpolation
 from pymc_scalable_gp.ops.eigh_sorted import eigh_sorted

@@ -71,6 +71,15 @@ def cubic_interpolation(s, U):
     ----------
     .. [1] Keys, R. (1981). Cubic convolution interpolation for digital image processing.
        https://doi.org/10.1109/TASSP.1981.1163711
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> squares = np.arange(6.0)[:, None] ** 2
+    >>> sgp.ops.cubic_interpolation(np.array([1.5, 2.5]), squares).eval().round(3)
+    array([[2.25],
+           [6.25]])
     """
     return CubicInterpolation()(s, U)
 

@@ -62,6 +62,17 @@ def eigh_sorted(matrices):
     The gradient is the textbook one (Giles 2008) with the coupling of eigenvalues that agree
     within ``SEPARATION`` set to zero, and is symmetric. For functions that do not depend on the
     basis inside a degenerate eigenspace this is exact.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> values, vectors = sgp.ops.eigh_sorted(np.array([[[2.0, 1.0], [1.0, 2.0]]]))
+    >>> values.eval().round(3)
+    array([[3., 1.]])
+    >>> vectors.eval().round(3)
+    array([[[ 0.707,  0.707],
+            [ 0.707, -0.707]]])
     """
     return EighSorted()(matrices)
 

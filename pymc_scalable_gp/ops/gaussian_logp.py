@@ -83,6 +83,17 @@ def gaussian_logp(K, noise, residual):
     scalar tensor
         NaN where S is not positive definite. Differentiable once in all arguments. The gradient costs
         the inverse from the factor, O(n^3), and no products of matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy import stats
+    >>> import pymc_scalable_gp as sgp
+    >>> K, noise, residual = np.ones((2, 2)), np.ones(2), np.array([0.5, -0.5])
+    >>> print(sgp.ops.gaussian_logp(K, noise, residual).eval().round(4))
+    -2.6372
+    >>> print(stats.multivariate_normal(cov=K + np.diag(noise)).logpdf(residual).round(4))
+    -2.6372
     """
     return GaussianLogp()(*(pt.as_tensor(x) for x in (K, noise, residual)))[0]
 

@@ -69,15 +69,43 @@ def row_kronecker_apply(A, B, C):
     tensor, shape (n, k)
         Differentiable once in all three.
 
+    See Also
+    --------
+    row_kronecker_project : Its transpose.
+
     Notes
     -----
     O(n a b k) as matrix products; memory beyond the result is that of one block of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A, B = np.array([[1.0, 0.0], [1.0, 2.0]]), np.array([[2.0], [3.0]])
+    >>> C = np.array([[[1.0]], [[2.0]]])
+    >>> sgp.ops.row_kronecker_apply(A, B, C).eval()
+    array([[ 2.],
+           [15.]])
+    >>> np.einsum("ia,ib,abk->ik", A, B, C)
+    array([[ 2.],
+           [15.]])
     """
     return RowKroneckerApply()(A, B, C)
 
 
 def row_kronecker_project(A, B, G):
-    """Transpose of `row_kronecker_apply`: ``C_abk = sum_i A_ia B_ib G_ik`` for G (n, k)."""
+    """Transpose of `row_kronecker_apply`: ``C_abk = sum_i A_ia B_ib G_ik`` for G (n, k).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A, B = np.array([[1.0, 0.0], [1.0, 2.0]]), np.array([[2.0], [3.0]])
+    >>> sgp.ops.row_kronecker_project(A, B, np.ones((2, 1))).eval().ravel()
+    array([5., 6.])
+    >>> np.einsum("ia,ib->ab", A, B).ravel()
+    array([5., 6.])
+    """
     return RowKroneckerProject()(A, B, G)
 
 
@@ -106,6 +134,16 @@ def hadamard_matvec(A, B, v):
     ----------
     .. [1] Gardner, J. et al. (2018). Product Kernel Interpolation for Scalable Gaussian Processes.
        https://doi.org/10.48550/arXiv.1802.08903
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A, B, v = np.array([[1.0], [2.0]]), np.array([[1.0], [3.0]]), np.ones(2)
+    >>> sgp.ops.hadamard_matvec(A, B, v).eval()
+    array([ 7., 42.])
+    >>> ((A @ A.T) * (B @ B.T)) @ v
+    array([ 7., 42.])
     """
     v = pt.as_tensor_variable(v)
     if v.ndim not in (1, 2):

@@ -66,6 +66,18 @@ def inverse_cholesky(matrices, jitter: float = JITTER):
     ----------
     .. [1] Giles, M. (2008). Collected matrix derivative results for forward and reverse mode
        algorithmic differentiation. https://doi.org/10.1007/978-3-540-68942-3_4
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A = np.array([[4.0, 2.0], [2.0, 5.0]])
+    >>> W = sgp.ops.inverse_cholesky(A[None]).eval()[0]
+    >>> W.round(3)
+    array([[ 0.5 ,  0.  ],
+           [-0.25,  0.5 ]])
+    >>> np.allclose(W @ np.linalg.cholesky(A), np.eye(2))
+    True
     """
     return InverseCholesky(jitter)(matrices)
 

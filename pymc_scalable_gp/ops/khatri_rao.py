@@ -104,6 +104,16 @@ def khatri_rao_features(factors, idx):
     partial product is computed once. Indices of leading eigenfunctions mostly agree, so the cost
     is near n r, not n r d; the gradient costs about three times as much. Memory: the result and
     one block of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> factors = np.array([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]])
+    >>> idx = np.array([[0, 2], [1, 3]])  # columns 0 and 2, then 1 and 3
+    >>> sgp.ops.khatri_rao_features(factors, idx).eval()
+    array([[ 3.,  8.],
+           [35., 48.]])
     """
     factors = pt.as_tensor_variable(factors)
     products = idx if isinstance(idx, ColumnProducts) else map(pt.constant, _tables(idx))

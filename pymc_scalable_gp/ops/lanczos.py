@@ -114,6 +114,21 @@ def lanczos(operator: HasProducts, b, steps: int):
     ----------
     .. [1] Krämer, N. et al. (2024). Gradients of Functions of Large Matrices.
        https://doi.org/10.48550/arXiv.2405.17277
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A = np.diag([1.0, 2.0, 4.0, 8.0])
+    >>> found = sgp.ops.lanczos(sgp.linops.Dense(A), np.ones(4), steps=2)
+    >>> Q, alpha, beta = (each.eval() for each in found)
+    >>> Q.shape
+    (4, 3)
+    >>> alpha.round(3), beta.round(3)
+    (array([3.75 , 5.511]), array([2.681, 1.837]))
+    >>> T = Q.T @ A @ Q
+    >>> np.diag(T)[:2].round(3), np.diag(T, 1).round(3)
+    (array([3.75 , 5.511]), array([2.681, 1.837]))
     """
     steps = check_count("steps", steps)
     b = pt.as_tensor_variable(b).astype("float64")

@@ -141,9 +141,25 @@ def lowrank_logp(phi, noise, residual, *, weights=None, kdiag=None, approx="DTC"
         Only ``logp`` is differentiable (with respect to all inputs). A failed factorisation, a
         variance or weight that is not positive, or a non-finite input gives NaN.
 
+    See Also
+    --------
+    pymc_scalable_gp.LowRankNormal : The distribution, for a model.
+
     Notes
     -----
     Memory: O(r^2) and one row block besides the inputs; the gradient adds its own (n, r) result.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy import stats
+    >>> import pymc_scalable_gp as sgp
+    >>> phi, residual = np.array([[1.0], [2.0], [3.0]]), np.array([1.0, 0.5, -0.5])
+    >>> print(sgp.ops.lowrank_logp(phi, 0.25, residual).logp.eval().round(4))
+    -5.6638
+    >>> S = phi @ phi.T + 0.25 * np.eye(3)
+    >>> print(stats.multivariate_normal(cov=S).logpdf(residual).round(4))
+    -5.6638
     """
     inputs = lowrank_inputs(phi, noise, residual, weights, kdiag, approx)
     return LowRankTerms(*LowRankLogp(approx)(*inputs))

@@ -47,6 +47,16 @@ def qr_solve(A, b):
     ----------
     .. [1] Golub, G. and Van Loan, C. (2013). Matrix Computations, 4th edition, section 5.3. Johns
        Hopkins University Press.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A, b = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]), np.array([1.0, 2.0, 2.0])
+    >>> sgp.ops.qr_solve(A, b).eval().round(3)
+    array([1.167, 0.5  ])
+    >>> np.linalg.lstsq(A, b)[0].round(3)
+    array([1.167, 0.5  ])
     """
     A, b = (pt.as_tensor_variable(a).astype("float64") for a in (A, b))
     if A.ndim != 2 or b.ndim not in (1, 2):

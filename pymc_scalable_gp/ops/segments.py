@@ -83,9 +83,25 @@ def segment_gram(A, W, segment, count):
     tensor, shape (count, a, b)
         Differentiable in A and W, any number of times.
 
+    See Also
+    --------
+    segment_times : Products with a matrix for each segment.
+
     Notes
     -----
     O(n a b); nothing of size n x a x b.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A, segment = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]), np.array([0, 1, 0])
+    >>> sgp.ops.segment_gram(A, A, segment, 2).eval()[0]
+    array([[ 2.,  4.],
+           [ 4., 10.]])
+    >>> A[[0, 2]].T @ A[[0, 2]]
+    array([[ 2.,  4.],
+           [ 4., 10.]])
     """
     return SegmentGram(count)(A, W, segment)
 
@@ -105,6 +121,19 @@ def segment_times(G, W, segment):
     -------
     tensor, shape (n, a)
         Differentiable in G and W, any number of times.
+
+    See Also
+    --------
+    segment_gram : Sums of outer products by segment.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> G, W = np.stack([np.eye(2), 10.0 * np.eye(2)]), np.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> sgp.ops.segment_times(G, W, np.array([1, 0])).eval()
+    array([[10., 20.],
+           [ 3.,  4.]])
     """
     G = pt.as_tensor_variable(G)
     return SegmentTimes(G.type.shape[0])(G, W, segment)

@@ -78,6 +78,18 @@ def softmax_interpolation(X, Z, temperature=1.0):
     O(n m d) time, as a matrix product; besides the result only a block of rows, never (n, m, d).
     Distances come from ``||x||^2 + ||z||^2 - 2 x'z`` where that loses no digits and from the
     differences for close pairs, so that they are exact at and near 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> X, Z = np.array([[0.0], [0.5]]), np.array([[0.0], [1.0]])
+    >>> sgp.ops.softmax_interpolation(X, Z).eval().round(3)
+    array([[0.731, 0.269],
+           [0.5  , 0.5  ]])
+    >>> sgp.ops.softmax_interpolation(X, Z, temperature=0.1).eval().round(3)
+    array([[1. , 0. ],
+           [0.5, 0.5]])
     """
     X, Z, temperature = (pt.as_tensor_variable(a) for a in (X, Z, temperature))
     if isinstance(temperature, Constant) and np.all(temperature.data == 1.0):

@@ -102,6 +102,18 @@ def square_distances(X, Z=None, scale=None):
     dimension after the other, so that the result does not depend on a common offset of X and Z
     where ``X - Z`` does not. With more, it comes from a matrix product of centred inputs, and from the
     differences for pairs so close that the product would lose digits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.array([[0.0, 0.0], [3.0, 4.0]])
+    >>> sgp.ops.square_distances(X).eval()
+    array([[ 0., 25.],
+           [25.,  0.]])
+    >>> sgp.ops.square_distances(X, scale=np.array([1.0, 0.5])).eval()
+    array([[ 0., 13.],
+           [13.,  0.]])
     """
     X = pt.as_tensor_variable(X)
     scale = pt.ones(X.shape[1]) if scale is None else scale

@@ -53,6 +53,18 @@ def stacked_cholesky(matrices):
     ----------
     .. [1] Giles, M. (2008). Collected matrix derivative results for forward and reverse mode
        algorithmic differentiation. https://doi.org/10.1007/978-3-540-68942-3_4
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A = np.array([[4.0, 2.0], [2.0, 5.0]])
+    >>> sgp.ops.stacked_cholesky(np.stack([A, 4.0 * A])).eval()[1]
+    array([[4., 0.],
+           [2., 4.]])
+    >>> np.linalg.cholesky(4.0 * A)
+    array([[4., 0.],
+           [2., 4.]])
     """
     return StackedCholesky()(matrices)
 

@@ -50,6 +50,18 @@ def stacked_product(a, b, *, transpose_a: bool = False, transpose_b: bool = Fals
     Notes
     -----
     The same as ``pt.matmul``, which Numba takes far longer to compile in PyTensor 3.3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> a = np.array([[[0.0, 1.0], [2.0, 3.0]]])
+    >>> sgp.ops.stacked_product(a, a, transpose_b=True).eval()
+    array([[[ 1.,  3.],
+            [ 3., 13.]]])
+    >>> a[0] @ a[0].T
+    array([[ 1.,  3.],
+           [ 3., 13.]])
     """
     return StackedProduct(transpose_a, transpose_b)(a, b)
 

@@ -53,6 +53,18 @@ def stacked_solve(lower, right, *, transpose: bool = False):
     -----
     ``pt.linalg.solve_triangular`` and its gradient, which Numba takes far longer to compile in
     PyTensor 3.3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> lower, right = np.array([[[2.0, 0.0], [1.0, 2.0]]]), np.array([[[2.0], [5.0]]])
+    >>> sgp.ops.stacked_solve(lower, right).eval()[0]
+    array([[1.],
+           [2.]])
+    >>> np.linalg.solve(lower[0], right[0])
+    array([[1.],
+           [2.]])
     """
     return StackedSolve(transpose)(lower, right)
 

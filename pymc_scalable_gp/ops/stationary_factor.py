@@ -114,6 +114,20 @@ def stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, fi
     Notes
     -----
     The kernel's blocks are formed one at a time: besides the results, the workspace is one block's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> X, none = np.arange(3.0)[:, None], np.zeros((3, 0))
+    >>> neighbors = np.array([[-1], [0], [1]])  # the row before, which is enough for this kernel
+    >>> A, L = sgp.ops.stationary_factor(
+    ...     "Matern12", X, np.ones(1), 1.0, 1.0, none, np.zeros(3), neighbors, 0, 1
+    ... )
+    >>> A.eval().ravel().round(3), L.eval().ravel().round(3)
+    (array([0.   , 0.368, 0.368]), array([1.  , 0.93, 0.93]))
+    >>> print(np.exp(-1.0).round(3), np.sqrt(1.0 - np.exp(-2.0)).round(3))
+    0.368 0.93
     """
     inputs = (X, scale, variance, shape, phi, noise, neighbors, first)
     A, L, _ = StationaryFactor(kind, block)(*(pt.as_tensor(x) for x in inputs))

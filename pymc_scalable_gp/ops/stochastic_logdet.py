@@ -95,6 +95,17 @@ def stochastic_logdet(operator: HasProducts, shift, probes, steps: int):
     ----------
     .. [1] Ubaru, S., Chen, J. and Saad, Y. (2017). Fast Estimation of tr(f(A)) via Stochastic Lanczos
        Quadrature. https://doi.org/10.1137/16M1104974
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> A = sgp.linops.Diagonal(np.array([0.0, 1.0, 3.0]))
+    >>> probes = np.array([[1.0, -1.0, 1.0]])  # signs: no error where A is diagonal
+    >>> print(sgp.ops.stochastic_logdet(A, 1.0, probes, steps=3).eval().round(4))
+    2.0794
+    >>> print(np.log(1.0 * 2.0 * 4.0).round(4))
+    2.0794
     """
     steps = check_count("steps", steps)
     probes = pt.as_tensor_variable(probes).astype("float64")

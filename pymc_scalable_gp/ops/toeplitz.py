@@ -60,9 +60,24 @@ def toeplitz_matvec(column, V):
     tensor, of the shape of `V`
         Differentiable in both, any number of times.
 
+    See Also
+    --------
+    pymc_scalable_gp.linops.Toeplitz : The matrix as an operator.
+
     Notes
     -----
     O(k m log m) by a circulant embedding. Rounding is relative to the largest entry of the result.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.linalg import toeplitz
+    >>> import pymc_scalable_gp as sgp
+    >>> column, v = np.array([2.0, 1.0, 0.5]), np.array([1.0, 2.0, 3.0])
+    >>> sgp.ops.toeplitz_matvec(column, v).eval().round(3)
+    array([5.5, 8. , 8.5])
+    >>> toeplitz(column) @ v
+    array([5.5, 8. , 8.5])
     """
     V = pt.as_tensor_variable(V)
     if V.ndim == 1:

@@ -68,9 +68,24 @@ def vecchia_color(noise, A, L, neighbors, before=None):
     tensor, shape (m, q)
         Without `before`, the inverse of :func:`vecchia_whiten`.
 
+    See Also
+    --------
+    vecchia_whiten : Its inverse.
+
     Notes
     -----
     O(m q (k + g)). Differentiable once in all floating-point arguments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> K, neighbors = np.array([[1.0, 0.5], [0.5, 1.0]]), np.array([[-1], [0]])
+    >>> A, L = sgp.ops.vecchia_factor(np.stack([K, K]), np.zeros((2, 0)), np.zeros(2), neighbors)
+    >>> Y = sgp.ops.vecchia_color(np.eye(2), A, L, neighbors).eval()
+    >>> (Y @ Y.T).round(3)
+    array([[1. , 0.5],
+           [0.5, 1. ]])
     """
     noise = pt.as_tensor(noise)
     if before is None:

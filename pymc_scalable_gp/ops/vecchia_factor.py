@@ -93,10 +93,24 @@ def vecchia_factor(blocks, phi, noise, neighbors, first=0):
     L : tensor, shape (b, g, g)
         Lower triangular, with ones on the diagonal for rows that are not there.
 
+    See Also
+    --------
+    stationary_factor : For stationary kernels, with less memory.
+
     Notes
     -----
     O((k + g)^2 (r + k + g)) a block. A covariance that is not positive definite gives NaN for its block.
     Differentiable once in `blocks` (as a symmetric matrix), `phi` and `noise`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> K, none = np.array([[1.0, 0.5], [0.5, 1.0]]), np.zeros((2, 0))
+    >>> neighbors = np.array([[-1], [0]])  # the second row is given the first
+    >>> A, L = sgp.ops.vecchia_factor(np.stack([K, K]), none, np.zeros(2), neighbors)
+    >>> A.eval().ravel().round(3), L.eval().ravel().round(3)
+    (array([0. , 0.5]), array([1.   , 0.866]))
     """
     blocks, neighbors = pt.as_tensor(blocks), pt.as_tensor(neighbors)
     local, known = blocks.type.shape[1], neighbors.type.shape[1]

@@ -67,9 +67,27 @@ def vecchia_whiten(columns, A, L, neighbors):
     -------
     tensor, shape (n, q)
 
+    See Also
+    --------
+    vecchia_color : Its inverse.
+
     Notes
     -----
     O(n q (k + g)). Differentiable once in `columns`, `A` and `L`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> K, neighbors = np.array([[1.0, 0.5], [0.5, 1.0]]), np.array([[-1], [0]])
+    >>> A, L = sgp.ops.vecchia_factor(np.stack([K, K]), np.zeros((2, 0)), np.zeros(2), neighbors)
+    >>> W = sgp.ops.vecchia_whiten(np.eye(2), A, L, neighbors).eval()
+    >>> (W.T @ W).round(3)
+    array([[ 1.333, -0.667],
+           [-0.667,  1.333]])
+    >>> np.linalg.inv(K).round(3)
+    array([[ 1.333, -0.667],
+           [-0.667,  1.333]])
     """
     return VecchiaWhiten()(columns, A, L, neighbors)
 

@@ -68,6 +68,16 @@ def whitened_columns(M, G, jitter: float = 1e-10):
     Notes
     -----
     O(m r^2 + r^3). K is not exceeded: ``K - U U'`` is positive semidefinite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> K, G = np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0], [0.0]])
+    >>> U = sgp.ops.whitened_columns(K @ G, G).eval()
+    >>> (U @ U.T).round(3)
+    array([[2. , 1. ],
+           [1. , 0.5]])
     """
     return WhitenedColumns(jitter)(M, G)
 

@@ -184,6 +184,8 @@ def test_what_has_no_closed_form_is_refused(monkeypatch):
         for groups, text in [(np.zeros(N), "one label only"), (np.arange(5), r"shape \(60,\)")]:
             with pytest.raises(ValueError, match=text):
                 gp.loo(draws(), groups=groups)
+        with pytest.raises(ValueError, match="4 draws are too few"):
+            gp.loo(draws(4))
         with pytest.raises(ValueError, match="no ell"):
             gp.loo(az.from_dict({"posterior": {"sigma": np.ones((1, 4))}}))
         with pytest.raises(ValueError, match="call marginal_likelihood first"):

@@ -24,8 +24,8 @@ class CholQRMarginal(FeatureMarginal):
     taken out, all rows are ranked by the fall of the objective that a cheap approximation promises, the
     fall itself is computed for the first of them and for some random rows, and the best comes in if it
     beats the point that was there. The kernel may be any covariance, on numbers or, with
-    :class:`sgp.cov.FromFunction`, :class:`sgp.cov.Spectrum` and others, on strings, sets, graphs and
-    categories.
+    :class:`~pymc_scalable_gp.cov.FromFunction`, :class:`~pymc_scalable_gp.cov.Spectrum` and others,
+    on strings, sets, graphs and categories.
 
     Parameters
     ----------
@@ -43,7 +43,8 @@ class CholQRMarginal(FeatureMarginal):
     n_exact : int, optional
         Number c of rows, a quarter of them first in the ranking and the rest random, whose gain is
         computed before the best is taken; 1 is the paper's choice. Each costs a column of the kernel's
-        matrix. Default: 64, or 4 with a :class:`sgp.cov.FromFunction`, whose columns are dear.
+        matrix. Default: 64, or 4 with a :class:`~pymc_scalable_gp.cov.FromFunction`, whose columns are
+        dear.
     neighbors, block : int
         With "VIF": rows that each block of rows is given, and rows of a block, as in
         :class:`VecchiaMarginal`.
@@ -68,22 +69,26 @@ class CholQRMarginal(FeatureMarginal):
     Under "DTC", where only a scale of the kernel and sigma are free, the rows are summarised once and
     the likelihood costs O(m^3) whatever n.
 
-    Examples
-    --------
-    .. code-block:: python
-
-        with pm.Model() as model:
-            ell, eta = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("eta", 1)
-            sigma = pm.HalfNormal("sigma", 1)
-            gp = sgp.CholQRMarginal(cov_func=eta**2 * pm.gp.cov.Matern52(d, ls=ell), n_inducing=200)
-            chosen = gp.select_inducing(X, y, sigma)
-            gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
-            idata = pm.sample(initvals=chosen.point)
-
     References
     ----------
     .. [1] Cao, Y., Brubaker, M., Fleet, D. and Hertzmann, A. (2013). Efficient Optimization for Sparse
        Gaussian Process Regression. https://doi.org/10.48550/arXiv.1310.6007
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.linspace(0.0, 1.0, 40)[:, None]
+    >>> y = np.sin(6.0 * X[:, 0])
+    >>> with pm.Model() as model:
+    ...     ell, sigma = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("sigma", 1)
+    ...     gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.Matern52(1, ls=ell), n_inducing=8)
+    ...     chosen = gp.select_inducing(X, y, sigma, rounds=1, progressbar=False)
+    ...     _ = gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+    >>> gp.rank, gp.approx, gp.likelihood_path
+    (8, 'VFE', 'full')
+    >>> idata = pm.sample(initvals=chosen.point, model=model)  # doctest: +SKIP
     """
 
     default_approx = "VFE"

@@ -40,6 +40,19 @@ class InducingSelection:
         and after every phase. It never rises but by rounding.
     proposed, accepted : array, shape (rounds,)
         Swaps that were tried and made.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.linspace(0.0, 1.0, 40)[:, None]
+    >>> gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.Matern52(1, ls=0.3), n_inducing=6)
+    >>> chosen = gp.select_inducing(X, np.sin(6.0 * X[:, 0]), 0.1, rounds=2, progressbar=False)
+    >>> X[chosen.indices].shape
+    (6, 1)
+    >>> bool(chosen.objective[-1] <= chosen.objective[0])
+    True
     """
 
     indices: np.ndarray

@@ -10,9 +10,9 @@ from pytensor.graph.replace import clone_replace
 from pymc_scalable_gp.core.features import FeatureMap
 from pymc_scalable_gp.methods.grief.eigenfunctions import TermGrid
 from pymc_scalable_gp.methods.grief.features import GriefMap
-from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
+from pymc_scalable_gp.ops.inverse_cholesky import JITTER, inverse_cholesky
 from pymc_scalable_gp.ops.khatri_rao import ColumnProducts, khatri_rao_features
-from pymc_scalable_gp.ops.stacked_cholesky import cholesky
+from pymc_scalable_gp.ops.stacked_cholesky import cholesky, stacked_cholesky
 from pymc_scalable_gp.ops.stacked_product import product, stacked_product
 from pymc_scalable_gp.utils.evaluate import check_reached, evaluate, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import fixed_shared
@@ -55,7 +55,8 @@ class FrozenTerm:
 
         ``C_i = L_i^-1 B_i' k_i(U_i, U_i) B_i L_i^-T``, ``B_i`` the basis of the column's nodes: the
         kernel of the coordinates in which the reference's is the identity. M is a principal submatrix
-        of their Kronecker product, hence positive semidefinite.
+        of their Kronecker product, hence positive semidefinite; from a factor of each ``C_i`` it stays so
+        where L_i is singular to rounding.
         """
         ratio = self.grid.term.scale / self.scale
         if not self.grid.term.dims:
@@ -63,7 +64,9 @@ class FrozenTerm:
         d, q, _ = self.turn.shape
         inner = _inner(self.grid)
         turn = fixed_shared(self.turn)
-        kernels = stacked_product(stacked_product(turn, inner), turn, transpose_b=True)
+        jitter = JITTER * pt.einsum("ijj->i", inner)[:, None, None] * pt.eye(q)
+        root = stacked_product(turn, stacked_cholesky(inner + jitter))
+        kernels = stacked_product(root, root, transpose_b=True)
         places = self.grid.selection + q * np.arange(d)
         rows = kernels.reshape((d * q, q))[places.ravel()].reshape((len(places), d * q))
         M = khatri_rao_features(rows, self._products)

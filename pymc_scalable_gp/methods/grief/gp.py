@@ -41,7 +41,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     * *Frozen* (``basis="frozen"``): the kernel's parameters are free, the features are those of reference
       parameters, and a matrix ``M(theta)`` mixes them, ``M = I`` at the reference: O(r^3 + d r^2) an
       evaluation whatever n. It departs from type II with the distance from the reference:
-      :func:`sgp.frozen_report` says by how much.
+      :func:`~pymc_scalable_gp.frozen_report` says by how much.
     * *Type I*: the kernel is fixed and the weights ``w`` are free. O(r^3) an evaluation whatever n,
       or O(r) with ``rotate=True``, which makes the basis orthogonal on the training rows.
 
@@ -51,7 +51,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         Mean function; zero when left out.
     cov_func : pm.gp.cov.Covariance
         A product of 1-D kernels: ExpQuad with one or d lengthscales, 1-D kernels on different
-        columns multiplied together, :func:`sgp.cov.Product`, scalings, and sums of these.
+        columns multiplied together, :func:`~pymc_scalable_gp.cov.Product`, scalings, and sums of these.
     approx : {"DTC", "FITC", "VFE", "VIF"}, optional
         Treatment of the prior variance that r features miss, as in `pm.gp.MarginalApprox`.
         Default: "FITC", and "DTC" (the only choice) with weights, ``rotate=True`` or a frozen basis.
@@ -65,8 +65,8 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     basis : {"free", "frozen"}
         Whether the features follow the kernel's parameters, or stay those of `reference`.
     reference : dict, optional
-        Parameters of a frozen basis, such as ``pm.find_MAP`` or :func:`sgp.subset_map` returns; those
-        of ``build(X, point=...)``, or the model's initial point, when left out.
+        Parameters of a frozen basis, such as ``pm.find_MAP`` or :func:`~pymc_scalable_gp.subset_map`
+        returns; those of ``build(X, point=...)``, or the model's initial point, when left out.
     rotate : bool
         Use the orthogonal basis (needs a kernel without free parameters).
     neighbors, block : int
@@ -103,25 +103,29 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     densities are smooth: eigenvectors swap and turn where eigenvalues meet. Hand-written gradients
     serve PyTensor, numpyro and blackjax alike; under JAX only reverse mode is available.
 
-    Examples
-    --------
-    .. code-block:: python
-
-        with pm.Model() as model:
-            ell = pm.InverseGamma("ell", 3, 3, shape=d)
-            eta = pm.HalfNormal("eta", 1)
-            sigma = pm.HalfNormal("sigma", 1)
-            gp = sgp.GriefGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(d, ls=ell), rank=500)
-            start = sgp.subset_map(gp, X, y, sigma)
-            gp.build(X, point=start)
-            gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
-            idata = pm.sample(initvals=start)
-        pred = gp.predict_posterior(Xnew, idata, model=model)
-
     References
     ----------
     .. [1] Evans, T. W. and Nair, P. B. (2018). Scalable Gaussian Processes with Grid-Structured
        Eigenfunctions (GP-GRIEF). ICML. https://doi.org/10.48550/arXiv.1807.02125
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.uniform(size=(50, 2))
+    >>> y = np.sin(6.0 * X[:, 0]) + 0.1 * rng.standard_normal(50)
+    >>> with pm.Model() as model:
+    ...     ell, sigma = pm.InverseGamma("ell", 3, 3, shape=2), pm.HalfNormal("sigma", 1)
+    ...     gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), rank=60)
+    ...     start = sgp.subset_map(gp, X, y, sigma, random_seed=1, progressbar=False)
+    ...     rank = gp.build(X, point=start)
+    ...     _ = gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+    >>> rank, gp.approx, gp.likelihood_path
+    (60, 'FITC', 'full')
+    >>> idata = pm.sample(initvals=start, model=model)  # doctest: +SKIP
+    >>> pred = gp.predict_posterior(X, idata, model=model)  # doctest: +SKIP
     """
 
     approximations = WITH_RESIDUAL
@@ -180,8 +184,8 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         X : array, shape (n, d), or pm.Data
         point : dict, optional
             Values of the hyperparameters at which the leading eigenfunctions are selected, such as
-            :func:`sgp.subset_map` or ``pm.find_MAP`` returns; the model's initial point when left
-            out. Give one when lengthscales may differ much from their prior.
+            :func:`~pymc_scalable_gp.subset_map` or ``pm.find_MAP`` returns; the model's initial point
+            when left out. Give one when lengthscales may differ much from their prior.
         progressbar : bool
             Show the progress of a rotation over many rows.
 
@@ -334,6 +338,21 @@ def weights_prior(name: str, rank: int, *, mode: float = 1.0, variance: float = 
     ------
     ValueError
         If `mode` or `variance` is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.linspace(0.0, 1.0, 30)[:, None]
+    >>> gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(1, ls=0.3), rank=10, rotate=True)
+    >>> with pm.Model():
+    ...     weights = sgp.weights_prior("w", gp.build(X))
+    ...     _ = gp.marginal_likelihood(
+    ...         "y", X=X, y=np.sin(6.0 * X[:, 0]), sigma=pm.HalfNormal("sigma", 1), weights=weights
+    ...     )
+    >>> gp.likelihood_path
+    'rotated'
     """
     if not (mode > 0 and variance > 0):
         raise ValueError(f"mode and variance must be positive, got {mode} and {variance}")

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import xarray as xr
 
 from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
-from pymc_scalable_gp.core.draws import entry_names, posterior_draws, posterior_moments
+from pymc_scalable_gp.core.draws import at_most, entry_names, posterior_draws, posterior_moments
 from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.cov.evaluate import kernel_matrix
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
@@ -58,6 +58,26 @@ def frozen_report(
     Notes
     -----
     O(rows^3) a draw.
+
+    Examples
+    --------
+    >>> import arviz as az
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.linspace(0.0, 1.0, 30)[:, None]
+    >>> y = np.sin(6.0 * X[:, 0])
+    >>> with pm.Model():
+    ...     ell, sigma = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("sigma", 1)
+    ...     gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(1, ls=ell), rank=12, basis="frozen")
+    ...     rank = gp.build(X, point={"ell": 0.3})
+    ...     draws = {"ell": np.array([[0.3, 0.31, 0.32]]), "sigma": np.full((1, 3), 0.1)}
+    ...     idata = az.from_dict({"posterior": draws})  # in place of pm.sample()
+    ...     report = sgp.frozen_report(gp, idata, X, y, sigma)
+    >>> report.moved.values.round(2)
+    array([1.22])
+    >>> report.attrs["lost_recomputed"] < 0.1, report.attrs["lost_exact"] < 0.1
+    (True, True)
     """
     feature_map = gp.feature_map if gp.is_built else None
     if not isinstance(feature_map, FrozenMap):
@@ -69,7 +89,8 @@ def frozen_report(
     X, y = X[chosen], y[chosen]
     outputs = _outputs(gp, feature_map, X, check_sigma(sigma, None))
     function, inputs = compile_outputs(outputs, model)
-    draws = posterior_draws(idata, inputs, check_count("num_samples", num_samples), rng)
+    few = at_most(idata, check_count("num_samples", num_samples))
+    draws = posterior_draws(idata, inputs, few, rng)
     found = np.array([_compare(y, *function(*values)) for values in draws.values])
     names = ("frozen", "recomputed", "exact", "excess")
     report = xr.Dataset(

@@ -38,8 +38,9 @@ class KMCGMarginal(FeatureMarginal):
         \operatorname{span} S = \operatorname{span}\{y_M, K_M y_M, \dots, K_M^{P-1} y_M\}
 
     with the targets less their mean for y. They cost P products with the kernel matrix: use it where
-    those are fast, on **grids and regular series**, gaps included, given as :class:`sgp.RegularGrid`.
-    There it fits a million cells, whose structure a few hundred inducing points cannot describe. On
+    those are fast, on **grids and regular series**, gaps included, given as
+    :class:`~pymc_scalable_gp.RegularGrid`. There it fits a million cells, whose structure a few hundred
+    inducing points cannot describe. On
     scattered inputs a product costs M^2, and inducing points give better variances.
 
     Parameters
@@ -77,6 +78,10 @@ class KMCGMarginal(FeatureMarginal):
         For an unknown option, `WhiteNoise` inside the kernel, more steps than rows, or, on a grid, a
         kernel that is not a product.
 
+    See Also
+    --------
+    RegularGrid : Inputs on a grid.
+
     Notes
     -----
     ===================  ==========================  ==========================
@@ -101,6 +106,21 @@ class KMCGMarginal(FeatureMarginal):
     References
     ----------
     .. [1] Bartels, S. and Hennig, P. (2020). Conjugate Gradients for Kernel Machines. JMLR 21(55).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> grid = sgp.RegularGrid([np.linspace(0.0, 1.0, 12), np.linspace(0.0, 1.0, 10)])
+    >>> y = np.sin(6.0 * grid.points[:, 0]).reshape(grid.shape)
+    >>> with pm.Model() as model:
+    ...     ell, sigma = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("sigma", 1)
+    ...     gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), n_iter=20)
+    ...     _ = gp.marginal_likelihood("y", X=grid, y=y, sigma=sigma)
+    >>> gp.rank, gp.likelihood_path
+    (20, 'coordinates')
+    >>> idata = pm.sample(model=model)  # doctest: +SKIP
     """
 
     default_approx = "DTC"

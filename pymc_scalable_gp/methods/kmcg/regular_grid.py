@@ -29,14 +29,27 @@ class RegularGrid:
         For axes that are not finite or not strictly increasing, a mask of another shape or dtype, or
         one without an observed cell.
 
+    See Also
+    --------
+    KMCGMarginal : The GP that takes it.
+
     Examples
     --------
-    .. code-block:: python
-
-        grid = sgp.RegularGrid([latitude, longitude], observed=~np.isnan(raster))
-        gp.marginal_likelihood("y", X=grid, y=raster, sigma=sigma)
-        filled, var = gp.predict(sgp.RegularGrid(grid.axes), point, diag=True)
-        filled.reshape(grid.shape)
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> raster = np.array([[1.0, 2.0, np.nan], [4.0, 5.0, 6.0]])
+    >>> latitude, longitude = np.array([50.0, 51.0]), np.array([3.0, 4.0, 5.0])
+    >>> grid = sgp.RegularGrid([latitude, longitude], observed=~np.isnan(raster))
+    >>> grid
+    RegularGrid(2 x 3, 5 of 6 cells observed)
+    >>> with pm.Model():
+    ...     gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=2.0))
+    ...     _ = gp.marginal_likelihood("y", X=grid, y=raster, sigma=0.1)
+    ...     filled, var = gp.predict(sgp.RegularGrid(grid.axes), {}, diag=True)
+    >>> filled.reshape(grid.shape).round(1)
+    array([[1.1, 2.1, 3.3],
+           [3.9, 5.1, 5.9]])
     """
 
     def __init__(self, axes, observed=None):

@@ -161,6 +161,10 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         For a kernel that is not a product over dimensions, rank above grid_size, tasks that are not
         whole numbers in range, or bad options.
 
+    See Also
+    --------
+    SKIPLatent : The same features under any likelihood.
+
     Notes
     -----
     ====================  =======================================  ==========================
@@ -178,20 +182,24 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     the compressed matrix is the best one with these directions at each value of the parameters: smooth,
     never above the matrix itself, and, at the same rank, closer to it than Lanczos steps are.
 
-    Examples
-    --------
-    .. code-block:: python
-
-        with pm.Model() as model:
-            ell, eta = pm.InverseGamma("ell", 3, 3, shape=3), pm.HalfNormal("eta", 1)
-            gp = sgp.SKIPMarginal(cov_func=eta**2 * pm.gp.cov.ExpQuad(3, ls=ell), rank=20)
-            gp.marginal_likelihood("y", X=X, y=y, sigma=pm.HalfNormal("sigma", 1))
-            idata = pm.sample()
-
     References
     ----------
     .. [1] Gardner, J. et al. (2018). Product Kernel Interpolation for Scalable Gaussian Processes.
        https://doi.org/10.48550/arXiv.1802.08903
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.random.default_rng(1).uniform(size=(50, 3))
+    >>> with pm.Model() as model:
+    ...     ell, sigma = pm.InverseGamma("ell", 3, 3, shape=3), pm.HalfNormal("sigma", 1)
+    ...     gp = sgp.SKIPMarginal(cov_func=pm.gp.cov.ExpQuad(3, ls=ell), grid_size=20, rank=6)
+    ...     _ = gp.marginal_likelihood("y", X=X, y=X.sum(axis=1), sigma=sigma)
+    >>> gp.rank, gp.likelihood_path
+    (36, 'full')
+    >>> idata = pm.sample(model=model)  # doctest: +SKIP
     """
 
     approximations = WITH_RESIDUAL
@@ -297,6 +305,10 @@ class SKIPLatent(_SKIP, FeatureLatent):
     TypeError, ValueError
         As :class:`SKIPMarginal`.
 
+    See Also
+    --------
+    SKIPMarginal : For Gaussian noise, the function integrated out.
+
     Notes
     -----
     O(n d r^3) a gradient, and 4 d arrays (n, r): for n = 500 000, d = 8 and r = 20 about 3 GB. With
@@ -307,6 +319,22 @@ class SKIPLatent(_SKIP, FeatureLatent):
     ----------
     .. [1] Gardner, J. et al. (2018). Product Kernel Interpolation for Scalable Gaussian Processes.
        https://doi.org/10.48550/arXiv.1802.08903
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.uniform(size=(40, 2))
+    >>> with pm.Model() as model:
+    ...     ell = pm.InverseGamma("ell", 3, 3, shape=2)
+    ...     gp = sgp.SKIPLatent(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), grid_size=20, rank=8)
+    ...     f = gp.prior("f", X)
+    ...     _ = pm.Poisson("counts", pm.math.exp(f), observed=rng.poisson(1.0, 40))
+    >>> gp.rank
+    64
+    >>> idata = pm.sample(model=model)  # doctest: +SKIP
     """
 
     def __init__(

@@ -100,9 +100,9 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
         w_j(x) = \frac{\exp(-\|(x - z_j)/T\|)}{\sum_k \exp(-\|(x - z_k)/T\|)}
 
     Any kernel serves, and the cost hardly depends on the number of inputs. The points have to be
-    *learned*: train them first with :func:`sgp.fit_inducing`; k-means centres alone predict about
-    two times worse. With points and temperature fixed, W is summarised once in row blocks, and a
-    likelihood over all of the kernel's parameters and sigma costs O(m^3) **whatever n**.
+    *learned*: train them first with :func:`~pymc_scalable_gp.fit_inducing`; k-means centres alone
+    predict about two times worse. With points and temperature fixed, W is summarised once in
+    row blocks, and a likelihood over all of the kernel's parameters and sigma costs O(m^3) **whatever n**.
 
     Parameters
     ----------
@@ -138,6 +138,11 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
         In :meth:`marginal_likelihood`, when neither points nor their number were given and more than 5%
         of the prior variance is missed at the model's initial point: what to change.
 
+    See Also
+    --------
+    SoftKILatent : The same features under any likelihood.
+    fit_inducing : Trains the points.
+
     Notes
     -----
     ====================  =========================  ====================
@@ -156,24 +161,28 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
     x is moved to the nearest x' in that range, and ``phi(x) = k(x, x') / k(x', x') L' w(x')``. Far
     away mean function and prior variance ``k(x, x)`` return.
 
-    Examples
-    --------
-    .. code-block:: python
-
-        with pm.Model() as model:
-            ell, eta = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("eta", 1)
-            sigma = pm.HalfNormal("sigma", 1)
-            cov = eta**2 * pm.gp.cov.ExpQuad(d, ls=ell)
-            fit = sgp.fit_inducing(sgp.SoftKIMarginal(cov_func=cov, inducing=512), X, y)
-            gp = sgp.SoftKIMarginal(cov_func=cov, inducing=fit.Z)
-            gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
-            idata = pm.sample(initvals=fit.point)
-        pred = gp.predict_posterior(Xnew, idata, model=model)
-
     References
     ----------
     .. [1] Camaño, C. and Huang, D. (2024). High-Dimensional Gaussian Process Regression with Soft
        Kernel Interpolation. https://doi.org/10.48550/arXiv.2410.21419
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.random.default_rng(1).standard_normal((50, 5))
+    >>> y = np.sin(X[:, 0])
+    >>> with pm.Model() as model:
+    ...     cov = pm.gp.cov.ExpQuad(5, ls=pm.InverseGamma("ell", 3, 3))
+    ...     gp = sgp.SoftKIMarginal(cov_func=cov, inducing=8)
+    ...     fit = sgp.fit_inducing(gp, X, y, epochs=2, random_seed=1, progressbar=False)
+    ...     gp = sgp.SoftKIMarginal(cov_func=cov, inducing=fit.Z)
+    ...     _ = gp.marginal_likelihood("y", X=X, y=y, sigma=pm.HalfNormal("sigma", 1))
+    >>> gp.rank, gp.likelihood_path
+    (8, 'summarized')
+    >>> idata = pm.sample(initvals=fit.point, model=model)  # doctest: +SKIP
+    >>> pred = gp.predict_posterior(X, idata, model=model)  # doctest: +SKIP
     """
 
     default_approx = "DTC"
@@ -252,6 +261,11 @@ class SoftKILatent(_SoftKI, FeatureLatent):
     UserWarning
         In :meth:`prior`, as :meth:`SoftKIMarginal.marginal_likelihood`.
 
+    See Also
+    --------
+    SoftKIMarginal : For Gaussian noise, the function integrated out.
+    fit_inducing : Trains the points.
+
     Notes
     -----
     O(n m) a gradient, and O(m^3) for the kernel. With points and temperature fixed the weights
@@ -261,6 +275,22 @@ class SoftKILatent(_SoftKI, FeatureLatent):
     ----------
     .. [1] Camaño, C. and Huang, D. (2024). High-Dimensional Gaussian Process Regression with Soft
        Kernel Interpolation. https://doi.org/10.48550/arXiv.2410.21419
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.uniform(size=(40, 5))
+    >>> with pm.Model() as model:
+    ...     ell, eta = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("eta", 1)
+    ...     gp = sgp.SoftKILatent(cov_func=eta**2 * pm.gp.cov.ExpQuad(5, ls=ell), inducing=8)
+    ...     f = gp.prior("f", X)
+    ...     _ = pm.Poisson("counts", pm.math.exp(f), observed=rng.poisson(1.0, 40))
+    >>> gp.rank, sorted(v.name for v in model.free_RVs)
+    (8, ['ell', 'eta', 'f_coeffs'])
+    >>> idata = pm.sample(model=model)  # doctest: +SKIP
     """
 
     def __init__(self, *, mean_func=None, cov_func, inducing=None, temperature=1.0):

@@ -40,6 +40,21 @@ class InducingFit:
         Root mean square error on the validation rows; empty without them.
     noise : float or None
         Noise variance that was held fixed; None when sigma was trained.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.random.default_rng(1).uniform(size=(40, 5))
+    >>> with pm.Model():
+    ...     cov = pm.gp.cov.ExpQuad(5, ls=pm.InverseGamma("ell", 3, 3))
+    ...     gp = sgp.SoftKIMarginal(cov_func=cov, inducing=8)
+    ...     options = {"epochs": 3, "progressbar": False, "mode": "FAST_COMPILE"}
+    ...     fit = sgp.fit_inducing(gp, X, X.sum(axis=1), random_seed=1, **options)
+    >>> fit.losses.shape, sorted(fit.point)
+    ((3,), ['ell'])
+    >>> gp = sgp.SoftKIMarginal(cov_func=cov, inducing=fit.Z)
     """
 
     Z: np.ndarray
@@ -159,6 +174,21 @@ def fit_inducing(
     ----------
     .. [1] Camaño, C. and Huang, D. (2024). High-Dimensional Gaussian Process Regression with Soft
        Kernel Interpolation. https://doi.org/10.48550/arXiv.2410.21419
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.random.default_rng(1).standard_normal((50, 5))
+    >>> with pm.Model() as model:
+    ...     ell, sigma = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("sigma", 1)
+    ...     gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(5, ls=ell), inducing=8)
+    ...     fit = sgp.fit_inducing(
+    ...         gp, X, np.sin(X[:, 0]), sigma, epochs=2, progressbar=False, mode="FAST_COMPILE"
+    ...     )
+    >>> fit.Z.shape, fit.epochs, sorted(fit.point)
+    ((8, 5), 2, ['ell', 'sigma'])
     """
     _check_gp(gp)
     check_choice("objective", objective, OBJECTIVES)

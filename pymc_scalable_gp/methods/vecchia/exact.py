@@ -35,25 +35,36 @@ class ExactMarginal(FeatureMarginal):
     UserWarning
         In :meth:`marginal_likelihood`, for more than 5000 rows.
 
+    See Also
+    --------
+    VecchiaMarginal : Nearly exact, for more rows.
+
     Notes
     -----
     O(n^3) a likelihood or gradient, and about five arrays (n, n). No jitter is added: a covariance that
     is not positive definite gives NaN.
 
-    Examples
-    --------
-    .. code-block:: python
-
-        with pm.Model() as model:
-            ell, eta = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("eta", 1)
-            gp = sgp.ExactMarginal(cov_func=eta**2 * pm.gp.cov.Matern52(d, ls=ell))
-            gp.marginal_likelihood("y", X=X, y=y, sigma=pm.HalfNormal("sigma", 1))
-            idata = pm.sample()
-
     References
     ----------
     .. [1] Rasmussen, C. E. and Williams, C. K. I. (2006). Gaussian Processes for Machine Learning.
        https://doi.org/10.7551/mitpress/3206.001.0001
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.linspace(0.0, 1.0, 20)[:, None]
+    >>> y = np.sin(6.0 * X[:, 0])
+    >>> with pm.Model() as model:
+    ...     ell, eta = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("eta", 1)
+    ...     gp = sgp.ExactMarginal(cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=ell))
+    ...     _ = gp.marginal_likelihood("y", X=X, y=y, sigma=pm.HalfNormal("sigma", 1))
+    >>> point = {"ell": 0.5, "eta": 1.0, "sigma": 0.1}
+    >>> mean, var = gp.predict(np.array([[0.25]]), point, diag=True, model=model)
+    >>> print(mean.round(2), var.round(3))
+    [0.98] [0.003]
+    >>> idata = pm.sample(model=model)  # doctest: +SKIP
     """
 
     default_approx = "exact"

@@ -41,6 +41,10 @@ class VecchiaMarginal(FeatureMarginal):
     TypeError, ValueError
         For an option out of range, or `WhiteNoise` inside the kernel (give it as sigma).
 
+    See Also
+    --------
+    VecchiaLatent : The same prior under any likelihood.
+
     Notes
     -----
     ====================  ==============================================  ====================
@@ -58,25 +62,32 @@ class VecchiaMarginal(FeatureMarginal):
     Inputs with their own prior, kernels with matrices of lengthscales and sums of kernels take a route
     that forms the kernel between all local rows, ``n (g + k)^2 / g`` numbers.
 
-    Examples
-    --------
-    .. code-block:: python
-
-        with pm.Model() as model:
-            ell, eta = pm.InverseGamma("ell", 3, 3, shape=d), pm.HalfNormal("eta", 1)
-            gp = sgp.VecchiaMarginal(cov_func=eta**2 * pm.gp.cov.Matern52(d, ls=ell))
-            gp.marginal_likelihood("y", X=X, y=y, sigma=pm.HalfNormal("sigma", 1))
-            start = pm.find_MAP()
-            gp.rebuild(start)
-            idata = pm.sample(initvals=start)
-        pred = gp.predict_posterior(Xnew, idata, model=model)
-
     References
     ----------
     .. [1] Gyger, T., Furrer, R. and Sigrist, F. (2025). Vecchia-Inducing-Points Full-Scale
        Approximations for Gaussian Processes. https://doi.org/10.48550/arXiv.2507.05064
     .. [2] Guinness, J. (2018). Permutation and Grouping Methods for Sharpening Gaussian Process
        Approximations. https://doi.org/10.1080/00401706.2018.1437476
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.uniform(size=(60, 2))
+    >>> y = np.sin(6.0 * X[:, 0]) + 0.1 * rng.standard_normal(60)
+    >>> with pm.Model() as model:
+    ...     ell, eta = pm.InverseGamma("ell", 3, 3, shape=2), pm.HalfNormal("eta", 1)
+    ...     gp = sgp.VecchiaMarginal(cov_func=eta**2 * pm.gp.cov.Matern52(2, ls=ell), n_inducing=20)
+    ...     _ = gp.marginal_likelihood("y", X=X, y=y, sigma=pm.HalfNormal("sigma", 1))
+    >>> gp.rank, gp.likelihood_path
+    (20, 'vecchia')
+    >>> with model:  # doctest: +SKIP
+    ...     start = pm.find_MAP()
+    ...     gp.rebuild(start)
+    ...     idata = pm.sample(initvals=start)
+    >>> pred = gp.predict_posterior(X, idata, model=model)  # doctest: +SKIP
     """
 
     default_approx = "VIF"

@@ -40,6 +40,10 @@ class VecchiaLatent(FeatureLatent):
     TypeError, ValueError
         For an option out of range, or `WhiteNoise` inside the kernel.
 
+    See Also
+    --------
+    VecchiaMarginal : For Gaussian noise, the function integrated out.
+
     Notes
     -----
     O(n (m^2 + (g + k)^2 (m + g + k) / g)) a gradient. With neighbors, a latent variable a row makes
@@ -47,23 +51,28 @@ class VecchiaLatent(FeatureLatent):
     is far faster. A millionth of the prior variance is added to
     that of the residual at each row, so that blocks with close rows can be factorised.
 
-    Examples
-    --------
-    .. code-block:: python
-
-        with pm.Model() as model:
-            ell, eta = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("eta", 1)
-            gp = sgp.VecchiaLatent(cov_func=eta**2 * pm.gp.cov.Matern52(2, ls=ell), n_inducing=50)
-            f = gp.prior("f", X)
-            pm.Poisson("counts", pm.math.exp(f), observed=counts)
-            idata = pm.sample()
-
     References
     ----------
     .. [1] Gyger, T., Furrer, R. and Sigrist, F. (2025). Vecchia-Inducing-Points Full-Scale
        Approximations for Gaussian Processes. https://doi.org/10.48550/arXiv.2507.05064
     .. [2] Datta, A. et al. (2016). Hierarchical Nearest-Neighbor Gaussian Process Models for Large
        Geostatistical Datasets. https://doi.org/10.1080/01621459.2015.1044091
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.uniform(size=(40, 2))
+    >>> with pm.Model() as model:
+    ...     ell, eta = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("eta", 1)
+    ...     gp = sgp.VecchiaLatent(cov_func=eta**2 * pm.gp.cov.Matern52(2, ls=ell), n_inducing=10)
+    ...     f = gp.prior("f", X)
+    ...     _ = pm.Poisson("counts", pm.math.exp(f), observed=rng.poisson(1.0, 40))
+    >>> gp.rank, sorted(v.name for v in model.free_RVs)
+    (10, ['ell', 'eta', 'f_coeffs', 'f_white'])
+    >>> idata = pm.sample(model=model)  # doctest: +SKIP
     """
 
     knobs = "n_inducing= and neighbors="
@@ -132,6 +141,9 @@ class VecchiaLatent(FeatureLatent):
         """Choose points, order and neighbours again: as :meth:`VecchiaMarginal.rebuild`."""
         known = self.conditioned
         if not isinstance(known, VecchiaFunction):
-            raise ValueError("rebuild is for a prior with neighbors; build(X) again for the others")
+            raise ValueError(
+                "rebuild is for a prior with neighbors; without them build(X, point) again and write the "
+                "model anew"
+            )
         known.reorder(point)
         known.prediction_map().move(self._spec.points(known.present_inputs(), point))

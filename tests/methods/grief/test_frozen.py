@@ -5,6 +5,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.testing import check_marginal_logp
@@ -82,6 +83,25 @@ def test_the_density_and_its_gradient():
         step = 1e-6 * np.eye(4)[place]
         slope = (logp(start + step)[0] - logp(start - step)[0]) / 2e-6
         np.testing.assert_allclose(gradient[place], slope, rtol=1e-6, atol=1e-6)
+
+
+def test_more_features_than_the_kernel_has_variance_for():
+    """Fifty of one input: the eigenvalues of most are rounding at the reference, and shorter."""
+    x = np.sort(X[:, :1], axis=0)
+    with pm.Model() as model:
+        cov = pm.gp.cov.ExpQuad(1, ls=pm.InverseGamma("ell", 3, 3))
+        gp = sgp.GriefGP(cov_func=cov, rank=50, grid=50, basis="frozen", reference={"ell": 1.5})
+        gp.marginal_likelihood("y", x, Y, 0.3)
+    assert gp.rank == 50
+    logp = model.compile_logp(mode="FAST_COMPILE")
+    for ell in (1.5, 0.8, 3.0):
+        K = np.exp(-0.5 * (x - x.T) ** 2 / ell**2) + 0.3**2 * np.eye(60)
+        exact = multivariate_normal(np.zeros(60), K).logpdf(Y)
+        found = logp({"ell_log__": np.log(ell)}) - model.compile_logp(vars=[model["ell"]])(
+            {"ell_log__": np.log(ell)}
+        )
+        # Two jitters, of 1e-10 and 1e-9 of the variance, against a noise of 0.09 at sixty rows.
+        np.testing.assert_allclose(found, exact, atol=5e-3)
 
 
 def test_far_from_the_data_the_prior_returns():
