@@ -20,6 +20,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
+from reporting import chains
 from scipy.interpolate import griddata
 
 import pymc_scalable_gp as sgp
@@ -37,11 +38,9 @@ def simulate_co2(rng):
 
 def report(idata, seconds):
     """Summary and what tells whether the chains can be trusted."""
-    posterior = idata["posterior"].to_dataset()
     print(az.summary(idata, kind="stats").to_string())
-    rhat = max(float(v.max()) for v in az.rhat(posterior).values())
-    diverging = int(idata["sample_stats"]["diverging"].sum())
-    print(f"NUTS {seconds:.0f} s, worst R-hat {rhat:.4f}, {diverging} divergences")
+    print(f"NUTS {seconds:.0f} s")
+    chains(idata)
 
 
 def sample(draws, seed):

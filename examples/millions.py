@@ -25,6 +25,7 @@ from quickstart import (
     standardize,
     with_noise,
 )
+from reporting import chains
 
 import pymc_scalable_gp as sgp
 
@@ -43,15 +44,9 @@ def fit_grief(X, y, theta, rank, seed):
 
 
 def report(idata):
-    """ArviZ summary of the noise and of the weights with the worst R-hat and ESS."""
-    rhat = az.rhat(idata.posterior)["w"].values
-    ess = az.ess(idata.posterior)["w"].values
+    """ArviZ summary of the noise, and whether all chains can be relied on."""
     print(az.summary(idata, var_names=["sigma"], kind="all").to_string())
-    print(
-        f"{len(rhat)} weights: worst R-hat {rhat.max():.3f} (w[{rhat.argmax()}]), "
-        f"smallest bulk ESS {ess.min():.0f} (w[{ess.argmin()}]); "
-        f"{int(idata.sample_stats['diverging'].sum())} divergences"
-    )
+    chains(idata)
 
 
 def main():

@@ -19,6 +19,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
+from reporting import chains
 
 import pymc_scalable_gp as sgp
 
@@ -55,11 +56,8 @@ def sample(args, seed):
     posterior = idata["posterior"].to_dataset()
     names = [name for name in posterior if name not in ("f",) and "coeffs" not in name]
     print(az.summary(idata, var_names=names, kind="stats").to_string())
-    rhat = max(float(v.max()) for v in az.rhat(posterior[[*names, "f"]]).values())
-    effective = float(az.ess(posterior[["f"]])["f"].min())
-    diverging = int(idata["sample_stats"]["diverging"].sum())
-    print(f"NUTS {seconds:.0f} s, worst R-hat {rhat:.4f}, least ESS of f {effective:.0f}, "
-          f"{diverging} divergences")  # fmt: skip
+    print(f"NUTS {seconds:.0f} s")
+    chains(idata, [*names, "f"])
     return posterior, seconds
 
 

@@ -20,6 +20,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
+from reporting import chains
 from threadpoolctl import threadpool_limits
 
 import pymc_scalable_gp as sgp
@@ -183,7 +184,7 @@ def fit(X, y, theta, neighbors, seed):
         gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
         start = {name: theta[name] for name in ("ell", "eta", "sigma")}
         with threadpool_limits(1):  # a core a chain: BLAS threads would wait for one another
-            idata = pm.sample(200, tune=200, chains=2, cores=2, random_seed=seed, initvals=start)
+            idata = pm.sample(400, tune=200, chains=2, cores=2, random_seed=seed, initvals=start)
     return gp, model, idata
 
 
@@ -336,7 +337,7 @@ def main():
     say(f"3/5 VecchiaMarginal on all {len(train)} rows: every parameter sampled")
     gp, model, idata = fit(X, y, theta, args.neighbors, args.seed)
     print(az.summary(idata, var_names=["ell", "eta", "sigma"]).to_string())
-    print(f"{int(idata.sample_stats['diverging'].sum())} divergences")
+    chains(idata)
 
     say(f"4/5 Predictions for the {len(test)} held-out rows, averaged over draws")
     mean, sd = predict(gp, model, idata, Xtest)

@@ -12,6 +12,7 @@ import argparse
 import arviz as az
 import numpy as np
 import pymc as pm
+from reporting import chains
 
 import pymc_scalable_gp as sgp
 
@@ -49,12 +50,13 @@ def main():
           f"{chosen.accepted.sum()} of {chosen.proposed.sum()} swaps; "
           f"likelihood: {gp.likelihood_path}")  # fmt: skip
     print(az.summary(idata).to_string())
+    chains(idata)
     found = gp.predict_posterior(
         places[~train], idata, pred_noise=True, num_samples=200, random_seed=2, model=model
     )
     error = y[~train] - found["mean"].values
-    print(f"held out: RMSE {np.sqrt(np.mean(error**2)):.3f} (sd of the target {y.std():.3f}), 90% "
-          f"intervals hold {np.mean(np.abs(error) < 1.645 * found['sd'].values):.0%}")  # fmt: skip
+    print(f"held out: RMSE {np.sqrt(np.mean(error**2)):.3f} (sd of the target {y.std():.3f}), coverage of "
+          f"90% intervals {np.mean(np.abs(error) < 1.645 * found['sd'].values):.0%}")  # fmt: skip
 
 
 if __name__ == "__main__":

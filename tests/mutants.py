@@ -245,6 +245,24 @@ MUTANTS = [
             "core/test_loo.py -k test_what_has_no_closed_form",
         ),
         (
+            "methods/grief/frozen.py",
+            "root = stacked_product(turn, stacked_cholesky(inner + jitter))",
+            "root = stacked_product(turn, stacked_cholesky(inner + 1e4 * jitter))",
+            "methods/grief/test_frozen.py -k 'test_the_reference or test_more_features'",
+        ),
+        (
+            "core/loo.py",
+            "if len(draws) < FEWEST:",
+            "if False:",
+            "core/test_loo.py -k test_what_has_no_closed_form",
+        ),
+        (
+            "core/draws.py",
+            "num_samples >= count else num_samples",
+            "num_samples > count else num_samples - 1",
+            "core/test_check.py -k test_a_poor_approximation",
+        ),
+        (
             "core/strata.py",
             "X / np.where(spread > 0.0, spread, 1.0)",
             "X",

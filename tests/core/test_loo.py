@@ -195,9 +195,12 @@ def test_what_has_no_closed_form_is_refused(monkeypatch):
         softki.marginal_likelihood("known", statistics=stats, sigma=model["sigma"])
         with pytest.raises(ValueError, match="subtracting their statistics"):
             softki.loo(draws())
-        monkeypatch.setattr(kmcg_likelihood, "DENSE_ROWS", N - 1)
         options = {"cov_func": pm.gp.cov.ExpQuad(2, ls=1.0), "n_iter": 5, "probes": 0}
-        for inducing, text in [(20, "has inducing="), (None, "up to 59 rows .* has 60 rows")]:
+        for inducing, most, text in [
+            (20, N, "has inducing="),
+            (None, N - 1, "up to 59 rows .* has 60 rows"),
+        ]:
+            monkeypatch.setattr(kmcg_likelihood, "DENSE_ROWS", most)
             krylov = sgp.KMCGMarginal(**options, inducing=inducing)
             krylov.marginal_likelihood(f"krylov {inducing}", X, Y, model["sigma"])
             with pytest.raises(ValueError, match=text):
