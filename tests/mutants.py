@@ -263,6 +263,18 @@ MUTANTS = [
             "core/test_check.py -k test_a_poor_approximation",
         ),
         (
+            "core/vecchia_predict.py",
+            "return (X[rows], phi[rows],",
+            "return (0.0 * X[rows], phi[rows],",
+            "methods/vecchia/test_vecchia.py -k inputs_with_a_prior",
+        ),
+        (
+            "core/check.py",
+            "known.data.feature_map if isinstance(known, Likelihood) else known.prediction_map()",
+            "known.prediction_map()",
+            "core/test_check.py -k weights_and_tasks",
+        ),
+        (
             "core/strata.py",
             "X / np.where(spread > 0.0, spread, 1.0)",
             "X",

@@ -104,7 +104,13 @@ def _features(job) -> list:
     source = job.known if job.pair is None else job.pair.better
     sigma = None if source is None else source.sigma
     noise = pt.constant(np.nan) if sigma is None else (sigma**2).mean()
-    feature_map = job.gp.feature_map if job.known is None else job.known.prediction_map()
+    # Those of the prior: predictions by task take features of the posterior.
+    feature_map = job.gp.feature_map
+    if job.known is not None:
+        known = job.known
+        feature_map = (
+            known.data.feature_map if isinstance(known, Likelihood) else known.prediction_map()
+        )
     where = pt.constant(job.X[job.outside])
     prior = feature_map.kernel_diag(where)
     missed = prior - (feature_map.features(where) ** 2).sum(axis=1)

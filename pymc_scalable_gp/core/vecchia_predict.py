@@ -49,7 +49,8 @@ class VecchiaPredictor(Predictor):
             pt.vector("noise", dtype="float64"),
             pt.scalar("slack", dtype="float64"),
         )
-        rows = likelihood.phi, likelihood.residual, likelihood.noise
+        # The rows' inputs are the draw's own: they may have a prior.
+        rows = likelihood.inputs, likelihood.phi, likelihood.residual, likelihood.noise
         states = [coef.mean, noise] + ([coef.root] if self.has_root else [])
         states += [*rows, likelihood.noise.mean()]
         near_ = pt.specify_shape(near, (None, likelihood.plan.ordering.count))
@@ -108,10 +109,8 @@ class VecchiaPredictor(Predictor):
 
     def _around(self, state, rows):
         """What is known of training rows, and the values of the model's variables."""
-        *values, phi, residual, noise, slack = state.values
-        plan = self.likelihood.plan
-        X = plan.X.get_value(borrow=True)[plan.ordering.order[rows]]
-        return (X, phi[rows], residual[rows], noise[rows], slack), values
+        *values, X, phi, residual, noise, slack = state.values
+        return (X[rows], phi[rows], residual[rows], noise[rows], slack), values
 
     def _parts(self, state, X):
         start = 0

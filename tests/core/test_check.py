@@ -281,6 +281,8 @@ def test_weights_and_tasks_have_no_exact_counterpart():
     found = gp.check(model=model, rows=50, progressbar=False)
     assert set(found.data_vars) == {"missing"}
     assert "rank_needed" not in found.attrs
+    phi = gp.features(tasks[found.obs.values]).eval()
+    np.testing.assert_allclose(found.missing, 1.0 - (phi**2).sum(axis=1), rtol=0, atol=1e-10)
 
 
 @pytest.mark.filterwarnings("ignore:the features miss")

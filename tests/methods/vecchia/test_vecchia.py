@@ -192,6 +192,22 @@ def test_predictions_with_all_neighbors_are_exact(exact):
     assert_allclose(noisy - var, POINT["sigma"] ** 2, rtol=1e-9)
 
 
+def test_predictions_follow_inputs_with_a_prior():
+    """All neighbours of rows that have moved since the order was made: the exact GP's predictions."""
+    moved, found = X + 0.2 * rng.standard_normal(X.shape), {}
+    exact = {"exact": lambda cov: sgp.ExactMarginal(cov_func=cov)}
+    for name, make in (exact | {"near": vecchia(n_inducing=5, neighbors=2 * N, block=5)}).items():
+        with pm.Model():
+            places = pm.Normal("places", X, 0.3, shape=X.shape)
+            gp = make(pm.gp.cov.Matern52(D, ls=[0.8, 1.1]))
+            gp.marginal_likelihood("y", X=places, y=y, sigma=0.3)
+            point = {"places": moved}
+            joint = gp.predict(NEW, point=point)
+            found[name] = *gp.predict(NEW, point=point, diag=True), *joint
+    for near, expected in zip(found["near"], found["exact"], strict=True):
+        assert_allclose(near, expected, atol=1e-7)
+
+
 def test_joint_predictions_hold_together(exact):
     """Mean and covariance; the conditional's density; draws over posterior draws."""
     model, gp = model_of(vecchia(n_inducing=15, neighbors=N + 12, block=5))
