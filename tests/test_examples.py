@@ -19,7 +19,12 @@ def runs(example):
     return not example.options.get(doctest.SKIP, False)
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+SLOW = ("InducingSelection",)  # a search, which CholQRMarginal's example compiles too
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in PUBLIC]
+)
 def test_the_example_prints_what_it_says(name):
     """With nothing imported beforehand, as when it is pasted alone."""
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(optionflags=FLAGS)

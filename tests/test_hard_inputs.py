@@ -197,7 +197,7 @@ def run(examples, points, record_property):
 
 
 def test_hard_inputs(record_property):
-    run(10, 30, record_property)  # compilation is what a model costs
+    run(6, 50, record_property)  # compilation is what a model costs
 
 
 @pytest.mark.slow

@@ -36,7 +36,8 @@ class FeatureGP(Base):
     sum_classes: ClassVar[tuple[type["FeatureGP"], ...]] = ()
     front_ends: ClassVar[dict[str, str]] = {
         "prior": "VecchiaLatent, GriefGP, SKIPLatent or SoftKILatent",
-        "marginal_likelihood": "VecchiaMarginal, ExactMarginal or another class for Gaussian noise",
+        "marginal_likelihood": "VecchiaMarginal, ExactMarginal, GriefGP, SKIPMarginal, SoftKIMarginal, "
+        "KMCGMarginal or CholQRMarginal",
     }
 
     def __init__(self, spec: FeatureSpec | None, *, mean_func=None, cov_func):

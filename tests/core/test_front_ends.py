@@ -134,6 +134,7 @@ def test_dims_of_another_length():
 # -- sums -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_sums_of_latent_gps():
     """Every pair of latent classes: the density is that of the parts' features side by side."""
     makers = [

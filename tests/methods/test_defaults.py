@@ -156,9 +156,9 @@ def check(name, method):
     ("name", "method"),
     [
         ("surface", "GriefGP"),
-        ("surface", "SKIPMarginal"),
+        pytest.param("surface", "SKIPMarginal", marks=pytest.mark.slow),
         ("sine", "SoftKIMarginal"),
-        ("sine", "CholQRMarginal"),
+        pytest.param("sine", "CholQRMarginal", marks=pytest.mark.slow),
     ],
 )
 def test_defaults(name, method):

@@ -109,6 +109,7 @@ np.testing.assert_allclose(out[:, 0], [1, 1, .5, .5])
 """
 
 
+@pytest.mark.slow
 def test_other_processes_load_it(tmp_path):
     flags = {"PYTENSOR_FLAGS": f"base_compiledir={tmp_path}", "PATH": ""}
     for _ in range(2):  # compiled, then read from disk, with the callers that were kept there too

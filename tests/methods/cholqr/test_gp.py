@@ -85,6 +85,7 @@ def test_warm_start_goes_on_where_it_stopped():
     assert second.objective[-1] <= second.objective[0]
 
 
+@pytest.mark.slow
 def test_the_seed_decides():
     results = []
     for seed in (0, 0, 1):
@@ -311,7 +312,9 @@ def test_a_function_of_sets():
     assert_allclose(evaluate([point(places)])[0], K**2)
 
 
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA", "JAX"])
+@pytest.mark.parametrize(
+    "mode", ["FAST_COMPILE", pytest.param("NUMBA", marks=pytest.mark.slow), "JAX"]
+)
 def test_unknown_places_on_every_back_end(mode):
     """Inputs that are known at run time only: the kernel is called there."""
     if mode == "JAX":

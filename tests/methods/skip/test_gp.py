@@ -384,6 +384,7 @@ def test_the_conditional_draws_what_predict_says():
     assert_allclose(np.cov(draws.T), cov, atol=0.03 * np.diag(cov).max())
 
 
+@pytest.mark.slow
 def test_few_directions_overstate_the_variance():
     X, y = X5[:80, :3], np.sin(X5[:80, 0])
     point = {"ell": np.full(3, 0.7), "eta": 1.0, "sigma": 0.2}
