@@ -234,7 +234,7 @@ MUTANTS = [
         ),
         (
             "core/precision.py",
-            'feature_map.missed(X, phi) if data.approx == "FITC" else',
+            'likelihood.missed(X, phi) if data.approx == "FITC" else',
             "",
             "core/test_loo.py -k test_the_precision_is_that_of_the_density",
         ),

@@ -135,8 +135,8 @@ class AssessedGP(CheckedGP):
         Raises
         ------
         TypeError, ValueError
-            For draws without the needed variables, groups that do not match, statistics without rows, and
-            KMCG beyond 4000 rows or with ``inducing=``.
+            For draws without the needed variables or fewer than 25, groups that do not match, statistics
+            without rows, and KMCG beyond 4000 rows or with ``inducing=``.
 
         See Also
         --------

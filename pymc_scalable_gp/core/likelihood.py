@@ -191,6 +191,11 @@ class Likelihood(Conditioned):
             "the model again with approx= and settings that have features, or on few rows"
         )
 
+    def missed(self, X: TensorVariable, phi: TensorVariable) -> TensorVariable:
+        """Variances (n,) beside the noise's under "FITC", at rows X with the prediction's features."""
+        prior = self.data.feature_map.kernel_diag(X)
+        return pt.maximum(prior - (phi**2).sum(axis=1), 0.0)
+
     def precisions(self, model) -> Precisions:
         """Precision matrix of the targets as a function of the model's variables.
 

@@ -68,7 +68,7 @@ class LowRankPrecisions(Precisions):
         feature_map, coef = likelihood.prediction_map(), likelihood.coefficients()
         X, common = pt.matrix("rows", dtype="float64"), feature_map.intermediates()
         phi = feature_map.features(X)
-        left = feature_map.missed(X, phi) if data.approx == "FITC" else pt.zeros_like(phi[:, 0])
+        left = likelihood.missed(X, phi) if data.approx == "FITC" else pt.zeros_like(phi[:, 0])
         outputs = [phi, left, mean_vector(data.mean_func, X)]
         states = [coef.mean, coef.root, data.sigma**2, *common]
         self.inputs = model_inputs([*states, *outputs], model)

@@ -55,6 +55,10 @@ class ByTask(Likelihood):
         rank = self.prediction_map().rank
         return Coefficients(pt.concatenate([found.whitened, own]), pt.ones(rank))
 
+    def missed(self, X, phi):
+        """What the tree's features miss; `phi` holds the posterior's."""
+        return self.prediction_map().missed(X, phi)
+
     def precisions(self, model):
         """From the prediction's features: the posterior variance of each row is their squared length."""
         return LowRankPrecisions(self, model)
