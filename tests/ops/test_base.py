@@ -41,7 +41,9 @@ def test_types_and_static_shapes():
 def test_shapes_without_the_op():
     a, b = pt.dvector(), pt.lvector()
     found = [output.shape for output in Outer(2)(a, b)]
-    function = pytensor.function([a, b], found, mode="FAST_COMPILE")
+    # The mode with canonical forms, which its name does not have in these tests.
+    mode = pytensor.compile.mode.FAST_COMPILE
+    function = pytensor.function([a, b], found, mode=mode)
     assert not [n for n in function.maker.fgraph.apply_nodes if isinstance(n.op, Outer)]
     shapes = function(np.zeros(4), np.zeros(5, dtype=int))
     assert [tuple(shape) for shape in shapes] == [(2, 4, 5), (5,)]
