@@ -48,6 +48,10 @@ CASES = {
     "SKIP products": lambda cov: sgp.SKIPMarginal(
         mean_func=MEAN, cov_func=cov, rank=5, grid_size=20, n_iter=N, probes=1, preconditioner=10
     ),
+    "sum FITC": lambda cov: (
+        sgp.SoftKIMarginal(mean_func=MEAN, cov_func=cov, inducing=30, temperature=0.1, approx="FITC")
+        + sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=0.5), grid=5, rank=12)
+    ),
     **{
         f"SKIP tasks {approx}": lambda cov, approx=approx: sgp.SKIPMarginal(
             mean_func=MEAN, cov_func=cov, rank=5, grid_size=20, task_dim=2, task_cov=TASK_COV,

@@ -243,7 +243,7 @@ class SoftKILatent(_SoftKI, FeatureLatent):
     that its prior variance ``|L'w(x)|^2`` is below ``k(x, x)``, between points and at them, and functions
     that vary over less than the weights' reach are out of it. Scale and lengthscales make up for that:
     they are no estimates of the kernel's own. k-means centres at the default temperature are the worst
-    case, and bands are then too narrow. In up to about eight inputs and for product kernels
+    case, and intervals are then too narrow. In up to about eight inputs and for product kernels
     :class:`GriefGP` and :class:`SKIPLatent` have the kernel that was asked for.
 
     Parameters
