@@ -216,10 +216,12 @@ def sharpen(args, rng, gp, model, posterior, name):
         f"{k}: {p:.2f}" for k, p in zip(counts, found.mean(axis=1), strict=True)
     ))  # fmt: skip
     figure, axis = plt.subplots(figsize=(5, 3), constrained_layout=True)
-    for kind in range(KINDS):
-        axis.plot(counts, found[:, kind], "o-", label=f"kind {kind + 1}")
-    axis.set(xscale="log", xlabel="visits", ylabel="probability of the own kind", ylim=(0, 1.02))
-    axis.legend()
+    for kind, style in enumerate(("o-", "s--", "^:")):
+        axis.plot(counts, found[:, kind], style, label=f"kind {kind + 1}")
+    axis.set(xscale="log", xlabel="visits", ylabel="probability of the own kind", ylim=(0, 1.04))
+    axis.set_xticks(counts, [str(k) for k in counts])
+    axis.minorticks_off()
+    figure.legend(loc="outside right center", frameon=False)
     figure.savefig(args.out / "growth.png", dpi=110)
 
 

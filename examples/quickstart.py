@@ -212,7 +212,7 @@ def slices(gp, model, idata, X, row, inputs, points=60):
 
 
 def picture(out, problem, held_out, along, rng):
-    """One PNG: predicted against observed with intervals, and slices of the function with bands."""
+    """One PNG: predicted against observed with intervals, and slices of the function with intervals."""
     y, mean, sd = held_out
     fig = plt.figure(figsize=(12, 5.4), layout="constrained")
     left, right = fig.subfigures(1, 2, width_ratios=[1, 1.15])

@@ -139,20 +139,23 @@ def draw(pictures, path):
 
     columns = min(4, len(pictures))
     rows = -(-len(pictures) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(4 * columns, 3.2 * rows), squeeze=False)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(4 * columns, 3.4 * rows), squeeze=False, layout="constrained"
+    )
     for axis, (name, found) in zip(axes.ravel(), pictures, strict=False):
         for label, curve in found.items():
             if not label.startswith(("mean", "SMSE")):
                 continue
             if np.ndim(curve):
-                axis.semilogy(np.arange(1, len(curve) + 1), curve, label=label)
+                axis.semilogy(np.arange(1, len(curve) + 1), curve, label=label.split(", ")[-1])
             else:
-                axis.axhline(curve, ls="--", color="grey", label=label)
+                style = ":" if "FITC" in label else "--"
+                axis.axhline(curve, ls=style, color="0.4", label=label.split(", ")[-1])
         axis.set(title=name, xlabel="steps P", ylabel="relative error")
-        axis.legend(fontsize=7)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     for axis in axes.ravel()[len(pictures) :]:
         axis.axis("off")
-    figure.tight_layout()
     figure.savefig(path, dpi=110)
     print(f"wrote {path}")
 

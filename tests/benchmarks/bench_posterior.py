@@ -152,15 +152,18 @@ def picture(out, ranks, shifts):
     fig, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
     for ax, (approx, found) in zip(axes, shifts.items(), strict=True):
         for name in found[0]:
-            style = {"sigma": "C3o-", "eta": "C2o-"}.get(name, "C0.-")
+            style = {"sigma": "C1s-", "eta": "k^--"}.get(name, "C0.-")
             label = "ell, each input" if name == "ell[0]" else None if "[" in name else name
             ax.plot(ranks, [s[name] for s in found], style, lw=1, label=label)
         ax.axhspan(-1, 1, color="0.9", zorder=0)
         ax.set(xscale="log", xlabel="rank", title=approx, yscale="symlog")
         ax.set_xticks(ranks, [str(r) for r in ranks])
+        marks = (-1, 0, 1, 3, 10)
+        ax.set_yticks(marks, [str(mark) for mark in marks])
         ax.minorticks_off()
     axes[0].set(ylabel="shift of the posterior mean (exact posterior sds)")
-    axes[0].legend(frameon=False)
+    handles, labels = axes[0].get_legend_handles_labels()
+    fig.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     fig.suptitle(f"concrete, {N} rows, 8 inputs: low rank against exact")
     fig.savefig(out, dpi=110)
     print(f"wrote {out}")
