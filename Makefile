@@ -16,7 +16,7 @@ help:
 	@echo "make mutants     faults put into a copy of the package, and whether the tests see them"
 	@echo "make lint        ruff: rules and format; imports between the rooms of the package"
 	@echo "make map         the map of the code in CONTRIBUTING.md"
-	@echo "make bench       the benchmark scripts and short runs of the papers' tables"
+	@echo "make bench       the benchmark scripts and short runs of the papers' tables, kept for the docs"
 	@echo "make calibrate   simulation-based calibration of every class: hours, goes on where it stopped"
 	@echo "make docs        the documentation, in docs/_build/html"
 	@echo "make clean       remove what the other targets wrote, except .venv"
@@ -57,14 +57,7 @@ map: $(DEV)
 	$(PY) tests/code_map.py
 
 bench: $(DEV)
-	@set -e; for script in tests/benchmarks/bench_*.py; do \
-		echo "== $$script"; \
-		$(PY) "$$script"; \
-	done
-	@set -e; for script in grief softki kmcg skip cholqr vif vecchia_kl vif_posterior frozen; do \
-		echo "== examples/paper_tables/$$script.py --quick"; \
-		$(PY) examples/paper_tables/$$script.py --quick; \
-	done
+	$(PY) tests/benchmarks/record.py
 
 calibrate: $(DEV)
 	OPENBLAS_NUM_THREADS=1 $(PY) tests/calibrate.py

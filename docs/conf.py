@@ -1,7 +1,11 @@
 """Sphinx configuration."""
 
 import socket
+import sys
 from importlib.metadata import version as installed_version
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))  # of recorded.py
 
 project = "pymc_scalable_gp"
 author = "pymc_scalable_gp developers"
@@ -20,6 +24,7 @@ extensions = [
     "myst_nb",
     "sphinx_design",
     "sphinx_copybutton",
+    "recorded",
 ]
 exclude_patterns = ["_build", "_templates", "jupyter_execute"]
 templates_path = ["_templates"]

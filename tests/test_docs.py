@@ -43,6 +43,22 @@ def test_files_that_the_pages_name_exist():
         assert not missing, f"{page.name} names {missing}"
 
 
+def test_recorded_results_are_complete_and_shown():
+    """Each says where it is from, has a command that makes it again, and stands on a page."""
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    shown = re.findall(r"^```\{recorded\} (\w+)$", pages, re.M)
+    kept = sorted((ROOT / "docs" / "benchmarks").glob("*.txt"))
+    assert sorted(shown) == [path.stem for path in kept]
+    commands = (ROOT / "tests" / "benchmarks" / "record.py").read_text(encoding="utf-8")
+    for path in kept:
+        head, printed = path.read_text(encoding="utf-8").split("\n\n", 1)
+        keys = [line.split(":")[0] for line in head.splitlines()]
+        assert keys == ["# command", "# date", "# machine", "# versions"]
+        assert printed.strip()
+        script = re.search(r"/(\w+\.py)", head)[1]
+        assert script in commands or f'"{script.removesuffix(".py")}"' in commands
+
+
 def python_blocks(page):
     """Fenced Python code of a page, the cells of tutorials too."""
     text = page.read_text(encoding="utf-8")

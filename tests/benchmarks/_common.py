@@ -57,13 +57,23 @@ def seconds(function, repeats=1):
     return float(np.median(times))
 
 
-def fresh_process(script, *options):
-    """What `script` reports when run in a new process with empty compilation caches."""
+def fresh_process(script, *options, cache=None, limit=None):
+    """What `script` reports when run in a new process with empty compilation caches, or with `cache`.
+
+    None if it takes longer than `limit` minutes.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        flags = [os.environ.get("PYTENSOR_FLAGS", ""), f"base_compiledir={folder}"]
-        env = os.environ | {"PYTENSOR_FLAGS": ",".join(f for f in flags if f)}
+        flags = [os.environ.get("PYTENSOR_FLAGS", ""), f"base_compiledir={cache or folder}"]
+        env = {"OPENBLAS_NUM_THREADS": "1"} | os.environ
+        env["PYTENSOR_FLAGS"] = ",".join(f for f in flags if f)
         command = [sys.executable, script, *map(str, options)]
-        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=False)
+        try:
+            done = subprocess.run(
+                command, env=env, stdout=subprocess.PIPE, text=True, check=False,
+                timeout=limit and 60.0 * limit,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return None
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed with status {done.returncode}")
     return json.loads(done.stdout.splitlines()[-1])

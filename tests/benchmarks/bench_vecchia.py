@@ -1,15 +1,19 @@
 """Near-exact and exact likelihoods: seconds a gradient, against matrix products and pm.gp.Marginal.
 
 python tests/benchmarks/bench_vecchia.py [--rows 36000] [--inputs 8] [--points 128] [--neighbors 30]
-                                         [--block 16] [--exact 2000]
+                                         [--block 16] [--exact 2000] [--peers PYTHON]
 
 Times are CPU seconds of the best of several calls. The floor is the same number of floating-point
 operations as ``n/g ((g + k)^2 r + (g + k)^3)`` for the density, three times as many for its gradient, and
-``4 n r^2`` for the low-rank part, at the rate of one large product of matrices.
+``4 n r^2`` for the low-rank part, at the rate of one large product of matrices. PYTHON is one that has
+gpboost: one likelihood, without a gradient, of its VIF with as many points and neighbours.
 """
 
 import argparse
+import subprocess
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import pymc as pm
@@ -48,6 +52,21 @@ def model_of(make, X, y):
     return model
 
 
+def gpboost(python, X, y, args):
+    """Seconds of one likelihood at the initial point."""
+    d = X.shape[1]
+    parameters = np.r_[0.2**2, 1.0, np.full(d, np.sqrt(d))]
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "data.npz"
+        np.savez(source, X=X, y=y, parameters=parameters)
+        script = Path(__file__).with_name("_gpboost_vif.py")
+        command = [python, script, source, args.points, args.neighbors, 2]
+        done = subprocess.run(
+            list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True
+        )
+    return float(done.stdout.split()[-1])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=36_000)
@@ -56,6 +75,7 @@ def main():
     parser.add_argument("--neighbors", type=int, default=30)
     parser.add_argument("--block", type=int, default=16)
     parser.add_argument("--exact", type=int, default=2000)
+    parser.add_argument("--peers", help="a Python that has gpboost")
     args = parser.parse_args()
     rng = np.random.default_rng(0)
     X = rng.standard_normal((args.rows, args.inputs))
@@ -79,6 +99,9 @@ def main():
         f"g={args.block}: {seconds:.3f} s, {seconds / floor:.1f} x the floor of {floor:.3f} s; "
         f"compilation and first call {first:.0f} s"
     )
+    if args.peers:
+        spent = gpboost(args.peers, X, y, args)
+        print(f"GPBoost's VIF: one likelihood {spent:.2f} s, {spent / seconds:.1f} x our gradient")
     X, y = X[: args.exact], y[: args.exact]
     ours, first = gradient(model_of(lambda cov: sgp.ExactMarginal(cov_func=cov), X, y))
     theirs, their_first = gradient(model_of(lambda cov: pm.gp.Marginal(cov_func=cov), X, y))
