@@ -57,15 +57,16 @@ def seconds(function, repeats=1):
     return float(np.median(times))
 
 
-def fresh_process(script, *options, cache=None, limit=None):
+def fresh_process(script, *options, cache=None, limit=None, threads=None):
     """What `script` reports when run in a new process with empty compilation caches, or with `cache`.
 
-    None if it takes longer than `limit` minutes.
+    With `threads` BLAS has so many. None if it takes longer than `limit` minutes.
     """
     with tempfile.TemporaryDirectory() as folder:
         flags = [os.environ.get("PYTENSOR_FLAGS", ""), f"base_compiledir={cache or folder}"]
-        env = {"OPENBLAS_NUM_THREADS": "1"} | os.environ
-        env["PYTENSOR_FLAGS"] = ",".join(f for f in flags if f)
+        env = os.environ | {"PYTENSOR_FLAGS": ",".join(f for f in flags if f)}
+        if threads is not None:
+            env["OPENBLAS_NUM_THREADS"] = str(threads)
         command = [sys.executable, script, *map(str, options)]
         try:
             done = subprocess.run(

@@ -125,9 +125,9 @@ def main():
     with tempfile.TemporaryDirectory() as cache:
         for label in options.classes:
             more = ("--one", label, SIZES[0], "--steps", *flags)
-            count = fresh_process(__file__, *more, cache=cache)["steps"]
+            count = fresh_process(__file__, *more, cache=cache, threads=1)["steps"]
             for n in sizes:
-                found = fresh_process(__file__, "--one", label, n, cache=cache)
+                found = fresh_process(__file__, "--one", label, n, cache=cache, threads=1)
                 spent = found["gradient"]
                 memory = found["memory"] / 2**30
                 rows.append((label, n, found["built"], spent, spent * count / 60.0, memory))

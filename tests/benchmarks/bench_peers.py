@@ -333,7 +333,8 @@ def fits(part, problem, options):
     flags = ["--quick"] if options.quick else []
     flags += ["--data", options.data] if options.data else []
     for name, (kind, _) in OURS[part].items():
-        yield name, kind, fresh_process(__file__, "--one", part, name, *flags, limit=options.limit)
+        own = ("--one", part, name, *flags)
+        yield name, kind, fresh_process(__file__, *own, limit=options.limit, threads=1)
     for fit in THEIRS[part] if options.peers else ():
         yield fit.replace("_", ", "), POINT, peer(options.peers, fit, part, problem, options.limit)
 

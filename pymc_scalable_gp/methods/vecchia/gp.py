@@ -28,8 +28,8 @@ class VecchiaMarginal(FeatureMarginal):
         Any kernel.
     n_inducing : int
         Number m of inducing points. 50 to 200; 0 leaves the nearest-neighbour GP alone, for rough
-        kernels (Matern) in one to three inputs with no more than some ten rows within a lengthscale:
-        where there are hundreds, k neighbours are a short window of noisy values.
+        kernels (Matern) in one to three inputs. Where very many rows lie within a lengthscale, k
+        neighbours are a short window of noisy values: give inducing points.
     neighbors : int
         Rows k that each block of rows is given: all earlier ones, where there are fewer. 30; 60 in six
         and more inputs, where what is near one row of a block is not near the others.
