@@ -136,6 +136,18 @@ MUTANTS = [
             "methods/softki/test_gp.py -k test_full_path_where_something_of_size_n_is_free",
         ),
         (
+            "core/summaries.py",
+            "max() > _ORTHOGONAL",
+            "max() > 1e9",
+            "core/test_statistics.py -k test_a_rotation_belongs_to_its_rows",
+        ),
+        (
+            "core/summaries.py",
+            'beyond = np.linalg.qr(found, mode="complete")[0][:, count:].T @ rest',
+            "beyond = rest",
+            "core/test_statistics.py -k test_a_basis_rotated_by_statistics",
+        ),
+        (
             "core/singular.py",
             "keep = values > SINGULAR_CUTOFF * values[0]",
             "keep = values >= 0.0",

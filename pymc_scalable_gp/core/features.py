@@ -10,6 +10,7 @@ from pytensor.raise_op import Assert
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data import Data
+from pymc_scalable_gp.core.singular import Singular
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.blocks import BLOCK
 
@@ -60,6 +61,16 @@ class FeatureMap(ABC):
 
     def mixing(self) -> TensorVariable | None:
         """Matrix (k, r) with ``features = basis @ mixing``; None stands for the identity."""
+        return None
+
+    @property
+    def unrotated(self) -> "FeatureMap":
+        """The map whose basis statistics of rows are in: this one, unless it was rotated."""
+        return self
+
+    @property
+    def rotation(self) -> Singular | None:
+        """With ``features = unrotated.features @ rotation.vectors``, orthogonal on some rows; or None."""
         return None
 
     def coefficient_prior(self, weights: TensorVariable | None) -> TensorVariable:

@@ -62,7 +62,7 @@ class StatisticsNormal(Continuous):
         """Distribution outside a model; parameters as in the class."""
         noise = pt.square(pt.as_tensor(sigma))
         designs = fixed_shared(summary.projected[:, :-1])
-        factor = fixed_shared((summary.singular.vectors * summary.singular.values).T)
+        factor = fixed_shared(summary.factor)
         return super().dist([beta, designs, factor, weights, noise], summary=summary, **kwargs)
 
     @staticmethod

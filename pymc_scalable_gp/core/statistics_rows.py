@@ -11,10 +11,11 @@ from pymc_scalable_gp.core.dask_rows import collect_dask, is_dask
 from pymc_scalable_gp.core.data import Data, check_inputs
 from pymc_scalable_gp.core.likelihood import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.core.mean_design import MeanDesign, mean_design
+from pymc_scalable_gp.core.singular import Singular
 from pymc_scalable_gp.core.sources import open_source
 from pymc_scalable_gp.core.statistics import RowStatistics
 from pymc_scalable_gp.core.statistics_normal import StatisticsNormal
-from pymc_scalable_gp.core.summaries import RowSummary
+from pymc_scalable_gp.core.summaries import RotatedSummary, RowSummary
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
 
@@ -26,8 +27,12 @@ class StatisticsRows(Likelihood):
     summary: RowSummary
     beta: TensorVariable
 
-    path = "summarized"
     has_rows = False
+
+    @property
+    def path(self):
+        """As the summary's."""
+        return self.summary.path
 
     @property
     def _weights(self):
@@ -57,9 +62,9 @@ def _basis(gp) -> tuple[Basis, MeanDesign]:
             "build(X) the GP first, on a sample of rows that spans the range of all (the same sample, "
             "wherever these statistics are used)"
         )
-    columns = gp.feature_map.probes().shape[1]
-    design = mean_design(gp.mean_func, columns)
-    return Basis.of(gp.feature_map, design), design
+    feature_map = gp.feature_map.unrotated
+    design = mean_design(gp.mean_func, feature_map.probes().shape[1])
+    return Basis.of(feature_map, design), design
 
 
 def summarize_source(gp, source, y, columns, checkpoint, progressbar) -> RowStatistics:
@@ -75,20 +80,12 @@ def summarize_source(gp, source, y, columns, checkpoint, progressbar) -> RowStat
     return collect(_basis(gp)[0], opened, progressbar, checkpoint)
 
 
-def likelihood_of(gp, statistics, sigma, weights=None) -> StatisticsRows:
-    """Likelihood of the rows that the statistics have seen.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For anything but statistics in this GP's basis, or one sigma a row.
-    """
+def _basis_of(gp, statistics) -> tuple[Basis, MeanDesign]:
+    """As `_basis`, if it is the statistics' own."""
     if not isinstance(statistics, RowStatistics):
         raise TypeError(
             f"statistics must be what gp.summarize(...) returns, got {type(statistics).__name__}"
         )
-    if sigma.ndim:
-        raise ValueError("statistics of rows need a scalar sigma: the rows' own are not in them")
     basis, design = _basis(gp)
     difference = basis.mark.difference(statistics.mark)
     if difference:
@@ -96,7 +93,32 @@ def likelihood_of(gp, statistics, sigma, weights=None) -> StatisticsRows:
             f"these statistics were made in another basis: {difference}. Build the GP as it was then, "
             "or summarise the rows again"
         )
-    summary = RowSummary.of(statistics.triangle, basis.mark.columns, statistics.size)
+    return basis, design
+
+
+def rotation_of(gp, statistics) -> Singular:
+    """What makes a GP's basis orthogonal on the rows that the statistics have seen."""
+    basis, _ = _basis_of(gp, statistics)
+    return Singular.of(statistics.triangle[:, : basis.mark.columns])[0]
+
+
+def likelihood_of(gp, statistics, sigma, weights=None) -> StatisticsRows:
+    """Likelihood of the rows that the statistics have seen.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For anything but statistics in this GP's basis, a basis rotated on other rows, or one sigma a row.
+    """
+    if sigma.ndim:
+        raise ValueError("statistics of rows need a scalar sigma: the rows' own are not in them")
+    basis, design = _basis_of(gp, statistics)
+    known = statistics.triangle, basis.mark.columns, statistics.size
+    rotation = gp.feature_map.rotation
+    if rotation is None:
+        summary = RowSummary.of(*known)
+    else:
+        summary = RotatedSummary.of_rotated(*known, rotation)
     ends = check_inputs(np.stack([statistics.low, statistics.high]))
     target = Data(fixed_shared(summary.target), summary.target, False)
     feature_map = gp.feature_map.covering(statistics.low, statistics.high)

@@ -21,6 +21,10 @@ from pymc_scalable_gp.utils.graphs import fixed_shared, is_random
 
 _LOG_2PI = np.log(2.0 * np.pi)
 
+# Most that U'U of a rotated basis may differ from the identity: rounding at the least singular values kept
+# is 2e-9, the rows of another block make it 1e-2 and more.
+_ORTHOGONAL = 1e-6
+
 
 @dataclass(frozen=True, eq=False)
 class RowSummary:
@@ -48,6 +52,11 @@ class RowSummary:
         return cls(singular, turned[:rank], triangle(turned[rank:]), size)
 
     @property
+    def factor(self) -> np.ndarray:
+        """``U'B = S V'`` (k, q)."""
+        return (self.singular.vectors * self.singular.values).T
+
+    @property
     def target(self) -> np.ndarray:
         """``U'y`` (k,)."""
         return self.projected[:, -1]
@@ -62,7 +71,7 @@ class RowSummary:
         return target - pt.dot(designs, beta), (beyond**2).sum()
 
     def _terms(self, function, weights, noise, u):
-        factor_t = fixed_shared(self.singular.vectors * self.singular.values)
+        factor_t = fixed_shared(self.factor.T)
         if weights.ndim == 2:
             return function(product(weights, factor_t, transpose_a=True).T, noise, u)
         return function(factor_t.T, noise, u, weights=weights)
@@ -97,6 +106,33 @@ class RotatedSummary(RowSummary):
         projected = cross / singular.values
         rest = np.sqrt(max(square - projected @ projected, 0.0))
         return cls(singular, projected[:, None], np.array([[rest]]), size)
+
+    @classmethod
+    def of_rotated(
+        cls, factor: np.ndarray, columns: int, size: int, singular: Singular
+    ) -> "RotatedSummary":
+        """From the triangle of ``[B | H | y]``, and a V that makes ``B V`` orthogonal.
+
+        Raises
+        ------
+        ValueError
+            If it does not: V is that of other rows.
+        """
+        found = factor[:, :columns] @ singular.vectors / singular.values
+        count = len(singular.values)
+        if len(found) < count or np.abs(found.T @ found - np.eye(count)).max() > _ORTHOGONAL:
+            raise ValueError(
+                "the rotated basis was built on other rows than these statistics': call "
+                "build(X, statistics=...) with them first"
+            )
+        rest = factor[:, columns:]
+        beyond = np.linalg.qr(found, mode="complete")[0][:, count:].T @ rest
+        return cls(singular, found.T @ rest, triangle(beyond), size)
+
+    @property
+    def factor(self):
+        """``U'B V = S`` (k, k)."""
+        return np.diag(self.singular.values)
 
     def logp(self, weights, noise, beta=None, target=None):
         """Log density of the targets; O(r)."""

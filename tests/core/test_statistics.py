@@ -4,7 +4,9 @@ from itertools import pairwise
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
+from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.testing import draw_many
@@ -329,7 +331,8 @@ def test_the_range_is_that_of_the_rows():
     np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
-FIXED = 1.2 * pm.gp.cov.ExpQuad(D, ls=0.7)
+FIXED_VARIANCE = 1.2
+FIXED = FIXED_VARIANCE * pm.gp.cov.ExpQuad(D, ls=0.7)
 OTHERS = {
     "CholQR": lambda: sgp.CholQRMarginal(cov_func=FIXED, n_inducing=15, approx="DTC"),
     "SKIP": lambda: sgp.SKIPMarginal(cov_func=FIXED, rank=6, grid_size=20, approx="DTC"),
@@ -354,6 +357,75 @@ def test_other_classes_with_a_fixed_kernel(case):
                 gp.marginal_likelihood("y", X, Y, sigma)
         found.append(logp(model))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
+
+
+def rotated(statistics=None, rotate=True, mean="zero"):
+    """A fixed kernel with free weights, built on a sample; the GP and its model."""
+    sample = np.vstack([X[:60], X.min(axis=0), X.max(axis=0)])
+    with pm.Model() as model:
+        gp = sgp.GriefGP(
+            cov_func=FIXED, grid=8, rank=20, rotate=rotate, approx="DTC", mean_func=means(mean)
+        )
+        options = {"statistics": statistics} if statistics is not None and rotate else {}
+        rank = gp.build(sample, progressbar=False, **options)
+        if statistics is not None:
+            sigma, w = pm.HalfNormal("sigma"), pm.LogNormal("w", shape=rank)
+            gp.marginal_likelihood("y", statistics=statistics, sigma=sigma, weights=w)
+    return gp, model
+
+
+@pytest.mark.parametrize("mean", ["zero", "constant"])
+def test_a_basis_rotated_by_statistics(mean):
+    """O(r) of rows that came in blocks: the dense normal of the rotated features, in two blocks of rows."""
+    first, _ = rotated(mean=mean)
+    stats = first.summarize([(X[:150], Y[:150]), (X[150:], Y[150:])], progressbar=False)
+    gp, model = rotated(stats, mean=mean)
+    assert gp.likelihood_path == "rotated"
+    V = gp.feature_map.rotation.vectors
+    with pm.Model():
+        plain, _ = rotated(rotate=False, mean=mean)
+        phi = plain.feature_map.features(pt.as_tensor(X)).eval() @ V
+    cross = phi.T @ phi
+    np.testing.assert_allclose(cross, np.diag(np.diagonal(cross)), atol=1e-10 * cross.max())
+    w = np.exp(np.random.default_rng(3).standard_normal(gp.rank))
+    point = {"w": w, "sigma": 0.3} | ({"c": 0.4} if mean == "constant" else {})
+    center = 0.4 if mean == "constant" else 0.0
+    cov = (phi * w) @ phi.T + 0.09 * np.eye(N)
+    expected = multivariate_normal(np.full(N, center), cov).logpdf(Y)
+    value = model.compile_logp(vars=[model["y"]])(
+        {"w_log__": np.log(w), "sigma_log__": np.log(0.3)}
+        | {k: point[k] for k in point if k == "c"}
+    )
+    np.testing.assert_allclose(value, expected, rtol=1e-10)
+    found = gp.predict(X[:5], point, diag=True, model=model)
+    near = (phi[:5] * w) @ phi.T
+    solved = np.linalg.solve(cov, np.c_[Y - center, near.T])
+    np.testing.assert_allclose(found[0], center + near @ solved[:, 0], rtol=1e-8)
+    var = FIXED_VARIANCE - (phi[:5] ** 2).sum(axis=1) + ((phi[:5] ** 2) * w).sum(axis=1)
+    np.testing.assert_allclose(
+        found[1], var - np.einsum("ij,ji->i", near, solved[:, 1:]), rtol=1e-6
+    )
+    with pm.Model():
+        fixed = gp.marginal_likelihood("y", statistics=stats, sigma=0.3, weights=w)
+    draws = draw_many(fixed, 4000, random_seed=1)
+    s2 = np.diagonal(cross)
+    np.testing.assert_allclose(draws.var(axis=0), w * s2 + 0.09, rtol=0.15)  # 7 standard errors
+
+
+def test_a_rotation_belongs_to_its_rows():
+    gp, _ = rotated()
+    stats = gp.summarize(X, Y, progressbar=False)
+    with pm.Model(), pytest.raises(ValueError, match="rotated basis was built on other rows"):
+        gp.marginal_likelihood("y", statistics=stats, sigma=0.3)
+    plain, _ = rotated(rotate=False)
+    with pytest.raises(TypeError, match="with rotate=True only"):
+        plain.build(X, statistics=stats)
+    with pytest.raises(ValueError, match="made in another basis"):
+        gp.build(2.0 * X, statistics=stats)
+    found, _ = rotated(plain.summarize(X, Y, progressbar=False))  # the eigenfunctions are the same
+    assert found.likelihood_path == "rotated"
+    with pytest.raises(ValueError, match="built on other rows than X"):
+        found.marginal_likelihood("z", X, Y, 0.3)
 
 
 def test_rows_beyond_the_grid_are_refused():

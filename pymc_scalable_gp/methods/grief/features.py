@@ -29,7 +29,8 @@ class Missing(NamedTuple):
 class GriefMap(FeatureMap):
     """Leading eigenfunctions of a (sum of) product kernel(s) on a Cartesian grid.
 
-    Made by ``GriefSpec.fit``; its attributes never change. :meth:`rotated` gives another map.
+    Made by ``GriefSpec.fit``; its attributes never change. :meth:`rotated` gives another map, whose basis
+    is orthogonal on some rows.
     """
 
     def __init__(
@@ -38,22 +39,22 @@ class GriefMap(FeatureMap):
         grids: Sequence[TermGrid],
         missing: Missing,
         columns: int,
-        singular: Singular | None = None,
+        rotation: Singular | None = None,
     ):
         self.cov_func, self.grids, self.columns = cov_func, tuple(grids), columns
-        self.missing, self.singular = missing, singular
+        self.missing, self._rotation = missing, rotation
 
     @property
     def rank(self):
         """Number of eigenfunctions, or of their rotated combinations."""
-        if self.singular is not None:
-            return len(self.singular.values)
+        if self._rotation is not None:
+            return len(self._rotation.values)
         return sum(grid.rank for grid in self.grids)
 
     def features(self, X):
         """Feature matrix (n, r) at inputs (n, d)."""
         phi = self.plain_features(X)
-        return phi if self.singular is None else phi @ self.singular.vectors
+        return phi if self._rotation is None else phi @ self._rotation.vectors
 
     def plain_features(self, X):
         """Eigenfunctions (n, r) before any rotation."""
@@ -74,11 +75,24 @@ class GriefMap(FeatureMap):
                 low[dim], high[dim] = nodes.min(), nodes.max()
         return low, high
 
-    def rotated(self, X, progressbar=True):
-        """The map whose basis is orthogonal on the rows of X (n, d)."""
+    @property
+    def rotation(self):
+        """What made the basis orthogonal, or None."""
+        return self._rotation
+
+    @property
+    def unrotated(self):
+        """The eigenfunctions themselves."""
+        return self.rotated(None)
+
+    def rotated(self, rotation: Singular | None) -> "GriefMap":
+        """The map with the eigenfunctions combined by `rotation`."""
+        return GriefMap(self.cov_func, self.grids, self.missing, self.columns, rotation)
+
+    def rotation_on(self, X: np.ndarray, progressbar: bool = True) -> Singular:
+        """What makes the eigenfunctions orthogonal on the rows of X (n, d)."""
         triangle = triangle_of_rows(RowFunction(self.plain_features), X, None, progressbar)
-        singular, _ = Singular.of(triangle)
-        return GriefMap(self.cov_func, self.grids, self.missing, self.columns, singular)
+        return Singular.of(triangle)[0]
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``."""

@@ -14,6 +14,7 @@ from pymc_scalable_gp.core.keywords import marginal_keywords
 from pymc_scalable_gp.core.latent import AdditiveLatent, FeatureLatent
 from pymc_scalable_gp.core.likelihood import FullRows
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, AdditiveMarginal, FeatureMarginal
+from pymc_scalable_gp.core.statistics_rows import rotation_of
 from pymc_scalable_gp.core.summarized import can_summarize, summarize
 from pymc_scalable_gp.methods.grief.checks import check_periods
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
@@ -176,7 +177,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
                 "GPs with rotate=True cannot be added: add the kernels, k1 + k2, instead"
             )
 
-    def build(self, X, point=None, progressbar: bool = True) -> int:
+    def build(self, X, point=None, progressbar: bool = True, *, statistics=None) -> int:
         """Fix grid, selection of eigenfunctions and rotation for training inputs X.
 
         Parameters
@@ -188,13 +189,25 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             when left out. Give one when lengthscales may differ much from their prior.
         progressbar : bool
             Show the progress of a rotation over many rows.
+        statistics : RowStatistics, optional
+            With ``rotate=True``: the basis is made orthogonal on the rows that these have seen in place
+            of X, a sample of them. From :meth:`summarize`, after ``build(X)`` with the same X, on any
+            source.
 
         Returns
         -------
         int
-            Number of features (with ``rotate=True`` the numerical rank on the rows of X): the
-            length of ``weights``.
+            Number of features (with ``rotate=True`` the numerical rank on the rows): the length of
+            ``weights``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad inputs or, with ``rotate=True``, a kernel with free parameters; for statistics of
+            another basis, or without ``rotate=True``.
         """
+        if statistics is not None and not self.rotate:
+            raise TypeError("build takes statistics with rotate=True only")
         data = check_inputs(X)
         frozen = self.basis == "frozen"
         point = self.given_reference if frozen and point is None else point
@@ -207,9 +220,17 @@ class GriefGP(FeatureMarginal, FeatureLatent):
                     "rotate=True needs a kernel without free parameters: fix them, for instance at "
                     "sgp.subset_map(...), or use rotate=False"
                 )
-            self._map = self.feature_map.rotated(data.value, progressbar)
-            self._rotated_rows = data.value.copy() if data.mutable else data.value
+            self._rotate(data, statistics, progressbar)
         return self.rank
+
+    def _rotate(self, data, statistics, progressbar):
+        """On the rows of X, or on those of the statistics."""
+        if statistics is not None:
+            rotation, self._rotated_rows = rotation_of(self, statistics), None
+        else:
+            rotation = self.feature_map.rotation_on(data.value, progressbar)
+            self._rotated_rows = data.value.copy() if data.mutable else data.value
+        self._map = self.feature_map.rotated(rotation)
 
     def recentre(self, X, idata) -> int:
         """Make a frozen basis anew at the posterior mean of an earlier run; in the model context.
@@ -288,7 +309,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             raise ValueError(
                 "the rotated basis was built on other rows than X: call build(X) again with this X"
             )
-        return summarize(data, data.feature_map.singular, progressbar)
+        return summarize(data, data.feature_map.rotation, progressbar)
 
     def prior(self, name, X, *, weights=None, **kwargs):
         """Latent function values, as :meth:`FeatureLatent.prior`, with optional `weights` (rank,).

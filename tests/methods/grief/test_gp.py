@@ -278,7 +278,7 @@ def test_rotated_features_are_the_plain_ones_times_v():
     X, y = toy(40, 2)
     gp, _ = type_one(X, y, True)
     plain, _ = type_one(X, y, False)
-    V = gp.feature_map.singular.vectors
+    V = gp.feature_map.rotation.vectors
     assert_allclose(V.T @ V, np.eye(gp.rank), atol=1e-12)
     Xnew, _ = toy(7, 2, seed=9)
     assert_allclose(gp.features(Xnew).eval(), plain.features(Xnew).eval() @ V, atol=1e-12)

@@ -67,12 +67,12 @@ def test_a_fit_never_changes():
     before = {**vars(first)}
     phi = first.features(X).eval()
     spec.fit(3.0 * X)
-    turned = first.rotated(X, progressbar=False)
-    assert turned.singular is not None
+    turned = first.rotated(first.rotation_on(X, progressbar=False))
+    assert turned.rotation is not None
     assert all(vars(first)[name] is value for name, value in before.items())
     assert_array_equal(first.features(X).eval(), phi)
     assert_allclose(
-        turned.features(X).eval(), phi @ turned.singular.vectors, rtol=1e-10, atol=1e-10
+        turned.features(X).eval(), phi @ turned.rotation.vectors, rtol=1e-10, atol=1e-10
     )
 
 
