@@ -36,8 +36,25 @@ CLASSES = {
     "latent grief": lambda cov, n: sgp.GriefGP(cov_func=cov, grid=6, rank=12),
     "latent skip": lambda cov, n: sgp.SKIPLatent(cov_func=cov, grid_size=12, rank=4),
     "latent softki": lambda cov, n: sgp.SoftKILatent(cov_func=cov),
+    "grief frozen": lambda cov, n: sgp.GriefGP(cov_func=cov, grid=6, rank=12, basis="frozen"),
+    "grief weights": lambda cov, n: sgp.GriefGP(cov_func=cov, grid=6, rank=12),
+    "grief weights, rotated": lambda cov, n: sgp.GriefGP(
+        cov_func=cov, grid=6, rank=12, rotate=True
+    ),
+    "grief category": lambda cov, n: sgp.GriefGP(cov_func=cov, grid=6, rank=12),
+    "skip category": lambda cov, n: sgp.SKIPMarginal(cov_func=cov, grid_size=12, rank=4),
+    "vecchia category": lambda cov, n: sgp.VecchiaMarginal(
+        cov_func=cov, n_inducing=4, neighbors=3, block=4
+    ),
+    "skip task": lambda cov, n: sgp.SKIPMarginal(
+        cov_func=cov, grid_size=12, rank=4, task_dim=cov.input_dim - 1, task_cov=TASKS
+    ),
+    "kmcg cells": lambda cov, n: sgp.KMCGMarginal(cov_func=cov, n_iter=3),
 }
-NEEDS_PRODUCTS = ("grief", "skip")
+FORMS = ["plain", "product", "scaled"]
+NEEDS_PRODUCTS = ("grief", "skip", "cells")
+LABELLED = ("category", "task")  # one more column, of whole numbers
+TASKS = np.array([[1.0, 0.5], [0.3, -0.4], [0.0, 2.0]])
 
 
 @dataclass
@@ -50,6 +67,16 @@ class Problem:
     y: np.ndarray
     scales: np.ndarray
     log_points: np.ndarray
+    labels: np.ndarray
+
+    @property
+    def labelled(self):
+        return any(word in self.kind for word in LABELLED)
+
+    @property
+    def inputs(self):
+        """As the class takes them."""
+        return np.c_[self.X, self.labels] if self.labelled else self.X
 
 
 @st.composite
@@ -80,20 +107,26 @@ def problems(draw, points):
     elif target != "plain":
         y[:] = target == "constant"
     y = y * 10.0 ** draw(st.integers(-6, 6))
-    forms = ["plain", "product", "scaled"]
+    labels = rng.integers(0, len(TASKS), n)
+    forms = ["plain", "scaled"] if any(word in kind for word in LABELLED) else FORMS
     if not any(word in kind for word in NEEDS_PRODUCTS):
-        forms += ["sum", "matern", "ratquad"]
+        forms = [*forms, "sum", "matern", "ratquad"] if forms is FORMS else forms
     kernel = draw(st.sampled_from(forms))
     extreme = rng.random((points, d + 2)) < 0.2
     logs = np.where(
         extreme, rng.uniform(-8.0, 8.0, extreme.shape), rng.uniform(-1.0, 1.0, extreme.shape)
     )
-    return Problem(kind, kernel, X, y, scales, np.log(10.0) * logs)
+    return Problem(kind, kernel, X, y, scales, np.log(10.0) * logs, labels)
 
 
 def covariance(problem, ell, eta):
     d = problem.X.shape[1]
     cov = pm.gp.cov
+    if problem.labelled:
+        shape = cov.ExpQuad(d + 1, ls=ell, active_dims=list(range(d))) * eta**2
+        if "category" in problem.kind:
+            shape = shape * sgp.cov.Hamming(d + 1, 0.7, active_dims=[d])
+        return shape if problem.kernel == "plain" else 3.0 * shape
     if problem.kernel == "matern":
         return eta**2 * cov.Matern32(d, ls=ell)
     if problem.kernel == "ratquad":
@@ -117,12 +150,30 @@ def model_of(problem):
             pm.math.exp(t[d]),
             pm.math.exp(t[d + 1]),
         )
-        gp = CLASSES[problem.kind](covariance(problem, ell, eta), len(problem.X))
+        make, n = CLASSES[problem.kind], len(problem.X)
+        if "weights" in problem.kind:
+            gp = make(covariance(problem, problem.scales, 1.0), n)
+            weights = eta**2 * np.ones(gp.build(problem.X, progressbar=False))
+            gp.marginal_likelihood("y", problem.X, problem.y, sigma, weights=weights)
+            return model, gp
+        gp = make(covariance(problem, ell, eta), n)
         if problem.kind.startswith("latent"):
             pm.Normal("y", gp.prior("f", problem.X), sigma, observed=problem.y)
+        elif "cells" in problem.kind:
+            grid = cells_of(problem)
+            gp.marginal_likelihood("y", grid, np.resize(problem.y, grid.observed.sum()), sigma)
         else:
-            gp.marginal_likelihood("y", problem.X, problem.y, sigma)
+            gp.marginal_likelihood("y", problem.inputs, problem.y, sigma)
     return model, gp
+
+
+def cells_of(problem):
+    """A grid of three to five nodes an axis, some of its cells without data."""
+    side = 3 + min(2, len(problem.X) // 2)
+    axes = [problem.X[0, i] + scale * np.arange(side) for i, scale in enumerate(problem.scales)]
+    observed = np.random.default_rng(0).random((side,) * len(axes)) < 0.8
+    observed.flat[:3] = True
+    return sgp.RegularGrid(axes, observed)
 
 
 def check_problem(problem):
@@ -166,6 +217,8 @@ def check_predictions(gp, model, problem, point, finite):
     where = np.concatenate(
         [problem.X[:3], problem.X[:1] + 0.3 * problem.scales, problem.X[:1] + 1e3 * problem.scales]
     )
+    if problem.labelled:
+        where = np.c_[where, np.resize(problem.labels, len(where))]
     mean, var = gp.predict(where, point=point, diag=True, model=model)
     assert not (var < 0.0).any(), var
     if finite:

@@ -266,12 +266,8 @@ OURS = {
     },
     "series": {
         "GriefGP, frozen, 200": (POSTERIOR, marginal_series("GriefGP", rank=200, basis="frozen")),
-        "VecchiaMarginal, 0, 10": (
-            POINT, marginal_series("VecchiaMarginal", n_inducing=0, neighbors=10),
-        ),
-        "VecchiaMarginal, 100, 10": (
-            POINT, marginal_series("VecchiaMarginal", n_inducing=100, neighbors=10),
-        ),
+        "VecchiaMarginal, 0, 30": (POINT, marginal_series("VecchiaMarginal", n_inducing=0)),
+        "VecchiaMarginal, 100, 30": (POINT, marginal_series("VecchiaMarginal", n_inducing=100)),
         "pm.gp.HSGP, 120": (POSTERIOR, hsgp_series),
     },
 }  # fmt: skip

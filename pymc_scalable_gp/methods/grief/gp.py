@@ -41,8 +41,8 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     * *Type II* (default): the kernel's parameters are free, ``w = 1``. O(n r^2) an evaluation.
     * *Frozen* (``basis="frozen"``): the kernel's parameters are free, the features are those of reference
       parameters, and a matrix ``M(theta)`` mixes them, ``M = I`` at the reference: O(r^3 + d r^2) an
-      evaluation whatever n. It departs from type II with the distance from the reference:
-      :func:`~pymc_scalable_gp.frozen_report` says by how much.
+      evaluation whatever n. It departs from type II with the distance from the reference, soon in
+      many inputs: :func:`~pymc_scalable_gp.frozen_report` says by how much.
     * *Type I*: the kernel is fixed and the weights ``w`` are free. O(r^3) an evaluation whatever n,
       or O(r) with ``rotate=True``, which makes the basis orthogonal on the training rows.
 
