@@ -37,7 +37,7 @@ RUNS = {
     "classes": f"{BENCH}/bench_classes.py",
     "vecchia": f"{BENCH}/bench_vecchia.py",
     "vecchia_gpboost": f"{BENCH}/bench_vecchia.py --rows 5000 --peers PYTHON",
-    "vecchia_rows": f"{BENCH}/bench_vecchia_rows.py",
+    "vecchia_rows": f"{BENCH}/bench_vecchia_rows.py --big",
 } | {
     f"peers_{part}": f"{BENCH}/bench_peers.py --data DIR --peers PYTHON --parts {part}"
     for part in ("counts", "kin40k", "series")
