@@ -21,8 +21,8 @@ from pymc_scalable_gp.utils.graphs import fixed_shared, is_random
 
 _LOG_2PI = np.log(2.0 * np.pi)
 
-# Most that U'U of a rotated basis may differ from the identity: rounding at the least singular values kept
-# is 2e-9, the rows of another block make it 1e-2 and more.
+# Most that U'U of a rotated basis may differ from the identity, where rounding at the least singular values
+# that are kept makes 2e-9.
 _ORTHOGONAL = 1e-6
 
 
