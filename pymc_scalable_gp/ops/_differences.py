@@ -6,6 +6,7 @@ or to a large distance, and ``x - z = -(z - x)`` to the last bit.
 
 import numpy as np
 from numba.core.extending import overload
+from numba.extending import register_jitable
 from scipy.spatial.distance import cdist
 
 _PAIRS = 2**15  # pairs of a block in NumPy: what a core's cache holds
@@ -40,41 +41,70 @@ def _blocks(n, m):
     return (slice(start, start + step) for start in range(0, n, step))
 
 
-def fill_moments(X, Z, g, out, power):
-    """``out[i, a] = sum_j g_ij (x_ia - z_ja)^power`` for power 1 or 2; g (n, m), out (n, d)."""
+def fill_differences(X, Z, g, out):
+    """``out[i, a] = sum_j g_ij (x_ia - z_ja)``; g (n, m), out (n, d)."""
     for rows in _blocks(*g.shape):
         for a in range(X.shape[1]):
-            part = X[rows, a, None] - Z[:, a]
-            if power == 2:
-                part *= part
-            out[rows, a] = np.einsum("ij,ij->i", g[rows], part)
+            out[rows, a] = np.einsum("ij,ij->i", g[rows], X[rows, a, None] - Z[:, a])
 
 
-@overload(fill_moments)
-def _fill_moments(X, Z, g, out, power):
-    def impl(X, Z, g, out, power):
+@overload(fill_differences)
+def _fill_differences(X, Z, g, out):
+    def impl(X, Z, g, out):
         n, d = X.shape
         m = Z.shape[0]
         columns, row = np.ascontiguousarray(Z.T), np.empty(m)
-        even = m - m % 4
         for i in range(n):
             for j in range(m):
                 row[j] = g[i, j]
             for a in range(d):
-                x, z = X[i, a], columns[a]
-                # Four sums at a time: one alone waits for each addition before the next.
-                t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
-                for j in range(0, even, 4):
-                    p0, p1, p2, p3 = x - z[j], x - z[j + 1], x - z[j + 2], x - z[j + 3]
-                    if power == 2:
-                        p0, p1, p2, p3 = p0 * p0, p1 * p1, p2 * p2, p3 * p3
-                    t0 += row[j] * p0
-                    t1 += row[j + 1] * p1
-                    t2 += row[j + 2] * p2
-                    t3 += row[j + 3] * p3
-                for j in range(even, m):
-                    p0 = x - z[j]
-                    t0 += row[j] * (p0 * p0 if power == 2 else p0)
-                out[i, a] = (t0 + t1) + (t2 + t3)
+                out[i, a] = _weighted(row, X[i, a], columns[a], 1)
 
     return impl
+
+
+def fill_squared_sums(X, Z, g, out):
+    """``out[a] = sum_ij g_ij (x_ia - z_ja)^2``; g (n, m), out (d,)."""
+    out[:] = 0.0
+    for rows in _blocks(*g.shape):
+        for a in range(X.shape[1]):
+            part = X[rows, a, None] - Z[:, a]
+            part *= part
+            out[a] += np.einsum("ij,ij->", g[rows], part)
+
+
+@overload(fill_squared_sums)
+def _fill_squared_sums(X, Z, g, out):
+    def impl(X, Z, g, out):
+        n, d = X.shape
+        m = Z.shape[0]
+        columns, row = np.ascontiguousarray(Z.T), np.empty(m)
+        for a in range(d):
+            out[a] = 0.0
+        for i in range(n):
+            for j in range(m):
+                row[j] = g[i, j]
+            for a in range(d):
+                out[a] += _weighted(row, X[i, a], columns[a], 2)
+
+    return impl
+
+
+@register_jitable
+def _weighted(weights, x, z, power):
+    """``sum_j weights_j (x - z_j)^power``, four sums at a time: one alone waits for each addition."""
+    m = z.size
+    even = m - m % 4
+    t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
+    for j in range(0, even, 4):
+        p0, p1, p2, p3 = x - z[j], x - z[j + 1], x - z[j + 2], x - z[j + 3]
+        if power == 2:
+            p0, p1, p2, p3 = p0 * p0, p1 * p1, p2 * p2, p3 * p3
+        t0 += weights[j] * p0
+        t1 += weights[j + 1] * p1
+        t2 += weights[j + 2] * p2
+        t3 += weights[j + 3] * p3
+    for j in range(even, m):
+        p0 = x - z[j]
+        t0 += weights[j] * (p0 * p0 if power == 2 else p0)
+    return (t0 + t1) + (t2 + t3)

@@ -69,7 +69,7 @@ def build_forward(matmat, jit=plain):
 
 
 def build_backward(matmat, vjp, chunk, jit=plain):
-    """``(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, *parameters) -> b_bar, flat parameter gradient``.
+    """``(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, parameters) -> b_bar, flat parameter gradient``.
 
     The forward step is ``w = (I - Q Q') A q_j``, ``alpha_j = q_j' A q_j``, ``beta_j = |w|``,
     ``q_{j+1} = w / beta_j``; each is transposed, last first. What flows back into earlier q through the
@@ -78,12 +78,14 @@ def build_backward(matmat, vjp, chunk, jit=plain):
     """
 
     @jit
-    def backward(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, *parameters):
+    def backward(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, parameters):
         steps, n = alpha.size, b.size
         if Q_bar.size == 0:
+            alpha_bar, beta_bar = alpha_bar.copy(), beta_bar.copy()
             least = NEGLIGIBLE * max(np.abs(alpha_bar).max(), np.abs(beta_bar).max())
-            alpha_bar = np.where(np.abs(alpha_bar) < least, 0.0, alpha_bar)
-            beta_bar = np.where(np.abs(beta_bar) < least, 0.0, beta_bar)
+            for j in range(steps):
+                alpha_bar[j] = 0.0 if abs(alpha_bar[j]) < least else alpha_bar[j]
+                beta_bar[j] = 0.0 if abs(beta_bar[j]) < least else beta_bar[j]
         C = np.zeros((steps + 1, steps + 1))
         flat = np.zeros(0)
         V, W = np.zeros((chunk, n)), np.zeros((chunk, n))

@@ -44,7 +44,6 @@ LOG_2PI = np.log(2.0 * np.pi)
 _BLOCK = 2048
 
 
-@register_jitable
 def logp_terms(phi_t, weights, noise, residual, kdiag, approx):
     r, n = phi_t.shape
     root_w = np.sqrt(weights)
@@ -190,7 +189,6 @@ def _factor_qr(phi_t, root_w, variance, residual, lower, beta):
     return logdet
 
 
-@register_jitable
 def logp_grad(phi_t, weights, kdiag, alpha, coef, root, variance, g, approx):
     r, n = phi_t.shape
     middle = np.empty((r, r))

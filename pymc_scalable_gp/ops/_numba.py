@@ -73,6 +73,14 @@ def register_numba(op_class, strided=()):
     return decorate
 
 
+def inlined(function):
+    """The function for one that Numba compiles: as a part of it, not compiled by itself first.
+
+    For a body with one caller, written for Python too; half of the time that it takes otherwise.
+    """
+    return nb.numba_njit(function, inline="always")
+
+
 def contiguous(a):
     """The array itself where it is C-ordered in memory, whatever its type says, or else a copy."""
     return np.ascontiguousarray(a)

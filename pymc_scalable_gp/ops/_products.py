@@ -9,15 +9,17 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.mode import get_mode
+from pytensor.configdefaults import config
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
+from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch import basic as nb
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
 from pymc_scalable_gp.ops._lanczos_steps import build_backward, build_forward, plain
-from pymc_scalable_gp.ops._numba import source_version
+from pymc_scalable_gp.ops._numba import inlined, seal, source_version
 
 
 class HasProducts(Protocol):
@@ -107,10 +109,26 @@ class Products:
 
         def make():
             vjp, key = _numba_function(self.vjp(wanted))
-            return build_backward(matmat, vjp, self.chunk, nb.numba_njit), key
+            return build_backward(matmat, vjp, self.chunk, inlined), key
 
         function, second = self._once(("numba", wanted), make)
         return function, None if None in (first, second) else first + second
+
+    def numba_function(self, op, node, body, key, strided=()):
+        """Numba form of an Op: ``body(*own inputs, parameters)``, and the key.
+
+        It is compiled apart from what calls it, and once, unless there is no key to tell it by.
+        """
+        kinds = tuple(
+            nb.get_numba_type(x.type, layout="A" if place in strided else "C")
+            for place, x in enumerate(node.inputs)
+        )
+
+        def make():
+            function = _flat(op, node, body)
+            return function if key is None else seal(function, kinds, (key, config.numba__fastmath))
+
+        return self._once((op, kinds, config.numba__fastmath), make), key
 
     def jax_functions(self, wanted):
         """JAX functions ``matmat`` and ``vjp``."""
@@ -177,14 +195,15 @@ def _first_then(i, scalar, rest, jit, as_array):
     return split
 
 
-def bare(function, jit=plain):
-    """The function with the one entry of the tuple that it returns: back-ends want no tuple then."""
-
-    @jit
-    def first(*inputs):
-        return function(*inputs)[0]
-
-    return first
+def _flat(op, node, body):
+    """``body`` with the parameters one by one, and without the tuple around a single output."""
+    names = [f"a{i}" for i in range(len(node.inputs))]
+    own, parameters = names[: len(op.own_inputs)], names[len(op.own_inputs) :]
+    packed = "".join(f"{name}, " for name in parameters)
+    name, entry = type(op).__name__.lower(), "[0]" if len(node.outputs) == 1 else ""
+    source = f"def {name}({', '.join(names)}): return body({', '.join(own)}, ({packed})){entry}"
+    scope = {"__name__": __name__, "body": inlined(body)}  # from disk it needs a module's name
+    return nb.numba_njit(compile_numba_function_src(source, name, global_env=scope))
 
 
 def cache_key(*parts):

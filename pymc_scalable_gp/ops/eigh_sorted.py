@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from numba.extending import register_jitable
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import GufuncOp, connected
@@ -77,7 +76,6 @@ def eigh_sorted(matrices):
     return EighSorted()(matrices)
 
 
-@register_jitable
 def _eigh_sorted(matrices):
     d, m = matrices.shape[0], matrices.shape[1]
     values, vectors = np.full((d, m), np.nan), np.full((d, m, m), np.nan)
@@ -96,11 +94,7 @@ def _eigh_sorted(matrices):
 
 @register_numba(EighSorted)
 def numba_eigh_sorted(op):
-    @nb.numba_njit
-    def eigh_sorted(matrices):
-        return _eigh_sorted(matrices)
-
-    return eigh_sorted
+    return nb.numba_njit(_eigh_sorted)
 
 
 @register_jax(EighSorted)

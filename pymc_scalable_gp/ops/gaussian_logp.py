@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from numba.extending import register_jitable
 from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 from scipy import linalg
@@ -16,7 +15,7 @@ from pymc_scalable_gp.ops._kernels import (
     solve_lower,
 )
 from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._numba import inlined, register_numba
 
 
 class GaussianLogp(GufuncOp):
@@ -98,7 +97,6 @@ def gaussian_logp(K, noise, residual):
     return GaussianLogp()(*(pt.as_tensor(x) for x in (K, noise, residual)))[0]
 
 
-@register_jitable
 def _terms(K, noise, e):
     n = K.shape[0]
     L, alpha = empty_matrix(n, n), np.empty((n, 1))
@@ -125,7 +123,6 @@ def _terms(K, noise, e):
     return logp, alpha[:, 0].copy(), L
 
 
-@register_jitable
 def _slope(alpha, factor, g):
     n = len(alpha)
     out = empty_matrix(n, n)
@@ -146,9 +143,11 @@ def _slope(alpha, factor, g):
 
 @register_numba(GaussianLogp)
 def numba_gaussian_logp(op):
+    terms = inlined(_terms)
+
     @nb.numba_njit
     def gaussian_logp(K, noise, e):
-        logp, alpha, factor = _terms(K, noise, e)
+        logp, alpha, factor = terms(K, noise, e)
         return np.asarray(logp), alpha, factor
 
     return gaussian_logp
@@ -156,9 +155,11 @@ def numba_gaussian_logp(op):
 
 @register_numba(GaussianLogpGrad)
 def numba_gaussian_logp_grad(op):
+    slope = inlined(_slope)
+
     @nb.numba_njit
     def gaussian_logp_grad(alpha, factor, g):
-        return _slope(alpha, factor, g.item())
+        return slope(alpha, factor, g.item())
 
     return gaussian_logp_grad
 

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from numba.extending import register_jitable
 from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import GufuncOp, connected
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._kernels import cholesky_lower, invert_lower
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._numba import inlined, register_numba
 from pymc_scalable_gp.ops.stacked_cholesky import half_lower
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 
@@ -82,31 +81,28 @@ def inverse_cholesky(matrices, jitter: float = JITTER):
     return InverseCholesky(jitter)(matrices)
 
 
-@register_jitable
 def _inverse_cholesky(matrices, jitter):
     d, m = matrices.shape[0], matrices.shape[1]
     out = np.zeros((d, m, m))
     for i in range(d):
-        lower = np.zeros((m, m))
+        lower = out[i]
         extra = jitter * np.trace(matrices[i])
         for j in range(m):
             for k in range(j + 1):
                 lower[j, k] = 0.5 * (matrices[i, j, k] + matrices[i, k, j])
             lower[j, j] += extra
-        if np.isfinite(np.sum(lower)) and cholesky_lower(lower) and invert_lower(lower):
-            out[i] = lower
-        else:
+        if not (np.isfinite(np.sum(lower)) and cholesky_lower(lower) and invert_lower(lower)):
             out[i] = np.nan
     return out
 
 
 @register_numba(InverseCholesky)
 def numba_inverse_cholesky(op):
-    jitter = op.jitter
+    jitter, inverses = op.jitter, inlined(_inverse_cholesky)
 
     @nb.numba_njit
     def inverse_cholesky(matrices):
-        return _inverse_cholesky(matrices, jitter)
+        return inverses(matrices, jitter)
 
     return inverse_cholesky
 

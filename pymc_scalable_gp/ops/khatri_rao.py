@@ -13,7 +13,7 @@ from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._elementwise import add_product, set_product
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._kernels import empty_matrix
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._numba import inlined, register_numba
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
 _NUMBA_BLOCK = 128  # rows whose partial products stay in a core's cache
@@ -162,7 +162,6 @@ def _slots(factors_t, tree, inner):
     return tree[0, 0] if inner == 0 else tree[inner, 0] + 1
 
 
-@register_jitable
 def _features(factors_t, r, tree, block):
     n = factors_t.shape[1]
     inner = tree.shape[0] - r - 1
@@ -181,7 +180,6 @@ def _features(factors_t, r, tree, block):
     return out
 
 
-@register_jitable
 def _features_grad(factors_t, tree, g, block):
     r, n = g.shape
     inner = tree.shape[0] - r - 1
@@ -211,18 +209,22 @@ def _features_grad(factors_t, tree, g, block):
 
 @register_numba(KhatriRaoFeatures)
 def numba_khatri_rao(op):
+    features = inlined(_features)
+
     @nb.numba_njit
     def khatri_rao(factors_t, idx, tree):
-        return _features(factors_t, idx.shape[0], tree, _NUMBA_BLOCK)
+        return features(factors_t, idx.shape[0], tree, _NUMBA_BLOCK)
 
     return khatri_rao
 
 
 @register_numba(KhatriRaoGrad)
 def numba_khatri_rao_grad(op):
+    features_grad = inlined(_features_grad)
+
     @nb.numba_njit
     def khatri_rao_grad(factors_t, idx, tree, g):
-        return _features_grad(factors_t, tree, g, _NUMBA_BLOCK)
+        return features_grad(factors_t, tree, g, _NUMBA_BLOCK)
 
     return khatri_rao_grad
 

@@ -8,7 +8,7 @@ from pytensor.link.numba.dispatch import basic as nb
 from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._jax import jnp, register_jax
 from pymc_scalable_gp.ops._lanczos_steps import CHUNK, jax_backward, jax_forward, plain
-from pymc_scalable_gp.ops._products import HasProducts, Products, bare, build_split, cache_key
+from pymc_scalable_gp.ops._products import HasProducts, Products, build_split, cache_key
 from pymc_scalable_gp.ops._pruning import ParametrizedOp
 from pymc_scalable_gp.utils.checks import check_count
 
@@ -63,12 +63,13 @@ class LanczosAdjoint(ParametrizedOp):
 
     def perform(self, node, inputs, output_storage):
         _, backward = self.products.python_steps(self.wanted_parameters)
-        found = _build_adjoint(self, backward)(*inputs)
+        own = len(self.own_inputs)
+        found = _build_adjoint(self, backward)(*inputs[:own], tuple(inputs[own:]))
         for storage, value in zip(output_storage, found, strict=True):
             storage[0] = value
 
 
-_B = LanczosAdjoint.own_inputs.index("(n)")
+_B, _Q_BAR = (LanczosAdjoint.own_inputs.index(shape) for shape in ("(n)", "(e,f)"))
 
 
 def lanczos(operator: HasProducts, b, steps: int):
@@ -140,7 +141,7 @@ def lanczos(operator: HasProducts, b, steps: int):
 
 
 def _build_adjoint(op, backward, jit=plain, as_array=np.asarray):
-    """``(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, *parameters) -> gradients``, a tuple."""
+    """``(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, parameters) -> gradients``, a tuple."""
     split = build_split(op.products, op.wanted_parameters, jit, as_array)
     with_b = _B in op.wanted
 
@@ -154,9 +155,8 @@ def _build_adjoint(op, backward, jit=plain, as_array=np.asarray):
 
     own = first if with_b else none
 
-    @jit
-    def adjoint(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, *parameters):
-        b_bar, flat = backward(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, *parameters)
+    def adjoint(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, parameters):
+        b_bar, flat = backward(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, parameters)
         return own(b_bar) + split(flat, parameters)
 
     return adjoint
@@ -166,20 +166,18 @@ def _build_adjoint(op, backward, jit=plain, as_array=np.asarray):
 def numba_lanczos(op, node=None, **kwargs):
     (forward, key), steps = op.products.numba_forward(), op.steps
 
-    @nb.numba_njit
-    def lanczos_steps(b, *parameters):
+    def lanczos_steps(b, parameters):
         return forward(b, steps, *parameters)
 
-    return lanczos_steps, cache_key("lanczos", key, steps)
+    return op.products.numba_function(op, node, lanczos_steps, cache_key("lanczos", key, steps))
 
 
 @nb.register_funcify_and_cache_key(LanczosAdjoint)
 def numba_lanczos_adjoint(op, node=None, **kwargs):
     backward, key = op.products.numba_backward(op.wanted_parameters)
-    adjoint = _build_adjoint(op, backward, nb.numba_njit)
-    if len(op.wanted) == 1:
-        adjoint = bare(adjoint, nb.numba_njit)
-    return adjoint, cache_key("adjoint", key, op.products.chunk, op.wanted)
+    key = cache_key("adjoint", key, op.products.chunk, op.wanted)
+    body = _build_adjoint(op, backward, nb.numba_njit)
+    return op.products.numba_function(op, node, body, key, strided=(_Q_BAR,))
 
 
 @register_jax(Lanczos)
@@ -197,8 +195,13 @@ def jax_lanczos_adjoint(op):
     functions = op.products.jax_functions(op.wanted_parameters)
 
     def backward(*inputs):
-        own = len(op.own_inputs)
-        return jax_backward(*functions, op.products.chunk, *inputs[:own], inputs[own:])
+        return jax_backward(*functions, op.products.chunk, *inputs)
 
     adjoint = _build_adjoint(op, backward, as_array=jnp.asarray)
-    return bare(adjoint) if len(op.wanted) == 1 else adjoint
+
+    def forward(*inputs):
+        own = len(op.own_inputs)
+        found = adjoint(*inputs[:own], inputs[own:])
+        return found[0] if len(found) == 1 else found
+
+    return forward

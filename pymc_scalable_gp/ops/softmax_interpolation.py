@@ -16,7 +16,7 @@ from pymc_scalable_gp.ops._distances import (
 )
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._kernels import empty_matrix
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._numba import inlined, register_numba
 
 _BLOCK = 256  # rows whose distances to all points stay in a core's cache
 
@@ -109,7 +109,6 @@ def _centered(X, Z):
     return X - center, Z - center
 
 
-@register_jitable
 def _weights(X, Z):
     n, m = X.shape[0], Z.shape[0]
     out = empty_matrix(m, n)
@@ -123,7 +122,6 @@ def _weights(X, Z):
     return out
 
 
-@register_jitable
 def _weights_grad(X, Z, weights_t, g, wrt):
     n, m = X.shape[0], Z.shape[0]
     X, Z = _centered(X, Z)
@@ -140,20 +138,16 @@ def _weights_grad(X, Z, weights_t, g, wrt):
 
 @register_numba(SoftmaxInterpolation)
 def numba_softmax_interpolation(op):
-    @nb.numba_njit
-    def softmax_interpolation(X, Z):
-        return _weights(X, Z)
-
-    return softmax_interpolation
+    return nb.numba_njit(_weights)
 
 
 @register_numba(SoftmaxInterpolationGrad)
 def numba_softmax_interpolation_grad(op):
-    wrt = op.wrt
+    wrt, weights_grad = op.wrt, inlined(_weights_grad)
 
     @nb.numba_njit
     def softmax_interpolation_grad(X, Z, weights_t, g):
-        return _weights_grad(
+        return weights_grad(
             X,
             Z,
             weights_t,

@@ -7,11 +7,12 @@ from pytensor.gradient import disconnected_grad, disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import GufuncOp, connected
-from pymc_scalable_gp.ops._differences import fill_moments, fill_squares
+from pymc_scalable_gp.ops._differences import fill_differences, fill_squared_sums, fill_squares
 from pymc_scalable_gp.ops._distances import add_differences, distances
+from pymc_scalable_gp.ops._elementwise import add, fill_from, multiply_by, set_product, subtract
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._kernels import empty_matrix
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._numba import inlined, register_numba
 
 # Beyond so many inputs, matrix products take over, with close pairs by differences.
 BY_PRODUCT = 64
@@ -41,41 +42,59 @@ class SquareDistances(GufuncOp):
         (X, Z, scale), (g,) = inputs, cotangents
         if not connected(g):
             return [disconnected_type() for _ in inputs]
-        first, second = DifferenceMoments(1), DifferenceMoments(2)
-        weights = 2.0 * scale**2
+        differences, weights = WeightedDifferences(), 2.0 * scale**2
         return [
-            weights * first(X, Z, scale, g),
-            weights * first(Z, X, scale, g.T),
-            2.0 * scale * second(X, Z, scale, g).sum(axis=0),
+            weights * differences(X, Z, scale, g),
+            weights * differences(Z, X, scale, g.T),
+            2.0 * scale * WeightedSquares()(X, Z, g),
         ]
 
 
-class DifferenceMoments(GufuncOp):
-    """``sum_j g_ij (x_ia - z_ja)^power`` (n, d), for power 1 or 2; the scale says what is close."""
+class WeightedDifferences(GufuncOp):
+    """``sum_j g_ij (x_ia - z_ja)`` (n, d); the scale says what is close."""
 
-    __props__ = ("power",)
+    __props__ = ()
     gufunc_signature = "(n,d),(m,d),(d),(n,m)->(n,d)"
-
-    def __init__(self, power):
-        self.power = power
 
     def perform(self, node, inputs, output_storage):
         X, Z, scale = (np.ascontiguousarray(a) for a in inputs[:3])
-        output_storage[0][0] = _moments(X, Z, scale, inputs[3], self.power)
+        output_storage[0][0] = _differences(X, Z, scale, inputs[3])
 
     def pullback(self, inputs, outputs, cotangents):
         """For second derivatives; products of centred inputs, which close pairs take as rounding."""
         (X, Z, scale, g), (h,) = inputs, cotangents
         if not connected(h):
             return [disconnected_type() for _ in inputs]
-        center = disconnected_grad(Z.mean(axis=0))
-        x, z = X - center, Z - center
-        if self.power == 1:
-            dg = (h * x).sum(axis=1)[:, None] - h @ z.T
-            return [h * g.sum(axis=1)[:, None], -(g.T @ h), pt.zeros_like(scale), dg]
-        dg = (h * x**2).sum(axis=1)[:, None] - 2.0 * (h * x) @ z.T + h @ (z**2).T
-        dx = 2.0 * h * DifferenceMoments(1)(X, Z, scale, g)
-        return [dx, -2.0 * (g.T @ (h * x) - (g.T @ h) * z), pt.zeros_like(scale), dg]
+        x, z = _centered(X, Z)
+        dg = (h * x).sum(axis=1)[:, None] - h @ z.T
+        return [h * g.sum(axis=1)[:, None], -(g.T @ h), pt.zeros_like(scale), dg]
+
+
+class WeightedSquares(GufuncOp):
+    """``sum_ij g_ij (x_ia - z_ja)^2`` (d,)."""
+
+    __props__ = ()
+    gufunc_signature = "(n,d),(m,d),(n,m)->(d)"
+
+    def perform(self, node, inputs, output_storage):
+        X, Z = (np.ascontiguousarray(a) for a in inputs[:2])
+        output_storage[0][0] = _squared_sums(X, Z, inputs[2])
+
+    def pullback(self, inputs, outputs, cotangents):
+        """As of `WeightedDifferences`."""
+        (X, Z, g), (h,) = inputs, cotangents
+        if not connected(h):
+            return [disconnected_type() for _ in inputs]
+        x, z = _centered(X, Z)
+        dg = (h * x**2).sum(axis=1)[:, None] - 2.0 * (h * x) @ z.T + (h * z**2).sum(axis=1)
+        by_x, by_z = (g.sum(axis=1)[:, None] * x - g @ z), (g.T @ x - g.sum(axis=0)[:, None] * z)
+        return [2.0 * h * by_x, -2.0 * h * by_z, dg]
+
+
+def _centered(X, Z):
+    """Both, shifted by a constant to where Z lies."""
+    center = disconnected_grad(Z.mean(axis=0))
+    return X - center, Z - center
 
 
 def square_distances(X, Z=None, scale=None):
@@ -125,12 +144,21 @@ def _scaled(X, Z, scale):
     """Both, shifted to the mean of Z, then scaled."""
     center = np.zeros(Z.shape[1])
     for j in range(Z.shape[0]):
-        center += Z[j]
-    center /= max(Z.shape[0], 1)
-    return (X - center) * scale, (Z - center) * scale
+        add(center, Z[j])
+    multiply_by(center, 1.0 / max(Z.shape[0], 1))
+    return _moved(X, center, scale), _moved(Z, center, scale)
 
 
 @register_jitable
+def _moved(A, center, scale):
+    out = np.empty(A.shape)
+    for i in range(A.shape[0]):
+        fill_from(out[i], A[i])
+        subtract(out[i], center)
+        set_product(out[i], out[i], scale)
+    return out
+
+
 def _squares(X, Z, scale, symmetric):
     n, m = X.shape[0], Z.shape[0]
     out = empty_matrix(n, m)
@@ -141,19 +169,19 @@ def _squares(X, Z, scale, symmetric):
     for start in range(0, n, _BLOCK):
         stop = min(start + _BLOCK, n)
         distances(X[start:stop], Z, out[start:stop])
-    out *= out
+    for i in range(n):
+        set_product(out[i], out[i], out[i])
     if symmetric:
         for i in range(n):
-            out[i, i + 1 :] = out[i + 1 :, i]
+            fill_from(out[i, i + 1 :], out[i + 1 :, i])
     return out
 
 
-@register_jitable
-def _moments(X, Z, scale, g, power):
+def _differences(X, Z, scale, g):
     n, m = X.shape[0], Z.shape[0]
     out = np.zeros(X.shape)
-    if power == 2 or X.shape[1] <= BY_PRODUCT:
-        fill_moments(X, Z, g, out, power)
+    if X.shape[1] <= BY_PRODUCT:
+        fill_differences(X, Z, g, out)
         return out
     if n == 0 or m == 0:
         return out
@@ -161,33 +189,39 @@ def _moments(X, Z, scale, g, power):
     for start in range(0, n, _BLOCK):
         stop = min(start + _BLOCK, n)
         weights = np.empty((m, stop - start))
-        weights[:] = g[start:stop].T
+        for j in range(m):
+            fill_from(weights[j], g[start:stop, j])
         add_differences(Z, X[start:stop], weights, out[start:stop], 0)
     for a in range(X.shape[1]):
-        out[:, a] *= 1.0 / scale[a] if scale[a] != 0.0 else 0.0
+        multiply_by(out[:, a], 1.0 / scale[a] if scale[a] != 0.0 else 0.0)
+    return out
+
+
+def _squared_sums(X, Z, g):
+    out = np.empty(X.shape[1])
+    fill_squared_sums(X, Z, g, out)
     return out
 
 
 @register_numba(SquareDistances)
 def numba_square_distances(op):
-    symmetric = op.symmetric
+    symmetric, squares = op.symmetric, inlined(_squares)
 
     @nb.numba_njit
     def square_distances(X, Z, scale):
-        return _squares(X, Z, scale, symmetric)
+        return squares(X, Z, scale, symmetric)
 
     return square_distances
 
 
-@register_numba(DifferenceMoments, strided=(3,))
-def numba_difference_moments(op):
-    power = op.power
+@register_numba(WeightedDifferences, strided=(3,))
+def numba_weighted_differences(op):
+    return nb.numba_njit(_differences)
 
-    @nb.numba_njit
-    def difference_moments(X, Z, scale, g):
-        return _moments(X, Z, scale, g, power)
 
-    return difference_moments
+@register_numba(WeightedSquares, strided=(2,))
+def numba_weighted_squares(op):
+    return nb.numba_njit(_squared_sums)
 
 
 @register_jax(SquareDistances)
@@ -202,13 +236,25 @@ def jax_square_distances(op):
     return forward
 
 
-@register_jax(DifferenceMoments, differentiable=False)
-def jax_difference_moments(op):
+@register_jax(WeightedDifferences, differentiable=False)
+def jax_weighted_differences(op):
     def forward(X, Z, scale, g):
         def column(columns):
             x, z = columns
-            return (g * (x[:, None] - z) ** op.power).sum(axis=1)
+            return (g * (x[:, None] - z)).sum(axis=1)
 
         return jax.lax.map(column, (X.T, Z.T)).T
+
+    return forward
+
+
+@register_jax(WeightedSquares, differentiable=False)
+def jax_weighted_squares(op):
+    def forward(X, Z, g):
+        def column(columns):
+            x, z = columns
+            return (g * (x[:, None] - z) ** 2).sum()
+
+        return jax.lax.map(column, (X.T, Z.T))
 
     return forward

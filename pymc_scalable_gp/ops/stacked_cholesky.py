@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from numba.extending import register_jitable
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._elementwise import add, fill_from, multiply_by
 from pymc_scalable_gp.ops._jax import jnp, register_jax
 from pymc_scalable_gp.ops._kernels import cholesky_lower
 from pymc_scalable_gp.ops._numba import register_numba
@@ -80,11 +80,13 @@ def cholesky(matrix):
     return stacked_cholesky(pt.as_tensor(matrix)[None])[0]
 
 
-@register_jitable
 def _factors(matrices):
     out = np.empty(matrices.shape)
     for i in range(len(matrices)):
-        out[i] = 0.5 * (matrices[i] + matrices[i].T)
+        for j in range(matrices.shape[1]):
+            fill_from(out[i, j], matrices[i, j])
+            add(out[i, j], matrices[i, :, j])
+            multiply_by(out[i, j], 0.5)
         if not (np.isfinite(np.sum(out[i])) and cholesky_lower(out[i])):
             out[i] = np.nan
     return out
@@ -92,11 +94,7 @@ def _factors(matrices):
 
 @register_numba(StackedCholesky)
 def numba_stacked_cholesky(op):
-    @nb.numba_njit
-    def stacked_cholesky(matrices):
-        return _factors(matrices)
-
-    return stacked_cholesky
+    return nb.numba_njit(_factors)
 
 
 @register_jax(StackedCholesky)

@@ -90,9 +90,9 @@ def product(a, b, *, transpose_a: bool = False, transpose_b: bool = False):
 
 @register_jitable
 def _ordered(a):
-    """The stack itself if it is C-ordered, or its transpose if that is, or a copy; and which of them."""
-    if a.strides[1] == a.itemsize and a.strides[2] != a.itemsize:
-        return contiguous(a.transpose((0, 2, 1))), True
+    """The matrix itself if it is C-ordered, or its transpose if that is, or a copy; and which of them."""
+    if a.strides[0] == a.itemsize and a.strides[1] != a.itemsize:
+        return contiguous(a.T), True
     return contiguous(a), False
 
 
@@ -104,10 +104,10 @@ def numba_stacked_product(op):
     def stacked_product(a, b):
         rows = a.shape[2] if transpose_a else a.shape[1]
         columns = b.shape[1] if transpose_b else b.shape[2]
-        (a, turned_a), (b, turned_b) = _ordered(a), _ordered(b)
         out = empty_matrix(a.shape[0] * rows, columns).reshape((a.shape[0], rows, columns))
         for i in range(a.shape[0]):
-            multiply_any(a[i], b[i], transpose_a != turned_a, transpose_b != turned_b, out[i])
+            (left, turned_a), (right, turned_b) = _ordered(a[i]), _ordered(b[i])
+            multiply_any(left, right, transpose_a != turned_a, transpose_b != turned_b, out[i])
         return out
 
     return stacked_product

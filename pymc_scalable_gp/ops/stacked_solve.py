@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from numba.extending import register_jitable
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._elementwise import fill_from
 from pymc_scalable_gp.ops._jax import jax, register_jax
 from pymc_scalable_gp.ops._kernels import solve_lower
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._numba import inlined, register_numba
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 
 
@@ -77,25 +77,27 @@ def lower_solve(lower, right, *, transpose: bool = False):
     return stacked_solve(lower[None], right[None], transpose=transpose)[0]
 
 
-@register_jitable
 def _solutions(lower, right, transpose):
     out = np.empty(right.shape)
     for i in range(len(lower)):
-        if np.any(np.diag(lower[i]) == 0.0):
+        singular = False
+        for j in range(right.shape[1]):
+            fill_from(out[i, j], right[i, j])
+            singular = singular or lower[i, j, j] == 0.0
+        if singular:
             out[i] = np.nan
-            continue
-        out[i] = right[i]
-        solve_lower(lower[i], out[i], transpose, False)
+        else:
+            solve_lower(lower[i], out[i], transpose, False)
     return out
 
 
 @register_numba(StackedSolve)
 def numba_stacked_solve(op):
-    transpose = op.transpose
+    transpose, solutions = op.transpose, inlined(_solutions)
 
     @nb.numba_njit
     def stacked_solve(lower, right):
-        return _solutions(lower, right, transpose)
+        return solutions(lower, right, transpose)
 
     return stacked_solve
 

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from numba.extending import register_jitable
 from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._block_factor import BlockFactor, BlockOp
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._numba import inlined, register_numba
 from pymc_scalable_gp.ops._stationary import (
     KINDS,
     add_kernel_bars,
@@ -134,7 +133,6 @@ def stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, fi
     return A, L
 
 
-@register_jitable
 def _factor(X, scale, variance, shape, phi, noise, neighbors, first, kind, g):
     count, k = neighbors.shape
     A, L, F = np.empty((count, g, k)), np.empty((count, g, g)), np.empty((count, k, k))
@@ -155,7 +153,6 @@ def _factor(X, scale, variance, shape, phi, noise, neighbors, first, kind, g):
     return A, L, F
 
 
-@register_jitable
 def _factor_grad(
     X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, kind, g
 ):
@@ -178,11 +175,11 @@ def _factor_grad(
 
 @register_numba(StationaryFactor)
 def numba_stationary_factor(op):
-    kind, g = KINDS.index(op.kind), op.block
+    kind, g, factor = KINDS.index(op.kind), op.block, inlined(_factor)
 
     @nb.numba_njit
     def stationary_factor(X, scale, variance, shape, phi, noise, neighbors, first):
-        return _factor(
+        return factor(
             X,
             scale,
             variance.item(),
@@ -200,13 +197,13 @@ def numba_stationary_factor(op):
 
 @register_numba(StationaryFactorGrad)
 def numba_stationary_factor_grad(op):
-    kind, g = KINDS.index(op.kind), op.block
+    kind, g, factor_grad = KINDS.index(op.kind), op.block, inlined(_factor_grad)
 
     @nb.numba_njit
     def stationary_factor_grad(
         X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar
     ):
-        bars, phi_bar, noise_bar = _factor_grad(
+        bars, phi_bar, noise_bar = factor_grad(
             X, scale, variance.item(), shape.item(), phi, noise, neighbors,
             first.item(), A, L, F, A_bar, L_bar, kind, g,
         )  # fmt: skip

@@ -7,7 +7,7 @@ from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._jax import SymbolicZero, jax, jnp, register_jax
 from pymc_scalable_gp.ops._lanczos_steps import CHUNK, jax_backward, jax_forward, plain
-from pymc_scalable_gp.ops._products import HasProducts, Products, bare, build_split, cache_key
+from pymc_scalable_gp.ops._products import HasProducts, Products, build_split, cache_key
 from pymc_scalable_gp.ops._pruning import ParametrizedOp
 from pymc_scalable_gp.ops.log_quadrature import jax_quadrature, quadrature
 from pymc_scalable_gp.utils.checks import check_count
@@ -26,7 +26,9 @@ class StochasticLogdet(ParametrizedOp):
 
     def perform(self, node, inputs, output_storage):
         estimate = _build(self, *self.products.python_steps(self.wanted_parameters))
-        for storage, value in zip(output_storage, estimate(*inputs), strict=True):
+        shift, probes, *parameters = inputs
+        found = estimate(shift, probes, tuple(parameters))
+        for storage, value in zip(output_storage, found, strict=True):
             storage[0] = np.asarray(value)
 
     def connection_pattern(self, node):
@@ -118,12 +120,12 @@ def stochastic_logdet(operator: HasProducts, shift, probes, steps: int):
 
 
 def _build(op, forward, backward, jit=plain):
-    """``(shift, probes, *parameters) -> value and gradients``, a tuple."""
+    """``(shift, probes, parameters) -> value and gradients``, a tuple."""
     places, steps = op.wanted_parameters, op.steps
     split, empty = build_split(op.products, places, jit), np.zeros((0, 0))
 
     @jit
-    def nothing(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, *parameters):
+    def nothing(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, parameters):
         return b, np.zeros(0)
 
     @jit
@@ -137,8 +139,7 @@ def _build(op, forward, backward, jit=plain):
     own = value_and_slope if _SHIFT in op.wanted else value_alone
     adjoint = backward if places else nothing
 
-    @jit
-    def estimate(shift, probes, *parameters):
+    def estimate(shift, probes, parameters):
         count = probes.shape[0]
         total, g_shift, flat = 0.0, 0.0, np.zeros(0)
         for s in range(count):
@@ -147,7 +148,7 @@ def _build(op, forward, backward, jit=plain):
             value, g_alpha, g_beta, g_c = quadrature(alpha, beta, shift.item())
             weight = np.dot(z, z) / count
             _, more = adjoint(
-                Q, alpha, beta, z, empty, weight * g_alpha, weight * g_beta, *parameters
+                Q, alpha, beta, z, empty, weight * g_alpha, weight * g_beta, parameters
             )
             total += weight * value
             g_shift += weight * g_c
@@ -162,10 +163,9 @@ def numba_stochastic_logdet(op, node=None, **kwargs):
     forward, first = op.products.numba_forward()
     places = op.wanted_parameters
     backward, second = op.products.numba_backward(places) if places else (None, "")
-    estimate = _build(op, forward, backward, nb.numba_njit)
-    if not op.wanted:
-        estimate = bare(estimate, nb.numba_njit)
-    return estimate, cache_key("logdet", first, second, op.products.chunk, op.steps, op.wanted)
+    key = cache_key("logdet", first, second, op.products.chunk, op.steps, op.wanted)
+    body = _build(op, forward, backward, nb.numba_njit)
+    return op.products.numba_function(op, node, body, key)
 
 
 def _jax_estimate(op, places, shift, probes, parameters):

@@ -120,7 +120,6 @@ def _load(rows, j, x, y):
         y[:m] = rows[j + 1]
 
 
-@register_jitable
 def _matmul_by_pairs(column, V):
     """As `_matmul`: the matrix is real, so that two columns go as one complex vector."""
     m, k = V.shape
@@ -146,7 +145,6 @@ def _matmul_by_pairs(column, V):
     return np.ascontiguousarray(out.T)
 
 
-@register_jitable
 def _lags_by_pairs(V, G):
     """As `_lags`: the real part of the complex vectors' correlation is the sum of the columns'."""
     m, k = V.shape
@@ -173,20 +171,12 @@ def _lags_by_pairs(V, G):
 
 @register_numba(ToeplitzMatmul)
 def numba_toeplitz_matmul(op):
-    @nb.numba_njit
-    def toeplitz_matmul(column, V):
-        return _matmul_by_pairs(column, V)
-
-    return toeplitz_matmul
+    return nb.numba_njit(_matmul_by_pairs)
 
 
 @register_numba(ToeplitzLags)
 def numba_toeplitz_lags(op):
-    @nb.numba_njit
-    def toeplitz_lags(V, G):
-        return _lags_by_pairs(V, G)
-
-    return toeplitz_lags
+    return nb.numba_njit(_lags_by_pairs)
 
 
 @register_jax(ToeplitzMatmul)

@@ -114,7 +114,6 @@ def _take(values, start, count):
     return out
 
 
-@register_jitable
 def color(before, Z, A, L, neighbors):
     m, q = Z.shape
     Y = np.zeros((m, q))
@@ -131,7 +130,6 @@ def color(before, Z, A, L, neighbors):
     return Y
 
 
-@register_jitable
 def color_grad(before, Z, A, L, neighbors, Y, Y_bar):
     p, m, q = before.shape[0], Z.shape[0], Z.shape[1]
     before_bar, Z_bar = np.zeros((p, q)), np.zeros((m, q))
@@ -167,20 +165,12 @@ def color_grad(before, Z, A, L, neighbors, Y, Y_bar):
 
 @register_numba(VecchiaColor)
 def numba_vecchia_color(op):
-    @nb.numba_njit
-    def vecchia_color(before, Z, A, L, neighbors):
-        return color(before, Z, A, L, neighbors)
-
-    return vecchia_color
+    return nb.numba_njit(color)
 
 
 @register_numba(VecchiaColorGrad)
 def numba_vecchia_color_grad(op):
-    @nb.numba_njit
-    def vecchia_color_grad(before, Z, A, L, neighbors, Y, Y_bar):
-        return color_grad(before, Z, A, L, neighbors, Y, Y_bar)
-
-    return vecchia_color_grad
+    return nb.numba_njit(color_grad)
 
 
 def _padded(Z, A):

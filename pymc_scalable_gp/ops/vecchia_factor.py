@@ -9,7 +9,7 @@ from pytensor.link.numba.dispatch import basic as nb
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._block_factor import BlockFactor, BlockOp
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._numba import inlined, register_numba
 from pymc_scalable_gp.ops._vecchia_blocks import (
     add_local,
     count_known,
@@ -127,7 +127,6 @@ def own_rows(n, first, block, b):
     return start, max(min(block, n - start), 0)
 
 
-@register_jitable
 def factor(blocks, phi, noise, neighbors, first, g):
     count, k = neighbors.shape
     A, L, F = np.empty((count, g, k)), np.empty((count, g, g)), np.empty((count, k, k))
@@ -147,7 +146,6 @@ def factor(blocks, phi, noise, neighbors, first, g):
     return A, L, F
 
 
-@register_jitable
 def factor_grad(phi, noise, neighbors, first, A, L, F, A_bar, L_bar, g):
     count, k = neighbors.shape
     s = k + g
@@ -169,22 +167,22 @@ def factor_grad(phi, noise, neighbors, first, A, L, F, A_bar, L_bar, g):
 
 @register_numba(VecchiaFactor)
 def numba_vecchia_factor(op):
-    g = op.block
+    g, body = op.block, inlined(factor)
 
     @nb.numba_njit
     def vecchia_factor(blocks, phi, noise, neighbors, first):
-        return factor(blocks, phi, noise, neighbors, first.item(), g)
+        return body(blocks, phi, noise, neighbors, first.item(), g)
 
     return vecchia_factor
 
 
 @register_numba(VecchiaFactorGrad)
 def numba_vecchia_factor_grad(op):
-    g = op.block
+    g, body = op.block, inlined(factor_grad)
 
     @nb.numba_njit
     def vecchia_factor_grad(phi, noise, neighbors, first, A, L, F, A_bar, L_bar):
-        return factor_grad(phi, noise, neighbors, first.item(), A, L, F, A_bar, L_bar, g)
+        return body(phi, noise, neighbors, first.item(), A, L, F, A_bar, L_bar, g)
 
     return vecchia_factor_grad
 

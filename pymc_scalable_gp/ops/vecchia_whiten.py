@@ -103,7 +103,6 @@ def _neighbor_rows(values, neighbors, known):
     return out
 
 
-@register_jitable
 def whiten(V, A, L, neighbors):
     n, q = V.shape
     g = A.shape[1]
@@ -125,7 +124,6 @@ def whiten(V, A, L, neighbors):
     return out.T
 
 
-@register_jitable
 def whiten_grad(V, A, L, neighbors, W, W_bar):
     n, q = V.shape
     g = A.shape[1]
@@ -158,20 +156,12 @@ def whiten_grad(V, A, L, neighbors, W, W_bar):
 
 @register_numba(VecchiaWhiten)
 def numba_vecchia_whiten(op):
-    @nb.numba_njit
-    def vecchia_whiten(V, A, L, neighbors):
-        return whiten(V, A, L, neighbors)
-
-    return vecchia_whiten
+    return nb.numba_njit(whiten)
 
 
 @register_numba(VecchiaWhitenGrad, strided=(4, 5))
 def numba_vecchia_whiten_grad(op):
-    @nb.numba_njit
-    def vecchia_whiten_grad(V, A, L, neighbors, W, W_bar):
-        return whiten_grad(V, A, L, neighbors, W, W_bar)
-
-    return vecchia_whiten_grad
+    return nb.numba_njit(whiten_grad)
 
 
 def _blocked(values, places, there, k):

@@ -7,7 +7,7 @@ from pytensor.link.numba.dispatch import basic as nb
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._kernels import cholesky_lower, invert_lower
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._numba import inlined, register_numba
 
 
 class WhitenedColumns(GufuncOp):
@@ -107,7 +107,6 @@ def _inverse_factor(M, G, jitter):
     return lower
 
 
-@register_jitable
 def _gradient(M, G, U, H, jitter):
     r = M.shape[1]
     if M.shape[0] == 0 or r == 0:
@@ -141,11 +140,11 @@ def numba_whitened_columns(op):
 
 @register_numba(WhitenedColumnsGrad)
 def numba_whitened_columns_grad(op):
-    jitter = op.jitter
+    jitter, slopes = op.jitter, inlined(_gradient)
 
     @nb.numba_njit
     def gradient(M, G, U, H):
-        return _gradient(M, G, U, H, jitter)
+        return slopes(M, G, U, H, jitter)
 
     return gradient
 
