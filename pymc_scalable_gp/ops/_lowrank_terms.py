@@ -31,6 +31,7 @@ from pymc_scalable_gp.ops._kernels import (
     norm_one,
     qr_transposed,
 )
+from pymc_scalable_gp.ops._numba import inlined
 
 # H is B = I + Phi' D^-1 Phi scaled to a unit diagonal. Above this estimate of cond(H) B is no longer
 # formed: its factor comes from a QR of [D^-1/2 Phi W^1/2; I]. The Gram route loses about
@@ -44,6 +45,7 @@ LOG_2PI = np.log(2.0 * np.pi)
 _BLOCK = 2048
 
 
+@inlined
 def logp_terms(phi_t, weights, noise, residual, kdiag, approx):
     r, n = phi_t.shape
     root_w = np.sqrt(weights)
@@ -189,6 +191,7 @@ def _factor_qr(phi_t, root_w, variance, residual, lower, beta):
     return logdet
 
 
+@inlined
 def logp_grad(phi_t, weights, kdiag, alpha, coef, root, variance, g, approx):
     r, n = phi_t.shape
     middle = np.empty((r, r))

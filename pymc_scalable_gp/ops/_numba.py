@@ -10,12 +10,14 @@ import logging
 import zlib
 from functools import cache
 from hashlib import sha256
+from inspect import getclosurevars
 from pathlib import Path
 
 import llvmlite.binding as llvm
 import numba
 import numpy as np
 from numba.core import cgutils, types
+from numba.core.dispatcher import Dispatcher
 from numba.core.extending import intrinsic, overload
 from numba.core.imputils import impl_ret_borrowed
 from numba.core.typing import signature
@@ -74,9 +76,10 @@ def register_numba(op_class, strided=()):
 
 
 def inlined(function):
-    """The function for one that Numba compiles: as a part of it, not compiled by itself first.
+    """Decorator for what one Numba function calls: it becomes a part of that, and is not compiled first.
 
-    For a body with one caller, written for Python too; half of the time that it takes otherwise.
+    Half of the time that it takes otherwise. Python calls its ``py_func``. It must be a global of the
+    function that calls it: machine code on disk is found again by what a closure holds.
     """
     return nb.numba_njit(function, inline="always")
 
@@ -129,7 +132,16 @@ def seal(function, arguments, identity):
     -------
     Numba function
         Takes arrays of these types and of all layouts.
+
+    Raises
+    ------
+    TypeError
+        If a closure holds a Numba function: its machine code would not be found on disk again.
     """
+    if any(
+        isinstance(held, Dispatcher) for held in getclosurevars(function.py_func).nonlocals.values()
+    ):
+        raise TypeError(f"{function.__name__} holds a compiled function, which differs by process")
     name, names = function.__name__, [f"a{i}" for i in range(len(arguments))]
     symbol = f"sgp_{name}_{sha256(str((identity, arguments)).encode()).hexdigest()}"
     CACHED_SRC_FUNCTIONS[function.py_func] = symbol

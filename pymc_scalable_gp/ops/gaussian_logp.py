@@ -97,6 +97,7 @@ def gaussian_logp(K, noise, residual):
     return GaussianLogp()(*(pt.as_tensor(x) for x in (K, noise, residual)))[0]
 
 
+@inlined
 def _terms(K, noise, e):
     n = K.shape[0]
     L, alpha = empty_matrix(n, n), np.empty((n, 1))
@@ -123,6 +124,7 @@ def _terms(K, noise, e):
     return logp, alpha[:, 0].copy(), L
 
 
+@inlined
 def _slope(alpha, factor, g):
     n = len(alpha)
     out = empty_matrix(n, n)
@@ -143,11 +145,9 @@ def _slope(alpha, factor, g):
 
 @register_numba(GaussianLogp)
 def numba_gaussian_logp(op):
-    terms = inlined(_terms)
-
     @nb.numba_njit
     def gaussian_logp(K, noise, e):
-        logp, alpha, factor = terms(K, noise, e)
+        logp, alpha, factor = _terms(K, noise, e)
         return np.asarray(logp), alpha, factor
 
     return gaussian_logp
@@ -155,11 +155,9 @@ def numba_gaussian_logp(op):
 
 @register_numba(GaussianLogpGrad)
 def numba_gaussian_logp_grad(op):
-    slope = inlined(_slope)
-
     @nb.numba_njit
     def gaussian_logp_grad(alpha, factor, g):
-        return slope(alpha, factor, g.item())
+        return _slope(alpha, factor, g.item())
 
     return gaussian_logp_grad
 

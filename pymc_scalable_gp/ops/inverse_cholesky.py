@@ -27,7 +27,7 @@ class InverseCholesky(GufuncOp):
         self.jitter = float(jitter)
 
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = _inverse_cholesky(inputs[0], self.jitter)
+        output_storage[0][0] = _inverse_cholesky.py_func(inputs[0], self.jitter)
 
     def pullback(self, inputs, outputs, cotangents):
         r"""``dA = sym(H) + jitter tr(H) I`` with ``H = -W' P W`` and ``P = tril(dW W')``.
@@ -81,6 +81,7 @@ def inverse_cholesky(matrices, jitter: float = JITTER):
     return InverseCholesky(jitter)(matrices)
 
 
+@inlined
 def _inverse_cholesky(matrices, jitter):
     d, m = matrices.shape[0], matrices.shape[1]
     out = np.zeros((d, m, m))
@@ -98,11 +99,11 @@ def _inverse_cholesky(matrices, jitter):
 
 @register_numba(InverseCholesky)
 def numba_inverse_cholesky(op):
-    jitter, inverses = op.jitter, inlined(_inverse_cholesky)
+    jitter = op.jitter
 
     @nb.numba_njit
     def inverse_cholesky(matrices):
-        return inverses(matrices, jitter)
+        return _inverse_cholesky(matrices, jitter)
 
     return inverse_cholesky
 

@@ -31,7 +31,7 @@ class KhatriRaoFeatures(GufuncOp):
 
     def perform(self, node, inputs, output_storage):
         factors_t, idx, tree = inputs
-        output_storage[0][0] = _features(
+        output_storage[0][0] = _features.py_func(
             np.ascontiguousarray(factors_t), idx.shape[0], tree, factors_t.shape[1]
         )
 
@@ -49,7 +49,7 @@ class KhatriRaoGrad(GufuncOp):
 
     def perform(self, node, inputs, output_storage):
         factors_t, _idx, tree, g = inputs
-        output_storage[0][0] = _features_grad(
+        output_storage[0][0] = _features_grad.py_func(
             np.ascontiguousarray(factors_t), tree, np.ascontiguousarray(g), factors_t.shape[1]
         )
 
@@ -162,6 +162,7 @@ def _slots(factors_t, tree, inner):
     return tree[0, 0] if inner == 0 else tree[inner, 0] + 1
 
 
+@inlined
 def _features(factors_t, r, tree, block):
     n = factors_t.shape[1]
     inner = tree.shape[0] - r - 1
@@ -180,6 +181,7 @@ def _features(factors_t, r, tree, block):
     return out
 
 
+@inlined
 def _features_grad(factors_t, tree, g, block):
     r, n = g.shape
     inner = tree.shape[0] - r - 1
@@ -209,22 +211,18 @@ def _features_grad(factors_t, tree, g, block):
 
 @register_numba(KhatriRaoFeatures)
 def numba_khatri_rao(op):
-    features = inlined(_features)
-
     @nb.numba_njit
     def khatri_rao(factors_t, idx, tree):
-        return features(factors_t, idx.shape[0], tree, _NUMBA_BLOCK)
+        return _features(factors_t, idx.shape[0], tree, _NUMBA_BLOCK)
 
     return khatri_rao
 
 
 @register_numba(KhatriRaoGrad)
 def numba_khatri_rao_grad(op):
-    features_grad = inlined(_features_grad)
-
     @nb.numba_njit
     def khatri_rao_grad(factors_t, idx, tree, g):
-        return features_grad(factors_t, tree, g, _NUMBA_BLOCK)
+        return _features_grad(factors_t, tree, g, _NUMBA_BLOCK)
 
     return khatri_rao_grad
 

@@ -10,7 +10,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.ops._base import GufuncOp, connected
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._lowrank_terms import GRAM_CONDITION_BOUND, LOG_2PI, logp_grad, logp_terms
-from pymc_scalable_gp.ops._numba import contiguous, inlined, register_numba
+from pymc_scalable_gp.ops._numba import contiguous, register_numba
 
 APPROXIMATIONS = ("DTC", "FITC", "VFE")
 
@@ -48,7 +48,7 @@ class LowRankLogp(GufuncOp):
 
     def perform(self, node, inputs, output_storage):
         with np.errstate(all="ignore"):
-            outputs = logp_terms(*_prepare(*inputs), APPROXIMATIONS.index(self.approx))
+            outputs = logp_terms.py_func(*_prepare(*inputs), APPROXIMATIONS.index(self.approx))
         for storage, value in zip(output_storage, outputs, strict=True):
             storage[0] = np.asarray(value)
 
@@ -93,7 +93,7 @@ class LowRankLogpGrad(GufuncOp):
     def perform(self, node, inputs, output_storage):
         phi, weights, _noise, _e, kdiag, _logp, alpha, coef, root, variance, g = inputs
         with np.errstate(all="ignore"):
-            phi_bar_t, *rest = logp_grad(
+            phi_bar_t, *rest = logp_grad.py_func(
                 np.ascontiguousarray(phi.T), weights, kdiag, alpha, coef, root, variance,
                 float(g), APPROXIMATIONS.index(self.approx),
             )  # fmt: skip
@@ -185,11 +185,11 @@ def _prepare(phi, weights, noise, residual, kdiag):
 
 @register_numba(LowRankLogp, strided=(0,))
 def numba_lowrank_logp(op):
-    code, terms = APPROXIMATIONS.index(op.approx), inlined(logp_terms)
+    code = APPROXIMATIONS.index(op.approx)
 
     @nb.numba_njit
     def lowrank_logp(phi, weights, noise, residual, kdiag):
-        logp, alpha, coef, root, variance = terms(
+        logp, alpha, coef, root, variance = logp_terms(
             contiguous(phi.T), weights, noise, residual, kdiag, code
         )
         return np.asarray(logp), alpha, coef, root, variance
@@ -199,13 +199,13 @@ def numba_lowrank_logp(op):
 
 @register_numba(LowRankLogpGrad, strided=(0,))
 def numba_lowrank_logp_grad(op):
-    code, slopes = APPROXIMATIONS.index(op.approx), inlined(logp_grad)
+    code = APPROXIMATIONS.index(op.approx)
 
     @nb.numba_njit
     def lowrank_logp_grad(
         phi, weights, noise, residual, kdiag, logp, alpha, coef, root, variance, g
     ):
-        phi_bar, noise_bar, kdiag_bar, missed = slopes(
+        phi_bar, noise_bar, kdiag_bar, missed = logp_grad(
             contiguous(phi.T), weights, kdiag, alpha, coef, root, variance,
             g.item(), code,
         )  # fmt: skip

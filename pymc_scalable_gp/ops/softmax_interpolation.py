@@ -50,7 +50,7 @@ class SoftmaxInterpolationGrad(GufuncOp):
 
     def perform(self, node, inputs, output_storage):
         arrays = (np.ascontiguousarray(a) for a in inputs)
-        output_storage[0][0] = _weights_grad(*arrays, self.wrt)
+        output_storage[0][0] = _weights_grad.py_func(*arrays, self.wrt)
 
 
 def softmax_interpolation(X, Z, temperature=1.0):
@@ -122,6 +122,7 @@ def _weights(X, Z):
     return out
 
 
+@inlined
 def _weights_grad(X, Z, weights_t, g, wrt):
     n, m = X.shape[0], Z.shape[0]
     X, Z = _centered(X, Z)
@@ -143,11 +144,11 @@ def numba_softmax_interpolation(op):
 
 @register_numba(SoftmaxInterpolationGrad)
 def numba_softmax_interpolation_grad(op):
-    wrt, weights_grad = op.wrt, inlined(_weights_grad)
+    wrt = op.wrt
 
     @nb.numba_njit
     def softmax_interpolation_grad(X, Z, weights_t, g):
-        return weights_grad(
+        return _weights_grad(
             X,
             Z,
             weights_t,

@@ -32,7 +32,7 @@ class SquareDistances(GufuncOp):
 
     def perform(self, node, inputs, output_storage):
         arrays = (np.ascontiguousarray(a) for a in inputs)
-        output_storage[0][0] = _squares(*arrays, self.symmetric)
+        output_storage[0][0] = _squares.py_func(*arrays, self.symmetric)
 
     def pullback(self, inputs, outputs, cotangents):
         """``dx_ia = 2 s_a^2 sum_j g_ij (x_ia - z_ja)``; for z with the roles exchanged.
@@ -159,6 +159,7 @@ def _moved(A, center, scale):
     return out
 
 
+@inlined
 def _squares(X, Z, scale, symmetric):
     n, m = X.shape[0], Z.shape[0]
     out = empty_matrix(n, m)
@@ -205,11 +206,11 @@ def _squared_sums(X, Z, g):
 
 @register_numba(SquareDistances)
 def numba_square_distances(op):
-    symmetric, squares = op.symmetric, inlined(_squares)
+    symmetric = op.symmetric
 
     @nb.numba_njit
     def square_distances(X, Z, scale):
-        return squares(X, Z, scale, symmetric)
+        return _squares(X, Z, scale, symmetric)
 
     return square_distances
 

@@ -22,7 +22,7 @@ class StackedSolve(GufuncOp):
         self.transpose = bool(transpose)
 
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = _solutions(*inputs, self.transpose)
+        output_storage[0][0] = _solutions.py_func(*inputs, self.transpose)
 
     def pullback(self, inputs, outputs, cotangents):
         """``dB = op(L)^{-T} dX`` and ``dL = -tril(dB X')``, or ``-tril(X dB')`` where op transposes."""
@@ -77,6 +77,7 @@ def lower_solve(lower, right, *, transpose: bool = False):
     return stacked_solve(lower[None], right[None], transpose=transpose)[0]
 
 
+@inlined
 def _solutions(lower, right, transpose):
     out = np.empty(right.shape)
     for i in range(len(lower)):
@@ -93,11 +94,11 @@ def _solutions(lower, right, transpose):
 
 @register_numba(StackedSolve)
 def numba_stacked_solve(op):
-    transpose, solutions = op.transpose, inlined(_solutions)
+    transpose = op.transpose
 
     @nb.numba_njit
     def stacked_solve(lower, right):
-        return solutions(lower, right, transpose)
+        return _solutions(lower, right, transpose)
 
     return stacked_solve
 

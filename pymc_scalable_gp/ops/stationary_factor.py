@@ -133,6 +133,7 @@ def stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, fi
     return A, L
 
 
+@inlined
 def _factor(X, scale, variance, shape, phi, noise, neighbors, first, kind, g):
     count, k = neighbors.shape
     A, L, F = np.empty((count, g, k)), np.empty((count, g, g)), np.empty((count, k, k))
@@ -153,6 +154,7 @@ def _factor(X, scale, variance, shape, phi, noise, neighbors, first, kind, g):
     return A, L, F
 
 
+@inlined
 def _factor_grad(
     X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, kind, g
 ):
@@ -175,11 +177,11 @@ def _factor_grad(
 
 @register_numba(StationaryFactor)
 def numba_stationary_factor(op):
-    kind, g, factor = KINDS.index(op.kind), op.block, inlined(_factor)
+    kind, g = KINDS.index(op.kind), op.block
 
     @nb.numba_njit
     def stationary_factor(X, scale, variance, shape, phi, noise, neighbors, first):
-        return factor(
+        return _factor(
             X,
             scale,
             variance.item(),
@@ -197,13 +199,13 @@ def numba_stationary_factor(op):
 
 @register_numba(StationaryFactorGrad)
 def numba_stationary_factor_grad(op):
-    kind, g, factor_grad = KINDS.index(op.kind), op.block, inlined(_factor_grad)
+    kind, g = KINDS.index(op.kind), op.block
 
     @nb.numba_njit
     def stationary_factor_grad(
         X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar
     ):
-        bars, phi_bar, noise_bar = factor_grad(
+        bars, phi_bar, noise_bar = _factor_grad(
             X, scale, variance.item(), shape.item(), phi, noise, neighbors,
             first.item(), A, L, F, A_bar, L_bar, kind, g,
         )  # fmt: skip

@@ -127,6 +127,7 @@ def own_rows(n, first, block, b):
     return start, max(min(block, n - start), 0)
 
 
+@inlined
 def factor(blocks, phi, noise, neighbors, first, g):
     count, k = neighbors.shape
     A, L, F = np.empty((count, g, k)), np.empty((count, g, g)), np.empty((count, k, k))
@@ -146,6 +147,7 @@ def factor(blocks, phi, noise, neighbors, first, g):
     return A, L, F
 
 
+@inlined
 def factor_grad(phi, noise, neighbors, first, A, L, F, A_bar, L_bar, g):
     count, k = neighbors.shape
     s = k + g
@@ -167,22 +169,22 @@ def factor_grad(phi, noise, neighbors, first, A, L, F, A_bar, L_bar, g):
 
 @register_numba(VecchiaFactor)
 def numba_vecchia_factor(op):
-    g, body = op.block, inlined(factor)
+    g = op.block
 
     @nb.numba_njit
     def vecchia_factor(blocks, phi, noise, neighbors, first):
-        return body(blocks, phi, noise, neighbors, first.item(), g)
+        return factor(blocks, phi, noise, neighbors, first.item(), g)
 
     return vecchia_factor
 
 
 @register_numba(VecchiaFactorGrad)
 def numba_vecchia_factor_grad(op):
-    g, body = op.block, inlined(factor_grad)
+    g = op.block
 
     @nb.numba_njit
     def vecchia_factor_grad(phi, noise, neighbors, first, A, L, F, A_bar, L_bar):
-        return body(phi, noise, neighbors, first.item(), A, L, F, A_bar, L_bar, g)
+        return factor_grad(phi, noise, neighbors, first.item(), A, L, F, A_bar, L_bar, g)
 
     return vecchia_factor_grad
 

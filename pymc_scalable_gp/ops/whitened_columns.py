@@ -43,7 +43,7 @@ class WhitenedColumnsGrad(GufuncOp):
         self.jitter = float(jitter)
 
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0], output_storage[1][0] = _gradient(*inputs, self.jitter)
+        output_storage[0][0], output_storage[1][0] = _gradient.py_func(*inputs, self.jitter)
 
 
 def whitened_columns(M, G, jitter: float = 1e-10):
@@ -107,6 +107,7 @@ def _inverse_factor(M, G, jitter):
     return lower
 
 
+@inlined
 def _gradient(M, G, U, H, jitter):
     r = M.shape[1]
     if M.shape[0] == 0 or r == 0:
@@ -140,11 +141,11 @@ def numba_whitened_columns(op):
 
 @register_numba(WhitenedColumnsGrad)
 def numba_whitened_columns_grad(op):
-    jitter, slopes = op.jitter, inlined(_gradient)
+    jitter = op.jitter
 
     @nb.numba_njit
     def gradient(M, G, U, H):
-        return slopes(M, G, U, H, jitter)
+        return _gradient(M, G, U, H, jitter)
 
     return gradient
 

@@ -114,3 +114,15 @@ def test_other_processes_load_it(tmp_path):
     flags = {"PYTENSOR_FLAGS": f"base_compiledir={tmp_path}", "PATH": ""}
     for _ in range(2):  # compiled, then read from disk, with the callers that were kept there too
         subprocess.run([sys.executable, "-c", PROGRAM], check=True, env=flags, timeout=300)
+
+
+def test_a_closure_must_not_hold_a_compiled_function():
+    """Numba finds machine code on disk by what a closure holds, and a dispatcher differs by process."""
+    held = nb.numba_njit(lambda a: a)
+
+    @nb.numba_njit
+    def body(a):
+        return held(a)
+
+    with pytest.raises(TypeError, match="body holds a compiled function"):
+        seal(body, (MATRIX,), ("test", "closure"))
