@@ -48,15 +48,18 @@ class NystromMap(FeatureMap):
 
     def features(self, X):
         """Features (n, m)."""
-        return pt.sqrt(self.scale) * self.basis(X)
+        if not self.rank:
+            return self.basis(X)
+        found = nystrom(self.shape, X, self.points, pt.sqrt(self.scale))
+        return pt.specify_shape(found, (None, self.rank))
 
     def features_by_rows(self, X):
         """Features (n, m), row by row."""
         if not self.rank:
             return self.features(X)
-        root = _inverse_root(self.shape, self.points)
+        root = pt.sqrt(self.scale) * _inverse_root(self.shape, self.points)
         found = product(kernel_matrix(self.shape, X, self.points), root, transpose_b=True)
-        return pt.sqrt(self.scale) * pt.specify_shape(found, (None, self.rank))
+        return pt.specify_shape(found, (None, self.rank))
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``."""
@@ -67,11 +70,14 @@ class NystromMap(FeatureMap):
         return None
 
 
-def nystrom(cov_func, X, points):
-    """Features (n, m) of the whole kernel at X (n, d), for any points (m, d); column by column."""
+def nystrom(cov_func, X, points, factor=1.0):
+    """Features (n, m) of the whole kernel at X (n, d) times a number, for any points (m, d).
+
+    Column by column.
+    """
     # By a product with the inverse, which is several times as fast as to solve for n columns.
     cross = kernel_matrix(cov_func, X, points)
-    return product(_inverse_root(cov_func, points), cross, transpose_b=True).T
+    return product(factor * _inverse_root(cov_func, points), cross, transpose_b=True).T
 
 
 def _inverse_root(cov_func, points):

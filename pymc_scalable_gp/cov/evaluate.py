@@ -16,12 +16,14 @@ from pymc.gp.cov import (
     Covariance,
     Exponential,
     Exponentiated,
+    ExpQuad,
     Gibbs,
     Matern12,
     Matern32,
     Matern52,
     Periodic,
     Prod,
+    RatQuad,
     ScaledCov,
     Stationary,
     WarpedInput,
@@ -30,6 +32,13 @@ from pymc.gp.cov import (
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops.square_distances import square_distances
+from pymc_scalable_gp.ops.stationary_kernel import stationary_kernel
+
+# Kernels whose matrices, and whose blocks, an Op computes with the distances.
+FUSED = (ExpQuad, Matern12, Exponential, Matern32, Matern52, RatQuad)
+
+# Inputs up to which their gradients cost less than a matrix of distances kept for one lengthscale's.
+_FEW = 8
 
 # Functions of the distance itself, not of its square.
 _OF_ROOT = {
@@ -126,8 +135,12 @@ def _is_plain(cov):
 
 def _stationary(cov, X, Z):
     X, Z = _columns(cov, X, Z)
-    if cov.ls.ndim == 0 or cov.ls.type.shape == (1,):
-        # One lengthscale: what is differentiated is elementwise, whatever the number of inputs.
+    single, d = cov.ls.ndim == 0 or cov.ls.type.shape == (1,), len(cov.active_dims)
+    if type(cov) in FUSED and (d <= _FEW or not single):
+        ls, shape = cov.ls * np.ones(d), getattr(cov, "alpha", 1.0)
+        return stationary_kernel(type(cov).__name__, X, Z, ls, shape)
+    if single:
+        # What is differentiated is elementwise, whatever the number of inputs.
         return from_square_distance(cov, square_distances(X, Z) / cov.ls.squeeze() ** 2)
     return from_square_distance(cov, square_distances(X, Z, 1.0 / cov.ls))
 

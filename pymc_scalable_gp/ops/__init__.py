@@ -31,6 +31,7 @@ from pymc_scalable_gp.ops.stacked_cholesky import stacked_cholesky
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 from pymc_scalable_gp.ops.stacked_solve import stacked_solve
 from pymc_scalable_gp.ops.stationary_factor import stationary_factor
+from pymc_scalable_gp.ops.stationary_kernel import stationary_kernel
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
 from pymc_scalable_gp.ops.toeplitz import toeplitz_matvec
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
@@ -58,6 +59,7 @@ __all__ = [
     "stacked_product",
     "stacked_solve",
     "stationary_factor",
+    "stationary_kernel",
     "stochastic_logdet",
     "toeplitz_matvec",
     "vecchia_color",

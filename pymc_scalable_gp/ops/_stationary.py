@@ -1,4 +1,4 @@
-"""Stationary kernels between the local rows of a block, and their derivatives."""
+"""Stationary kernels and their derivatives, as functions of squared distances."""
 
 import numpy as np
 from numba.extending import register_jitable
@@ -32,39 +32,85 @@ def fill_squares(inputs, out):
 
 
 @register_jitable
-def kernel_values(squares, kind, shape, values, slopes):
-    """Kernel and its derivative in the squared distance, in the lower triangles.
+def kernel_value(square, kind, shape):
+    """Kernel of unit variance at a squared distance; `shape` is the alpha of a RatQuad."""
+    if kind == _EXPQUAD:
+        return np.exp(-0.5 * square)
+    if kind == _RATQUAD:
+        return (1.0 + 0.5 * square / shape) ** (-shape)
+    if kind == _MATERN32:
+        root = np.sqrt(3.0 * square)
+        return (1.0 + root) * np.exp(-root)
+    if kind == _MATERN52:
+        root = np.sqrt(5.0 * square)
+        return (1.0 + root + root * root / 3.0) * np.exp(-root)
+    return np.exp(-(1.0 if kind == _MATERN12 else 0.5) * np.sqrt(square))
 
-    At distance 0 the derivative of a kernel of the distance itself counts as 0. `shape` is the alpha of
-    a RatQuad.
+
+@register_jitable
+def relative_slope(square, kind, shape):
+    """Derivative of the kernel's logarithm in the squared distance.
+
+    At distance 0 that of a kernel of the distance itself counts as 0.
     """
+    if kind == _EXPQUAD:
+        return -0.5
+    if kind == _RATQUAD:
+        return -0.5 / (1.0 + 0.5 * square / shape)
+    if kind == _MATERN32:
+        return -1.5 / (1.0 + np.sqrt(3.0 * square))
+    if kind == _MATERN52:
+        root = np.sqrt(5.0 * square)
+        return -(5.0 / 6.0) * (1.0 + root) / (1.0 + root + root * root / 3.0)
+    rate = 0.5 if kind == _MATERN12 else 0.25
+    return -rate / np.sqrt(square) if square > 0.0 else 0.0
+
+
+def kernel_of_squares(kind, squares, shape, xp):
+    """As `kernel_value`, of arrays: `xp` is NumPy, JAX's, or PyTensor's tensors."""
+    if kind == "ExpQuad":
+        return xp.exp(-0.5 * squares)
+    if kind == "RatQuad":
+        return (1.0 + 0.5 * squares / shape) ** (-shape)
+    root = _root(squares, xp)
+    if kind == "Matern32":
+        return (1.0 + 3.0**0.5 * root) * xp.exp(-(3.0**0.5) * root)
+    if kind == "Matern52":
+        return (1.0 + 5.0**0.5 * root + 5.0 / 3.0 * root**2) * xp.exp(-(5.0**0.5) * root)
+    return xp.exp(-(1.0 if kind == "Matern12" else 0.5) * root)
+
+
+def slope_of_squares(kind, squares, shape, xp):
+    """As `relative_slope`, of arrays."""
+    if kind == "ExpQuad":
+        return -0.5
+    if kind == "RatQuad":
+        return -0.5 / (1.0 + 0.5 * squares / shape)
+    root = _root(squares, xp)
+    if kind == "Matern32":
+        return -1.5 / (1.0 + 3.0**0.5 * root)
+    if kind == "Matern52":
+        scaled = 5.0**0.5 * root
+        return -(5.0 / 6.0) * (1.0 + scaled) / (1.0 + scaled + scaled**2 / 3.0)
+    rate = 0.5 if kind == "Matern12" else 0.25
+    return xp.where(root > 0.0, -rate / xp.where(root > 0.0, root, 1.0), 0.0)
+
+
+def _root(squares, xp):
+    """Distances; their derivative at 0 is 0."""
+    zero = squares <= 0.0
+    return xp.where(zero, 0.0, xp.sqrt(xp.where(zero, 1.0, squares)))
+
+
+@register_jitable
+def kernel_values(squares, kind, shape, values, slopes):
+    """Kernel and its derivative in the squared distance, in the lower triangles."""
     s = squares.shape[0]
     for i in range(s):
         for j in range(i + 1):
-            square = squares[i, j]
-            if kind == _EXPQUAD:
-                value = np.exp(-0.5 * square)
-                slope = -0.5 * value
-            elif kind == _RATQUAD:
-                base = 1.0 + 0.5 * square / shape
-                value = base ** (-shape)
-                slope = -0.5 * value / base
-            elif kind == _MATERN32:
-                root = np.sqrt(3.0 * square)
-                decay = np.exp(-root)
-                value, slope = (1.0 + root) * decay, -1.5 * decay
-            elif kind == _MATERN52:
-                root = np.sqrt(5.0 * square)
-                decay = np.exp(-root)
-                value = (1.0 + root + root * root / 3.0) * decay
-                slope = -(5.0 / 6.0) * (1.0 + root) * decay
-            else:
-                rate = 1.0 if kind == _MATERN12 else 0.5
-                root = np.sqrt(square)
-                value = np.exp(-rate * root)
-                slope = -0.5 * rate * value / root if root > 0.0 else 0.0
+            value = kernel_value(squares[i, j], kind, shape)
             values[i, j] = value
-            slopes[i, j] = slope
+            slopes[i, j] = value * relative_slope(squares[i, j], kind, shape)
 
 
 @register_jitable

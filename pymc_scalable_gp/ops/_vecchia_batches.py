@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from pymc_scalable_gp.ops._stationary import kernel_of_squares, slope_of_squares
+
 _ENTRIES = 2**22  # of a stack of blocks
 
 
@@ -151,29 +153,6 @@ def color_grad(before, Z, A, L, neighbors, Y, Y_bar):
     return total[:p], Z_bar, A_bar, L_bar
 
 
-def stationary(kind, squares, shape):
-    """A kernel of squared distances and its derivative, as in `_stationary.kernel_values`."""
-    if kind == "ExpQuad":
-        value = np.exp(-0.5 * squares)
-        return value, -0.5 * value
-    if kind == "RatQuad":
-        base = 1.0 + 0.5 * squares / shape
-        value = base**-shape
-        return value, -0.5 * value / base
-    if kind == "Matern32":
-        root = np.sqrt(3.0 * squares)
-        decay = np.exp(-root)
-        return (1.0 + root) * decay, -1.5 * decay
-    if kind == "Matern52":
-        root = np.sqrt(5.0 * squares)
-        decay = np.exp(-root)
-        return (1.0 + root + root**2 / 3.0) * decay, -(5.0 / 6.0) * (1.0 + root) * decay
-    rate, root = (1.0 if kind == "Matern12" else 0.5), np.sqrt(squares)
-    value = np.exp(-rate * root)
-    slope = np.divide(-0.5 * rate * value, root, out=np.zeros_like(root), where=root > 0.0)
-    return value, slope
-
-
 def local_squares(X, scale, places):
     """Squared differences of scaled inputs, one dimension after the other."""
     for a in range(X.shape[1]):
@@ -184,7 +163,8 @@ def local_squares(X, scale, places):
 def add_kernel_bars(bars, kind, X, scale, variance, shape, places, M_bar):
     """Add to the cotangents of the inverse lengthscales, of the variance and of alpha."""
     squares = sum(local_squares(X, scale, places), np.zeros(M_bar.shape))
-    value, slope = stationary(kind, squares, shape)
+    value = kernel_of_squares(kind, squares, shape, np)
+    slope = value * slope_of_squares(kind, squares, shape, np)
     d = X.shape[1]
     bars[d] += (M_bar * value).sum()
     if kind == "RatQuad":

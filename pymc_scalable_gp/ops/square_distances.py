@@ -159,22 +159,34 @@ def _moved(A, center, scale):
     return out
 
 
-@inlined
-def _squares(X, Z, scale, symmetric):
-    n, m = X.shape[0], Z.shape[0]
-    out = empty_matrix(n, m)
+@register_jitable
+def fill_scaled_squares(X, Z, scale, out):
+    """Squared distances (n, m), by differences or by products."""
     if X.shape[1] <= BY_PRODUCT:
         fill_squares(X, Z, scale, out)
-        return out
-    X, Z = _scaled(X, Z, scale)
+        return
+    n = X.shape[0]
+    x, z = _scaled(X, Z, scale)
     for start in range(0, n, _BLOCK):
         stop = min(start + _BLOCK, n)
-        distances(X[start:stop], Z, out[start:stop])
+        distances(x[start:stop], z, out[start:stop])
     for i in range(n):
         set_product(out[i], out[i], out[i])
-    if symmetric:
-        for i in range(n):
-            fill_from(out[i, i + 1 :], out[i + 1 :, i])
+
+
+@register_jitable
+def mirror(out):
+    """The upper triangle from the lower one, which products leave a rounding apart."""
+    for i in range(out.shape[0]):
+        fill_from(out[i, i + 1 :], out[i + 1 :, i])
+
+
+@inlined
+def _squares(X, Z, scale, symmetric):
+    out = empty_matrix(X.shape[0], Z.shape[0])
+    fill_scaled_squares(X, Z, scale, out)
+    if symmetric and X.shape[1] > BY_PRODUCT:
+        mirror(out)
     return out
 
 
@@ -225,16 +237,19 @@ def numba_weighted_squares(op):
     return nb.numba_njit(_squared_sums)
 
 
+def jax_squares(X, Z, scale):
+    """Squared distances (n, m), one input after the other."""
+
+    def add(total, columns):
+        x, z, s = columns
+        return total + ((x[:, None] - z) * s) ** 2, None
+
+    return jax.lax.scan(add, jnp.zeros((len(X), len(Z))), (X.T, Z.T, scale))[0]
+
+
 @register_jax(SquareDistances)
 def jax_square_distances(op):
-    def forward(X, Z, scale):
-        def add(total, columns):
-            x, z, s = columns
-            return total + ((x[:, None] - z) * s) ** 2, None
-
-        return jax.lax.scan(add, jnp.zeros((len(X), len(Z))), (X.T, Z.T, scale))[0]
-
-    return forward
+    return jax_squares
 
 
 @register_jax(WeightedDifferences, differentiable=False)

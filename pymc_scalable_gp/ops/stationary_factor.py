@@ -13,6 +13,7 @@ from pymc_scalable_gp.ops._stationary import (
     KINDS,
     add_kernel_bars,
     fill_squares,
+    kernel_of_squares,
     kernel_values,
     local_inputs,
 )
@@ -53,7 +54,7 @@ class StationaryFactor(BlockFactor):
             total = np.zeros((*places.shape, places.shape[1]))
             for squares in batches.local_squares(X, scale, places):
                 total += squares
-            return variance * batches.stationary(self.kind, total, shape)[0]
+            return variance * kernel_of_squares(self.kind, total, shape, np)
 
         return batches.factor(blocks_of, *rest, self.block)
 
@@ -215,22 +216,6 @@ def numba_stationary_factor_grad(op):
     return stationary_factor_grad
 
 
-def _of_squares(kind, squares, shape):
-    """The kernel as a function of squared distances; the root's slope at 0 counts as 0."""
-    if kind == "ExpQuad":
-        return jnp.exp(-0.5 * squares)
-    if kind == "RatQuad":
-        return (1.0 + 0.5 * squares / shape) ** -shape
-    zero = squares == 0.0
-    root = jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, squares)))
-    if kind == "Matern32":
-        return (1.0 + jnp.sqrt(3.0) * root) * jnp.exp(-jnp.sqrt(3.0) * root)
-    if kind == "Matern52":
-        scaled = jnp.sqrt(5.0) * root
-        return (1.0 + scaled + scaled**2 / 3.0) * jnp.exp(-scaled)
-    return jnp.exp(-(1.0 if kind == "Matern12" else 0.5) * root)
-
-
 def _jax_blocks(kind, X, places, scale, variance, shape):
     """Kernel (b, s, s) between local rows."""
 
@@ -241,7 +226,7 @@ def _jax_blocks(kind, X, places, scale, variance, shape):
 
     squares = jnp.zeros((*places.shape, places.shape[1]))
     squares = jax.lax.scan(add, squares, (X.T, scale))[0]
-    return variance * _of_squares(kind, squares, shape)
+    return variance * kernel_of_squares(kind, squares, shape, jnp)
 
 
 @register_jax(StationaryFactor)

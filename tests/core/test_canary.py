@@ -96,7 +96,7 @@ EXPECTED = {
     rotated: ("rotated", {}, 0),
     coordinates: (
         "coordinates",
-        {"StackedCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1, "StackedSolve": 4}, 7,
+        {"StackedCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1, "StackedSolve": 4}, 8,
     ),
     products: (
         "products",

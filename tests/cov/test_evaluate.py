@@ -165,8 +165,10 @@ def test_static_shapes_may_be_known_of_one_set_only():
 
 
 def test_equal_columns_share_their_distances():
-    kernel = c.ExpQuad(3, ls=0.5) + c.Matern32(3, ls=2.0) * c.RatQuad(3, ls=1.0, alpha=1.0)
-    shared = kernel_matrix(kernel, pytensor.shared(A), pytensor.shared(B))
+    """With one lengthscale for many inputs: their gradient is elementwise then."""
+    kernel = c.ExpQuad(9, ls=0.5) + c.Matern32(9, ls=2.0) * c.RatQuad(9, ls=1.0, alpha=1.0)
+    wide = (pytensor.shared(np.hstack([points] * 3)) for points in (A, B))
+    shared = kernel_matrix(kernel, *wide)
     function = pytensor.function([], shared, mode="FAST_RUN")
     ops = [node.op for node in function.maker.fgraph.apply_nodes]
     assert sum(isinstance(op, SquareDistances) for op in ops) == 1

@@ -1,0 +1,243 @@
+"""Matrices of stationary kernels between two sets of points, from the distances in one pass."""
+
+import numpy as np
+import pytensor.tensor as pt
+from numba.core.extending import overload
+from pytensor.gradient import disconnected_type, pullback
+from pytensor.graph.replace import clone_replace
+from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops._base import GufuncOp, connected
+from pymc_scalable_gp.ops._jax import jnp, register_jax
+from pymc_scalable_gp.ops._kernels import empty_matrix
+from pymc_scalable_gp.ops._numba import inlined, register_numba
+from pymc_scalable_gp.ops._stationary import (
+    KINDS,
+    kernel_of_squares,
+    kernel_value,
+    relative_slope,
+    slope_of_squares,
+)
+from pymc_scalable_gp.ops.square_distances import (
+    BY_PRODUCT,
+    SquareDistances,
+    WeightedDifferences,
+    WeightedSquares,
+    fill_scaled_squares,
+    jax_squares,
+    mirror,
+)
+
+_BLOCK = 256  # rows: what a core's cache holds
+_EXPQUAD = KINDS.index("ExpQuad")
+
+
+class StationaryKernel(GufuncOp):
+    """Matrix (n, m) of `stationary_kernel`; with `symmetric`, both sets are the same."""
+
+    __props__ = ("kind", "symmetric")
+    gufunc_signature = "(n,d),(m,d),(d),()->(n,m)"
+
+    def __init__(self, kind, symmetric=False):
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
+        self.kind, self.symmetric = kind, bool(symmetric)
+
+    def perform(self, node, inputs, output_storage):
+        X, Z, ls, shape = (np.ascontiguousarray(a) for a in inputs)
+        code = KINDS.index(self.kind)
+        output_storage[0][0] = _values.py_func(X, Z, ls, shape.item(), code, self.symmetric)
+
+    def connection_pattern(self, node):
+        return [[True], [True], [True], [self.kind == "RatQuad"]]
+
+    def pullback(self, inputs, outputs, cotangents):
+        """As of `SquareDistances`, for the cotangent of the squares that `StationarySlope` gives."""
+        (X, Z, ls, shape), (K,), (g,) = inputs, outputs, cotangents
+        if not connected(g):
+            return [disconnected_type() for _ in inputs]
+        g = StationarySlope(self.kind)(X, Z, ls, shape, K, g)
+        differences, scale = WeightedDifferences(), 1.0 / ls
+        found = [
+            2.0 * differences(X, Z, scale, g) / ls**2,
+            2.0 * differences(Z, X, scale, g.T) / ls**2,
+            -2.0 * WeightedSquares()(X, Z, g) / ls**3,
+            disconnected_type(),
+        ]
+        if self.kind == "RatQuad":
+            base = 1.0 + 0.5 * SquareDistances(self.symmetric)(X, Z, scale) / shape
+            change = (base - 1.0) / base - pt.log(base)
+            found[-1] = (cotangents[0] * K * change).sum()
+        return found
+
+
+class StationarySlope(GufuncOp):
+    """Cotangent of the squared distances: ``g K (d log k / d square)`` (n, m), from K and g (n, m)."""
+
+    __props__ = ("kind",)
+    gufunc_signature = "(n,d),(m,d),(d),(),(n,m),(n,m)->(n,m)"
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def perform(self, node, inputs, output_storage):
+        X, Z, ls, shape = (np.ascontiguousarray(a) for a in inputs[:4])
+        code = KINDS.index(self.kind)
+        output_storage[0][0] = _weights.py_func(X, Z, ls, shape.item(), *inputs[4:], code)
+
+    def connection_pattern(self, node):
+        away = self.kind == "ExpQuad"  # no distance in it
+        return [[not away]] * 3 + [[self.kind == "RatQuad"], [True], [True]]
+
+    def pullback(self, inputs, outputs, cotangents):
+        """For second derivatives, by differentiating the formula."""
+        (h,) = cotangents
+        if not connected(h):
+            return [disconnected_type() for _ in inputs]
+        own = [x.type() for x in inputs]  # K is a function of the others in a graph, but not here
+        X, Z, ls, shape, K, g = own
+        slope = slope_of_squares(self.kind, SquareDistances()(X, Z, 1.0 / ls), shape, pt)
+        found = pullback(g * K * slope, own, h, disconnected_inputs="ignore")
+        found = clone_replace(found, dict(zip(own, inputs, strict=True)))
+        (pattern,) = zip(*self.connection_pattern(None), strict=True)
+        return [x if kept else disconnected_type() for x, kept in zip(found, pattern, strict=True)]
+
+
+def stationary_kernel(kind, X, Z=None, ls=None, shape=1.0):
+    r"""Kernel matrix of a stationary kernel with unit variance.
+
+    .. math:: K_{ij} = k\Bigl(\sum_a (x_{ia} - z_{ja})^2 / \ell_a^2\Bigr)
+
+    Parameters
+    ----------
+    kind : {"ExpQuad", "Matern12", "Exponential", "Matern32", "Matern52", "RatQuad"}
+    X : tensor, shape (n, d)
+    Z : tensor, shape (m, d), optional
+        The same points when left out: the result is then exactly symmetric.
+    ls : tensor, shape (d,), optional
+        Lengthscales; ones when left out.
+    shape : scalar tensor
+        alpha of a RatQuad, unused by the others.
+
+    Returns
+    -------
+    tensor, shape (n, m)
+        Exactly 1 between equal points. Differentiable in all arguments; the gradient of a kernel of the
+        distance itself is 0 where that is 0.
+
+    Raises
+    ------
+    ValueError
+        For a kind that is not one of these.
+
+    Notes
+    -----
+    O(n m d) time. Distances are those of :func:`square_distances`, a block of rows at a time, and again
+    for the gradient: besides the result and its cotangent nothing of size (n, m) is kept.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.array([[0.0], [1.0], [3.0]])
+    >>> sgp.ops.stationary_kernel("Matern12", X[:1], X).eval().round(3)
+    array([[1.   , 0.368, 0.05 ]])
+    >>> np.exp([0.0, -1.0, -3.0]).round(3)
+    array([1.   , 0.368, 0.05 ])
+    """
+    X = pt.as_tensor_variable(X)
+    ls = pt.ones(X.shape[1]) if ls is None else ls
+    return StationaryKernel(kind, Z is None)(X, X if Z is None else Z, ls, shape)
+
+
+def _to_values(squares, code, shape):
+    """Squared distances, overwritten by the kernel."""
+    squares[...] = kernel_of_squares(KINDS[code], squares, shape, np)
+
+
+@overload(_to_values)
+def _numba_to_values(squares, code, shape):
+    def impl(squares, code, shape):
+        for i in range(squares.shape[0]):
+            for j in range(squares.shape[1]):
+                squares[i, j] = kernel_value(squares[i, j], code, shape)
+
+    return impl
+
+
+def _to_weights(squares, K, g, code, shape):
+    """Squared distances, overwritten by the cotangents of them."""
+    squares[...] = g * K * slope_of_squares(KINDS[code], squares, shape, np)
+
+
+@overload(_to_weights)
+def _numba_to_weights(squares, K, g, code, shape):
+    def impl(squares, K, g, code, shape):
+        for i in range(squares.shape[0]):
+            for j in range(squares.shape[1]):
+                squares[i, j] = g[i, j] * K[i, j] * relative_slope(squares[i, j], code, shape)
+
+    return impl
+
+
+@inlined
+def _values(X, Z, ls, shape, code, symmetric):
+    n = X.shape[0]
+    out, scale = empty_matrix(n, Z.shape[0]), 1.0 / ls
+    for start in range(0, n, _BLOCK):
+        stop = min(start + _BLOCK, n)
+        fill_scaled_squares(X[start:stop], Z, scale, out[start:stop])
+        _to_values(out[start:stop], code, shape)
+    if symmetric and X.shape[1] > BY_PRODUCT:
+        mirror(out)
+    return out
+
+
+@inlined
+def _weights(X, Z, ls, shape, K, g, code):
+    n = X.shape[0]
+    out, scale = empty_matrix(n, Z.shape[0]), 1.0 / ls
+    for start in range(0, n, _BLOCK):
+        stop = min(start + _BLOCK, n)
+        if code != _EXPQUAD:
+            fill_scaled_squares(X[start:stop], Z, scale, out[start:stop])
+        _to_weights(out[start:stop], K[start:stop], g[start:stop], code, shape)
+    return out
+
+
+@register_numba(StationaryKernel)
+def numba_stationary_kernel(op):
+    code, symmetric = KINDS.index(op.kind), op.symmetric
+
+    @nb.numba_njit
+    def stationary_kernel(X, Z, ls, shape):
+        return _values(X, Z, ls, shape.item(), code, symmetric)
+
+    return stationary_kernel
+
+
+@register_numba(StationarySlope, strided=(4, 5))
+def numba_stationary_slope(op):
+    code = KINDS.index(op.kind)
+
+    @nb.numba_njit
+    def stationary_slope(X, Z, ls, shape, K, g):
+        return _weights(X, Z, ls, shape.item(), K, g, code)
+
+    return stationary_slope
+
+
+@register_jax(StationaryKernel)
+def jax_stationary_kernel(op):
+    def forward(X, Z, ls, shape):
+        return kernel_of_squares(op.kind, jax_squares(X, Z, 1.0 / ls), shape, jnp)
+
+    return forward
+
+
+@register_jax(StationarySlope, differentiable=False)
+def jax_stationary_slope(op):
+    def forward(X, Z, ls, shape, K, g):
+        return g * K * slope_of_squares(op.kind, jax_squares(X, Z, 1.0 / ls), shape, jnp)
+
+    return forward
