@@ -105,7 +105,7 @@ def vecchia(n, m, k, g) -> Cost:
     )  # fmt: skip
     features = both(inducing(n, m), low_rank(n, m)) if m else Work()
     search = Work(memory=400.0 * n * max(math.log2(n), 1.0), product=2.0 * n * m**2)
-    return Cost(both(local, features), n * (5.0 * (k + g) + 4.0 * m), search)
+    return Cost(both(local, features), 5.0 * n * (k + g + m), search)
 
 
 def softki(n, m) -> Cost:

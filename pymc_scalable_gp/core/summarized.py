@@ -28,10 +28,13 @@ class Summarizer:
         feature_map = data.feature_map
         basis = feature_map.training_basis if rotation is None else feature_map.features
 
-        def rows(X):
-            return pt.concatenate([basis(X), mean_vector(data.mean_func, X)[:, None]], axis=1)
+        def rows(basis):
+            return lambda X: pt.concatenate(
+                [basis(X), mean_vector(data.mean_func, X)[:, None]], axis=1
+            )
 
-        self._function, self._rotation = RowFunction(rows), rotation
+        self._function, self._rotation = RowFunction(rows(basis)), rotation
+        self._plain = RowFunction(rows(feature_map.unrotated.features))
         self._rows = None if data.X.mutable else data.X.value
         self._serves = feature_map.trained_on
 
@@ -50,8 +53,10 @@ class Summarizer:
         """As a call, of the rows that the basis was turned on."""
         if self._rotation is None:
             return self(X, y, progressbar)
-        cross, square = cross_products(self._function, X, y, progressbar)
-        return RotatedSummary.turned(cross, square, self._rotation, len(y))
+        cross, square = cross_products(self._plain, X, y, progressbar)
+        return RotatedSummary.turned(
+            self._rotation.vectors.T @ cross, square, self._rotation, len(y)
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,6 +81,20 @@ def _subtract(out, a):
     return impl
 
 
+def add_multiple(out, factor, a):
+    """``out += factor a`` for vectors and a number."""
+    out += factor * a
+
+
+@overload(add_multiple)
+def _add_multiple(out, factor, a):
+    def impl(out, factor, a):
+        for i in range(out.size):
+            out[i] += factor * a[i]
+
+    return impl
+
+
 def sum_product(a, b):
     """``sum(a * b)`` for vectors."""
     return np.dot(a, b)

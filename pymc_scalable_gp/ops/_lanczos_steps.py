@@ -6,6 +6,7 @@ Basis vectors are rows, so that each is contiguous. ``matmat(V, *parameters)`` m
 
 import numpy as np
 
+from pymc_scalable_gp.ops._elementwise import add, add_multiple, fill_from, multiply_by, subtract
 from pymc_scalable_gp.ops._jax import jax, jnp
 
 # A new direction shorter than this share of the operator's norm, as far as that is known, is rounding:
@@ -37,21 +38,21 @@ def build_forward(matmat, jit=plain):
         alpha, beta = np.zeros(steps), np.zeros(steps)
         length = np.sqrt(np.dot(b, b))
         if length > 0.0:
-            Q[0] = b / length
+            add_multiple(Q[0], 1.0 / length, b)
         scale = 0.0
         for j in range(steps):
             if length == 0.0:
                 break
             w = np.ascontiguousarray(matmat(Q[j].copy().reshape((-1, 1)), *parameters)[:, 0])
             if j > 0:
-                w -= beta[j - 1] * Q[j - 1]
+                add_multiple(w, -beta[j - 1], Q[j - 1])
             alpha[j] = np.dot(Q[j], w)
-            w -= alpha[j] * Q[j]
+            add_multiple(w, -alpha[j], Q[j])
             # The three-term recurrence is one orthogonalisation; another, against all, completes it.
             before = np.sqrt(np.dot(w, w))
             for _ in range(3):
                 h = np.dot(Q[: j + 1], w)
-                w -= np.dot(Q[: j + 1].T, h)
+                subtract(w, np.dot(Q[: j + 1].T, h))
                 alpha[j] += h[j]
                 length = np.sqrt(np.dot(w, w))
                 if length > 0.5 * before:
@@ -62,7 +63,7 @@ def build_forward(matmat, jit=plain):
                 length = 0.0
                 break
             beta[j] = length
-            Q[j + 1] = w / length
+            add_multiple(Q[j + 1], 1.0 / length, w)
         return Q, alpha, beta
 
     return forward
@@ -95,19 +96,27 @@ def build_backward(matmat, vjp, chunk, jit=plain):
         for j in range(steps - 1, -1, -1):
             w_bar = np.zeros(n)
             if beta[j] > 0.0:
-                x = ahead + np.dot(Q.T, C[:, j + 1])
+                x = np.dot(Q.T, C[:, j + 1])
+                add(x, ahead)
                 if Q_bar.size > 0:
-                    x += Q_bar[j + 1]
-                w_bar = (x - Q[j + 1] * np.dot(Q[j + 1], x)) / beta[j] + beta_bar[j] * Q[j + 1]
-            h_bar = -np.dot(Q[: j + 1], w_bar)
+                    add(x, Q_bar[j + 1])
+                fill_from(w_bar, x)
+                add_multiple(w_bar, -np.dot(Q[j + 1], x), Q[j + 1])
+                multiply_by(w_bar, 1.0 / beta[j])
+                add_multiple(w_bar, beta_bar[j], Q[j + 1])
+            h_bar = np.dot(Q[: j + 1], w_bar)
+            multiply_by(h_bar, -1.0)
             h_bar[j] += alpha_bar[j]
-            total = w_bar + np.dot(Q[: j + 1].T, h_bar)
+            total = np.dot(Q[: j + 1].T, h_bar)
+            add(total, w_bar)
             if j > 0:
-                C[j - 1, : j + 1] += beta[j - 1] * h_bar
-            C[j, : j + 1] += alpha[j] * h_bar
-            C[j + 1, : j + 1] += beta[j] * h_bar
-            here += matmat(total.copy().reshape((-1, 1)), *parameters)[:, 0] - alpha[j] * w_bar
-            V[held], W[held] = Q[j], total
+                add_multiple(C[j - 1, : j + 1], beta[j - 1], h_bar)
+            add_multiple(C[j, : j + 1], alpha[j], h_bar)
+            add_multiple(C[j + 1, : j + 1], beta[j], h_bar)
+            add(here, matmat(total.copy().reshape((-1, 1)), *parameters)[:, 0])
+            add_multiple(here, -alpha[j], w_bar)
+            fill_from(V[held], Q[j])
+            fill_from(W[held], total)
             held += 1
             if held == chunk or j == 0:
                 W[held:] = 0.0
@@ -116,14 +125,17 @@ def build_backward(matmat, vjp, chunk, jit=plain):
                 held = 0
             ahead, here = here, np.zeros(n)
             if j > 0:
-                here -= beta[j - 1] * w_bar
-        x = ahead + np.dot(Q.T, C[:, 0])
+                add_multiple(here, -beta[j - 1], w_bar)
+        x = np.dot(Q.T, C[:, 0])
+        add(x, ahead)
         if Q_bar.size > 0:
-            x += Q_bar[0]
+            add(x, Q_bar[0])
         length = np.sqrt(np.dot(b, b))
         b_bar = np.zeros(n)
         if length > 0.0:
-            b_bar = (x - Q[0] * np.dot(Q[0], x)) / length
+            fill_from(b_bar, x)
+            add_multiple(b_bar, -np.dot(Q[0], x), Q[0])
+            multiply_by(b_bar, 1.0 / length)
         return b_bar, flat
 
     return backward

@@ -5,6 +5,7 @@ from numba.extending import register_jitable
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._elementwise import fill_from
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._numba import register_numba
 
@@ -81,9 +82,9 @@ def quadrature(alpha, beta, shift):
     s, weights = _nodes(c, size)
     # Pivots of the elimination from the last row on: d_j = alpha_j + c + s - beta_j^2 / d_{j+1}.
     pivots = np.empty((p, s.size))
-    pivots[p - 1] = alpha[p - 1] + c + s
+    fill_from(pivots[p - 1], alpha[p - 1] + c + s)
     for j in range(p - 2, -1, -1):
-        pivots[j] = alpha[j] + c + s - beta[j] ** 2 / pivots[j + 1]
+        fill_from(pivots[j], alpha[j] + c + s - beta[j] ** 2 / pivots[j + 1])
     if not pivots.min() > 0.0:
         return np.nan, g_alpha * np.nan, g_beta * np.nan, np.nan
     start = alpha[0] + c

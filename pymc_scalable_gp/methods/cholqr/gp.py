@@ -44,7 +44,7 @@ class CholQRMarginal(FeatureMarginal):
         Number c of rows, a quarter of them first in the ranking and the rest random, whose gain is
         computed before the best is taken; 1 is the paper's choice. Each costs a column of the kernel's
         matrix. Default: 64, or 4 with a :class:`~pymc_scalable_gp.cov.FromFunction`, whose columns are
-        dear.
+        expensive.
     neighbors, block : int
         With "VIF": rows that each block of rows is given, and rows of a block, as in
         :class:`VecchiaMarginal`.

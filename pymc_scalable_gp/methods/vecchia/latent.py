@@ -27,8 +27,8 @@ class VecchiaLatent(FeatureLatent):
     cov_func : pm.gp.cov.Covariance
         Any kernel.
     n_inducing : int
-        Number m of inducing points. 50 to 200: they take the long waves, which are hard to sample
-        through the neighbours.
+        Number m of inducing points. 50 to 200: they hold what varies over long distances, which is
+        hard to sample through the neighbours.
     neighbors : int or None
         Rows k that each block of rows is given: all, where there are fewer. None: inducing points
         alone, m latent variables instead of m + n; predictions still carry the variance that is missed.
