@@ -8,6 +8,7 @@ by all graphs, and kept on disk in PyTensor's cache.
 
 import logging
 import zlib
+from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from inspect import getclosurevars
@@ -26,6 +27,9 @@ from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS, compile_numba_functi
 from pytensor.link.numba.dispatch import basic as nb
 
 _log = logging.getLogger("pymc")  # where pm.sample tells what it does
+
+# By symbol, and for good: a graph that is compiled later links to the machine code by this name.
+_SEALED: dict[str, Callable] = {}
 
 
 @cache
@@ -144,6 +148,8 @@ def seal(function, arguments, identity):
         raise TypeError(f"{function.__name__} holds a compiled function, which differs by process")
     name, names = function.__name__, [f"a{i}" for i in range(len(arguments))]
     symbol = f"sgp_{name}_{sha256(str((identity, arguments)).encode()).hexdigest()}"
+    if symbol in _SEALED:
+        return _SEALED[symbol]
     CACHED_SRC_FUNCTIONS[function.py_func] = symbol
     dispatcher = nb.numba_njit(function.py_func, cache=config.numba__cache)
     dispatcher.compile(arguments)
@@ -152,7 +158,6 @@ def seal(function, arguments, identity):
     (code,) = dispatcher.overloads.values()
     llvm.add_symbol(symbol, code.library.get_pointer_to_function(code.fndesc.llvm_func_name))
     call = _caller(symbol, code.signature.return_type, arguments)
-    # Machine code lives as long as who calls it.
     scope = {"call": call, "contiguous": contiguous, "keep": dispatcher}
     passed = ", ".join(
         a if kind.layout == "A" else f"contiguous({a})"
@@ -160,7 +165,8 @@ def seal(function, arguments, identity):
     )
     given = ", ".join(names)
     outer = f"def {name}({given}): return call({passed})"
-    return nb.numba_njit(compile_numba_function_src(outer, name, global_env=scope))
+    _SEALED[symbol] = nb.numba_njit(compile_numba_function_src(outer, name, global_env=scope))
+    return _SEALED[symbol]
 
 
 def _caller(symbol, result, arguments):

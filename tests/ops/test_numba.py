@@ -116,6 +116,12 @@ def test_other_processes_load_it(tmp_path):
         subprocess.run([sys.executable, "-c", PROGRAM], check=True, env=flags, timeout=300)
 
 
+def test_equal_functions_share_their_machine_code():
+    """Else one that is collected would leave its symbol to what the other's callers link to."""
+    kinds = (MATRIX, types.Array(types.float64, 0, "C"))
+    assert seal(scaled, kinds, ("test", "shared")) is seal(scaled, kinds, ("test", "shared"))
+
+
 def test_a_closure_must_not_hold_a_compiled_function():
     """Numba finds machine code on disk by what a closure holds, and a dispatcher differs by process."""
     held = nb.numba_njit(lambda a: a)
