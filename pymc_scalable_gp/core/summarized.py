@@ -34,7 +34,8 @@ class Summarizer:
             )
 
         self._function, self._rotation = RowFunction(rows(basis)), rotation
-        self._plain = RowFunction(rows(feature_map.unrotated.features))
+        plain = None if rotation is None else RowFunction(rows(feature_map.unrotated.features))
+        self._plain = plain
         self._rows = None if data.X.mutable else data.X.value
         self._serves = feature_map.trained_on
 

@@ -61,18 +61,15 @@ def register_numba(op_class, strided=()):
     """
 
     def decorate(build):
-        @cache  # equal Ops of all graphs share one function
-        def sealed(op, arguments, fastmath):
-            identity = (op_class.__module__, op_class.__qualname__, str(op._props_dict()))
-            return seal(build(op), arguments, (*identity, fastmath, source_version()))
-
         @nb.register_funcify_default_op_cache_key(op_class)
         def funcify(op, node=None, **kwargs):
             kinds = tuple(
                 nb.get_numba_type(x.type, layout="A" if place in strided else "C")
                 for place, x in enumerate(node.inputs)
             )
-            return sealed(op, kinds, config.numba__fastmath), source_version()
+            name = op_class.__module__, op_class.__qualname__, str(op._props_dict())
+            identity = (*name, config.numba__fastmath, source_version())
+            return seal(build(op), kinds, identity), source_version()
 
         return build
 
@@ -121,7 +118,7 @@ def _as_ordered(typingctx, a):
 
 
 def seal(function, arguments, identity):
-    """Numba function that calls `function`, compiled now and apart from what calls it.
+    """Numba function that calls `function`, compiled once and apart from what calls it.
 
     Parameters
     ----------

@@ -124,11 +124,10 @@ class Products:
             for place, x in enumerate(node.inputs)
         )
 
-        def make():
-            function = _flat(op, node, body)
-            return function if key is None else seal(function, kinds, (key, config.numba__fastmath))
-
-        return self._once((op, kinds, config.numba__fastmath), make), key
+        function = _flat(op, node, body)
+        if key is None:
+            return function, None
+        return seal(function, kinds, (key, config.numba__fastmath)), key
 
     def jax_functions(self, wanted):
         """JAX functions ``matmat`` and ``vjp``."""

@@ -9,6 +9,7 @@ seconds are passed over. Then the geometric mean of measured over predicted for 
 docs/which_class.md alone.
 """
 
+import sys
 import time
 import warnings
 
@@ -122,7 +123,7 @@ def main():
             measured = gradient_seconds(each, X, kind, free)
             ratios.setdefault(each.class_name, []).append(measured / predicted)
             rows.append((f"{kind} {n} x {d}: {each}", predicted, measured, measured / predicted))
-            print(*rows[-1], flush=True)
+            print(*rows[-1], file=sys.stderr, flush=True)
     table("Seconds a gradient", ("candidate", "predicted", "measured", "ratio"), rows)
     means = [
         (name, float(np.exp(np.mean(np.log(r)))), min(r), max(r)) for name, r in ratios.items()

@@ -96,6 +96,7 @@ EXPECTED = {
     rotated: ("rotated", {}, 0),
     coordinates: (
         "coordinates",
+        # The kernel and its slope are Ops, which are not fused with the scale's products.
         {"StackedCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1, "StackedSolve": 4}, 8,
     ),
     products: (
