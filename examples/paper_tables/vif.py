@@ -27,9 +27,10 @@ PAPER = {  # exact GP, SGPR: RMSE
     "keggdirected": (0.086, 0.104),
 }
 COLUMNS = (
-    "set", "fold", "kernel", "approx", "inducing", "neighbors", "block", "rmse", "nlpd",
-    "coverage", "sigma", "iterations", "seconds",
+    "set", "fold", "kernel", "approx", "inducing", "neighbors", "block", "pred_neighbors", "rmse",
+    "nlpd", "coverage", "sigma", "iterations", "seconds",
 )  # fmt: skip
+SETTINGS = COLUMNS[4:8]
 
 
 def kernel_of(name, d):
@@ -42,8 +43,9 @@ def class_of(approx, cov, args):
     """The same features, with or without neighbours."""
     if approx == "VIF":
         return sgp.VecchiaMarginal(
-            cov_func=cov, n_inducing=args.inducing, neighbors=args.neighbors, block=args.block
-        )
+            cov_func=cov, n_inducing=args.inducing, neighbors=args.neighbors, block=args.block,
+            pred_neighbors=args.pred_neighbors,
+        )  # fmt: skip
     return sgp.CholQRMarginal(cov_func=cov, n_inducing=args.inducing, approx=approx)
 
 
@@ -93,7 +95,7 @@ def main():
                 start = first_point(data, k, kernel)
                 for approx in args.approx.split(","):
                     row = {"set": name, "fold": k, "kernel": kernel, "approx": approx}
-                    row |= {key: getattr(args, key) for key in ("inducing", "neighbors", "block")}
+                    row |= {key: getattr(args, key) for key in SETTINGS}
                     row |= run_fold(data, k, kernel, approx, start, args)
                     append(args.out, row, COLUMNS)
                     show(row)
@@ -119,8 +121,9 @@ def parse():
     parser.add_argument("--kernels", default="ExpQuad,Matern32")
     parser.add_argument("--approx", default="VIF,FITC,DTC")
     parser.add_argument("--inducing", type=int, default=128)
-    parser.add_argument("--neighbors", type=int, default=60)
+    parser.add_argument("--neighbors", type=int, default=30)
     parser.add_argument("--block", type=int, default=16)
+    parser.add_argument("--pred-neighbors", type=int, default=240, help="of a new row")
     parser.add_argument("--steps", type=int, nargs="+", default=[40, 40])
     parser.add_argument("--rows", type=int, help="at most so many rows of each set")
     parser.add_argument("--out", help="CSV file to append to")

@@ -51,7 +51,7 @@ def all_rows(
     points = NystromMap(cov_func, fixed_shared(X[chosen]), X.min(axis=0), X.max(axis=0))
     X = Data(fixed_shared(X), X, False)
     data = replace(known.data, X=X, feature_map=points, approx="VIF", weights=None)
-    settings = VecchiaSettings(neighbors, BLOCK)
+    settings = VecchiaSettings.checked(neighbors, BLOCK)
     better = VecchiaRows.of(data, cov_func, settings, point, progressbar)
     return better.logp(), pm.logp(variable, known.data.y.tensor), neighbors
 

@@ -1,6 +1,6 @@
 """Marginal front end, shared by every method: Gaussian noise, the function integrated out."""
 
-from dataclasses import replace
+from dataclasses import asdict, astuple, replace
 from typing import ClassVar
 
 import pytensor.tensor as pt
@@ -18,7 +18,7 @@ from pymc_scalable_gp.core.statistics_rows import likelihood_of, summarize_sourc
 from pymc_scalable_gp.core.summarized import can_summarize, summarize
 from pymc_scalable_gp.core.vecchia import VecchiaRows, VecchiaSettings
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
-from pymc_scalable_gp.utils.checks import check_choice, check_count
+from pymc_scalable_gp.utils.checks import check_choice
 
 # Of the classes whose features leave a residual that is a covariance.
 WITH_RESIDUAL = (*APPROXIMATIONS, "VIF")
@@ -34,14 +34,15 @@ class FeatureMarginal(AssessedGP):
     approximations: ClassVar[tuple[str, ...]] = APPROXIMATIONS
     _variable: TensorVariable | None = None
 
-    def __init__(self, spec, *, mean_func=None, cov_func, approx=None, neighbors=30, block=16):
+    def __init__(
+        self, spec, *, mean_func=None, cov_func, approx=None, neighbors=30, block=16,
+        pred_neighbors=None,
+    ):  # fmt: skip
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
         if approx is not None:
             check_choice("approx", approx, self.approximations)
         self.given_approx: str | None = approx
-        self.local = VecchiaSettings(
-            check_count("neighbors", neighbors, 0), check_count("block", block)
-        )
+        self.local = VecchiaSettings.checked(neighbors, block, pred_neighbors)
 
     @property
     def approx(self) -> str:
@@ -52,7 +53,7 @@ class FeatureMarginal(AssessedGP):
         """Arguments of the class besides mean and covariance, by name."""
         found = {"approx": self.approx}
         if self.approx == "VIF":
-            found |= {"neighbors": self.local.neighbors, "block": self.local.block}
+            found |= asdict(self.local)
         return found
 
     def marginal_likelihood(
@@ -274,8 +275,8 @@ class AdditiveMarginal(Additive, FeatureMarginal):
     def __init__(self, parts):
         Additive.__init__(self, parts)
         self.given_approx = joint_approx(parts)
-        widest = [(part.local.neighbors, part.local.block) for part in self.parts]
-        self.local = VecchiaSettings(*map(max, zip(*widest, strict=True)))
+        widest = zip(*(astuple(part.local) for part in self.parts), strict=True)
+        self.local = VecchiaSettings(*map(max, widest))
 
 
 FeatureMarginal.sum_classes = AdditiveMarginal.sum_classes = (AdditiveMarginal,)

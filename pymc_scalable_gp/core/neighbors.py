@@ -133,16 +133,20 @@ class Ordering:
         return out
 
 
-def order_rows(X, metric, block: int, neighbors: int, random_seed=0, progressbar=True) -> Ordering:
+def order_rows(
+    X, metric, block: int, neighbors: int, pred_neighbors: int = 0, random_seed=0, progressbar=True
+) -> Ordering:
     """Cut rows into blocks that lie close together, in random order, each with its neighbours.
 
     Parameters
     ----------
     X : array, shape (n, d)
     metric : Metric or None
-        None needs `neighbors` to be 0.
+        None needs `neighbors` to be 0, and gives new rows none.
     block, neighbors : int
         Rows of a block g; earlier rows k that each block is conditioned on.
+    pred_neighbors : int
+        Rows that each new row is conditioned on.
     random_seed : int
         Seed of the order of the blocks.
     progressbar : bool
@@ -155,7 +159,7 @@ def order_rows(X, metric, block: int, neighbors: int, random_seed=0, progressbar
     any row of the block. O(n log n) in few dimensions; in many a tree is no faster than O(n^2 / g).
     """
     n = len(X)
-    block, count = min(block, n), min(neighbors, 2 * n)
+    block = min(block, n)
     if metric is None:
         empty = np.full((-(-n // block), 0), -1)
         return Ordering(np.arange(n), empty, block, 0, None, np.zeros((n, 0)))
@@ -165,8 +169,8 @@ def order_rows(X, metric, block: int, neighbors: int, random_seed=0, progressbar
     blocks_ = blocks_[np.random.default_rng(random_seed).permutation(len(blocks_))]
     order = np.concatenate([blocks_.ravel(), order[full:]])
     placed = placed[order]
-    found = _search(placed, block, count, progressbar)
-    return Ordering(order, found, block, count, metric, placed)
+    found = _search(placed, block, neighbors, progressbar)
+    return Ordering(order, found, block, min(pred_neighbors, 2 * n), metric, placed)
 
 
 def cut(placed: np.ndarray, block: int) -> np.ndarray:

@@ -24,6 +24,7 @@ from pymc_scalable_gp.core.vecchia_precision import VecchiaPrecisions
 from pymc_scalable_gp.core.vecchia_predict import VecchiaPredictor, joint_conditional
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
+from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.graphs import data_shared, is_random
 from pymc_scalable_gp.utils.warn import warn
 
@@ -36,10 +37,19 @@ JITTER = 1e-6
 
 @dataclass(frozen=True)
 class VecchiaSettings:
-    """Rows of a block, and rows that it is conditioned on."""
+    """Rows that a block is conditioned on, rows of a block, rows that a new row is conditioned on."""
 
     neighbors: int
     block: int
+    pred_neighbors: int
+
+    @classmethod
+    def checked(cls, neighbors, block, pred_neighbors=None) -> "VecchiaSettings":
+        """Of a user's arguments. New rows stand alone, and can afford twice the neighbours."""
+        neighbors, block = check_count("neighbors", neighbors, 0), check_count("block", block)
+        if pred_neighbors is None:
+            return cls(neighbors, block, 2 * neighbors)
+        return cls(neighbors, block, check_count("pred_neighbors", pred_neighbors, 0))
 
     def order(self, cov_func, X, point=None, progressbar=True) -> Ordering:
         """An ordering of the rows X (n, d), by the kernel at a point of the model."""
@@ -48,7 +58,9 @@ class VecchiaSettings:
 
     def order_by(self, metric: Metric | None, X, progressbar=False) -> Ordering:
         """An ordering by a metric that is known."""
-        return order_rows(X, metric, self.block, self.neighbors, progressbar=progressbar)
+        return order_rows(
+            X, metric, self.block, self.neighbors, self.pred_neighbors, progressbar=progressbar
+        )
 
 
 class RowPlan:

@@ -15,7 +15,8 @@ from pymc_scalable_gp.core.vecchia_normal import VecchiaNormal
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, model_inputs
 
-_ROWS = 512  # new rows at a time
+_ROWS = 512  # new rows at a time, at most
+_NUMBERS = 2**23  # of the kernel between their neighbours, at most
 
 
 class Known(NamedTuple):
@@ -36,7 +37,9 @@ class VecchiaPredictor(Predictor):
     """
 
     def __init__(self, likelihood, feature_map, mean_func, coef, noise, model):
-        self.model, self.likelihood, self.block_rows = model, likelihood, _ROWS
+        self.model, self.likelihood = model, likelihood
+        wide = max(likelihood.plan.ordering.count, 1) ** 2
+        self.block_rows = max(min(_ROWS, _NUMBERS // wide), 1)
         self.has_root, self.deflated, self.diagonal_root = coef.root is not None, False, False
         self.fixed_features = False
         self._last = {}

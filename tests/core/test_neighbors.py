@@ -51,7 +51,8 @@ def test_neighbors_come_before_their_block_and_are_near(block, count):
 
 def test_the_seed_orders_the_blocks():
     first, again, other = (
-        order_rows(X, metric(), 8, 4, seed, progressbar=False).order for seed in (0, 0, 1)
+        order_rows(X, metric(), 8, 4, random_seed=seed, progressbar=False).order
+        for seed in (0, 0, 1)
     )
     assert_array_equal(first, again)
     assert not np.array_equal(first, other)
@@ -63,7 +64,8 @@ def test_all_earlier_rows_when_so_many_are_asked_for():
 
 
 def test_new_rows_find_training_rows_and_each_other():
-    found = order_rows(X, metric(), 8, 5, progressbar=False)
+    found = order_rows(X, metric(), 8, 2, 5, progressbar=False)
+    assert found.neighbors.shape[1] == 2
     new = rng.uniform(-1.0, 1.0, (9, 3)) * SCALES
     distance = cdist(new / SCALES, X[found.order] / SCALES)
     assert_array_equal(found.nearest(new), np.argsort(distance, axis=1)[:, :5])

@@ -45,9 +45,9 @@ class CholQRMarginal(FeatureMarginal):
         computed before the best is taken; 1 is the paper's choice. Each costs a column of the kernel's
         matrix. Default: 64, or 4 with a :class:`~pymc_scalable_gp.cov.FromFunction`, whose columns are
         expensive.
-    neighbors, block : int
-        With "VIF": rows that each block of rows is given, and rows of a block, as in
-        :class:`VecchiaMarginal`.
+    neighbors, block, pred_neighbors : int
+        With "VIF": rows that each block of rows is given, rows of a block, and rows that each new row is
+        given, as in :class:`VecchiaMarginal`.
 
     Raises
     ------
@@ -106,6 +106,7 @@ class CholQRMarginal(FeatureMarginal):
         n_exact=None,
         neighbors=30,
         block=16,
+        pred_neighbors=None,
     ):
         if not isinstance(cov_func, BaseCovariance):
             raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
@@ -117,7 +118,7 @@ class CholQRMarginal(FeatureMarginal):
         spec = CholQRSpec(cov_func, count)
         super().__init__(
             spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
-            neighbors=neighbors, block=block,
+            neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
         )  # fmt: skip
         self.n_inducing = count
 

@@ -70,9 +70,9 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         returns; those of ``build(X, point=...)``, or the model's initial point, when left out.
     rotate : bool
         Use the orthogonal basis (needs a kernel without free parameters).
-    neighbors, block : int
-        With "VIF": rows that each block of rows is given, and rows of a block, as in
-        :class:`VecchiaMarginal`.
+    neighbors, block, pred_neighbors : int
+        With "VIF": rows that each block of rows is given, rows of a block, and rows that each new row is
+        given, as in :class:`VecchiaMarginal`.
 
     Raises
     ------
@@ -135,6 +135,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, grid=None, rank=500, rotate=False,
         basis="free", reference=None, neighbors=30, block=16,
+        pred_neighbors=None,
     ):  # fmt: skip
         check_choice("basis", basis, ("free", "frozen"))
         if reference is not None and basis == "free":
@@ -146,7 +147,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         spec = GriefSpec(cov_func, grid, check_count("rank", rank))
         super().__init__(
             spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
-            neighbors=neighbors, block=block,
+            neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
         )  # fmt: skip
         kind = "rotate=True" if rotate else 'basis="frozen"'
         if (rotate or basis == "frozen") and approx not in (None, "DTC"):

@@ -151,9 +151,9 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         Variances v of what each task has to itself: the kernel is ``k(x, z) (B B' + diag(v))[t, t']``,
         as of `pm.gp.cov.Coregion` with W = B and kappa = v. Any number of tasks: they are integrated
         out one by one, each with r coefficients.
-    neighbors, block : int
-        With "VIF": rows that each block of rows is given, and rows of a block, as in
-        :class:`VecchiaMarginal`.
+    neighbors, block, pred_neighbors : int
+        With "VIF": rows that each block of rows is given, rows of a block, and rows that each new row is
+        given, as in :class:`VecchiaMarginal`.
 
     Raises
     ------
@@ -207,12 +207,12 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, grid_size=100, rank=30, task_dim=None,
         task_cov=None, task_var=None, n_iter=None, probes=8, preconditioner=200, neighbors=30,
-        block=16,
+        block=16, pred_neighbors=None,
     ):  # fmt: skip
         spec = self._spec_of(cov_func, grid_size, rank, task_dim, task_cov, task_var)
         super().__init__(
             spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
-            neighbors=neighbors, block=block,
+            neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
         )  # fmt: skip
         if approx == "VIF" and (task_dim is not None or n_iter is not None):
             raise ValueError(

@@ -122,9 +122,9 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
     temperature : float, array (d,) or random variable
         T. At 1 and standardised inputs the weights spread over the nearest points; smaller values
         sharpen them. In one to three inputs take the distance between points, or less.
-    neighbors, block : int
-        With "VIF": rows that each block of rows is given, and rows of a block, as in
-        :class:`VecchiaMarginal`.
+    neighbors, block, pred_neighbors : int
+        With "VIF": rows that each block of rows is given, rows of a block, and rows that each new row is
+        given, as in :class:`VecchiaMarginal`.
 
     Raises
     ------
@@ -190,12 +190,12 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
 
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, inducing=None, temperature=1.0,
-        neighbors=30, block=16,
+        neighbors=30, block=16, pred_neighbors=None,
     ):  # fmt: skip
         spec = make_spec(cov_func, inducing, temperature, approx not in (None, "DTC"))
         super().__init__(
             spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
-            neighbors=neighbors, block=block,
+            neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
         )  # fmt: skip
 
     def _map_for(self, X):

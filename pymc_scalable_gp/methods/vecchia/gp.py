@@ -36,6 +36,9 @@ class VecchiaMarginal(FeatureMarginal):
     block : int
         Rows g of a block. The cost a row falls with g as long as g is below k; 1 is the classical
         Vecchia approximation, which needs the fewest neighbours.
+    pred_neighbors : int, optional
+        Rows that each new row is given: twice `neighbors` when left out. New rows stand alone, which
+        makes many neighbours cheap, and in many inputs they are what predictions are short of.
 
     Raises
     ------
@@ -53,12 +56,12 @@ class VecchiaMarginal(FeatureMarginal):
     ====================  ==============================================  ====================
     build                 O(n m^2), and the search of neighbours          one (m, n) array
     likelihood, gradient  O(n (m^2 + (g + k)^2 (m + g + k) / g))          O(n (m + g + k))
-    prediction            O(n* (m^2 + k^2 m + k^3)) a draw                O(n (m + k))
+    prediction            O(n* (m^2 + p^2 m + p^3)) a draw                O(n (m + k))
     ====================  ==============================================  ====================
 
-    Points, order and neighbours are those of the hyperparameters at the build, so that the density is
-    one smooth function. :meth:`rebuild` chooses them again; :meth:`check` says whether that
-    is worth it.
+    with p the `pred_neighbors`. Points, order and neighbours are those of the hyperparameters at the
+    build, so that the density is one smooth function. :meth:`rebuild` chooses them again; :meth:`check`
+    says whether that is worth it.
 
     Inputs with their own prior, kernels with matrices of lengthscales and sums of kernels take a route
     that forms the kernel between all local rows, ``n (g + k)^2 / g`` numbers.
@@ -95,11 +98,15 @@ class VecchiaMarginal(FeatureMarginal):
     knobs = "neighbors= (and n_inducing=)"
     approximations = ("VIF",)
 
-    def __init__(self, *, mean_func=None, cov_func, n_inducing=200, neighbors=30, block=16):
+    def __init__(
+        self, *, mean_func=None, cov_func, n_inducing=200, neighbors=30, block=16,
+        pred_neighbors=None,
+    ):  # fmt: skip
         spec = vecchia_spec(cov_func, n_inducing)
         super().__init__(
-            spec, mean_func=mean_func, cov_func=cov_func, neighbors=neighbors, block=block
-        )
+            spec, mean_func=mean_func, cov_func=cov_func, neighbors=neighbors, block=block,
+            pred_neighbors=pred_neighbors,
+        )  # fmt: skip
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""

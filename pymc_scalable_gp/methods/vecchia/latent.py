@@ -1,5 +1,7 @@
 """The kernel that was written, nearly, under any likelihood."""
 
+from dataclasses import asdict
+
 import pymc as pm
 
 from pymc_scalable_gp.core.data import check_inputs
@@ -8,7 +10,6 @@ from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.mean import mean_vector
 from pymc_scalable_gp.core.vecchia import RowPlan, VecchiaFunction, VecchiaSettings
 from pymc_scalable_gp.methods.vecchia.gp import vecchia_spec
-from pymc_scalable_gp.utils.checks import check_count
 
 
 class VecchiaLatent(FeatureLatent):
@@ -34,6 +35,8 @@ class VecchiaLatent(FeatureLatent):
         alone, m latent variables instead of m + n; predictions still carry the variance that is missed.
     block : int
         Rows g of a block.
+    pred_neighbors : int, optional
+        Rows that each new row is given: twice `neighbors` when left out.
 
     Raises
     ------
@@ -77,20 +80,21 @@ class VecchiaLatent(FeatureLatent):
 
     knobs = "n_inducing= and neighbors="
 
-    def __init__(self, *, mean_func=None, cov_func, n_inducing=200, neighbors=15, block=16):
+    def __init__(
+        self, *, mean_func=None, cov_func, n_inducing=200, neighbors=15, block=16,
+        pred_neighbors=None,
+    ):  # fmt: skip
         spec = vecchia_spec(cov_func, n_inducing)
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
         self.local = None
         if neighbors is not None:
-            self.local = VecchiaSettings(
-                check_count("neighbors", neighbors, 0), check_count("block", block)
-            )
+            self.local = VecchiaSettings.checked(neighbors, block, pred_neighbors)
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
         found = {"n_inducing": self._spec.count, "neighbors": None}
         if self.local is not None:
-            found |= {"neighbors": self.local.neighbors, "block": self.local.block}
+            found |= asdict(self.local)
         return found
 
     def check_addable(self):

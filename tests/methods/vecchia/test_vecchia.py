@@ -192,6 +192,29 @@ def test_predictions_with_all_neighbors_are_exact(exact):
     assert_allclose(noisy - var, POINT["sigma"] ** 2, rtol=1e-9)
 
 
+@pytest.mark.parametrize("numbers", [1, 2**23])
+@pytest.mark.parametrize("settings", [{"neighbors": 3, "pred_neighbors": N}, {"neighbors": N // 2}])
+def test_new_rows_have_neighbors_of_their_own(exact, settings, numbers, monkeypatch):
+    """Without inducing points all of them make the exact GP's predictions; by default twice as many."""
+    monkeypatch.setattr("pymc_scalable_gp.core.vecchia_predict._NUMBERS", numbers)
+    model, gp = model_of(vecchia(n_inducing=0, block=5, **settings))
+    assert gp.settings()["pred_neighbors"] == N
+    with model:
+        mean, var = gp.predict(NEW, point=POINT, diag=True)
+    assert_allclose(mean, exact[1], atol=1e-7)
+    assert_allclose(var, np.diag(exact[2]), atol=1e-7)
+
+
+def test_new_rows_without_neighbors_have_the_prior():
+    model, gp = model_of(vecchia(n_inducing=0, neighbors=20, pred_neighbors=0))
+    with model:
+        mean, var = gp.predict(NEW, point=POINT, diag=True)
+    assert_allclose(mean, 0.0)
+    assert_allclose(var, POINT["eta"] ** 2)
+    with pytest.raises(ValueError, match="pred_neighbors"):
+        sgp.VecchiaMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), pred_neighbors=-1)
+
+
 def test_predictions_follow_inputs_with_a_prior():
     """All neighbours of rows that have moved since the order was made: the exact GP's predictions."""
     moved, found = X + 0.2 * rng.standard_normal(X.shape), {}
