@@ -540,6 +540,18 @@ MUTANTS = [
             "methods/vecchia/test_vecchia.py -k test_predictions_with_all_neighbors",
         ),
         (
+            "core/vecchia.py",
+            "return cls(neighbors, block, 2 * neighbors)",
+            "return cls(neighbors, block, neighbors)",
+            "methods/vecchia/test_vecchia.py -k test_new_rows_have_neighbors_of_their_own",
+        ),
+        (
+            "core/neighbors.py",
+            "return Ordering(order, found, block, min(pred_neighbors, 2 * n), metric, placed)",
+            "return Ordering(order, found, block, neighbors, metric, placed)",
+            "methods/vecchia/test_vecchia.py -k test_new_rows",
+        ),
+        (
             "core/vecchia_predict.py",
             "phi = phi - pt.matmul(A, known.phi[near])[:, 0]",
             "phi = phi - 0.0 * pt.matmul(A, known.phi[near])[:, 0]",

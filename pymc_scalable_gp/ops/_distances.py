@@ -30,16 +30,20 @@ def _row_squares(A):
 
 
 def _squared_by_product(Z, X, out):
-    """``||z_j - x_i||^2`` by the product form, and the mask of close pairs."""
-    np.matmul(-2.0 * Z, X.T, out=out)
-    norms = np.einsum("ij,ij->i", Z, Z)[:, None] + np.einsum("ij,ij->i", X, X)
-    out += norms
-    return out < CLOSE * norms
+    """``||z_j - x_i||^2`` by the product form, and the places of close pairs."""
+    z2, x2 = np.einsum("ij,ij->i", Z, Z), np.einsum("ij,ij->i", X, X)
+    ones = np.ones(len(Z)), np.ones(len(X))
+    # The norms ride along in the product: no further pass over the result.
+    left, right = np.column_stack([-2.0 * Z, z2, ones[0]]), np.column_stack([X, ones[1], x2])
+    np.matmul(left, right.T, out=out)
+    norms = z2[:, None] + x2
+    norms *= CLOSE
+    return np.divmod(np.flatnonzero(out < norms), max(len(X), 1))  # of the flat array: much faster
 
 
-def _pairs(mask, d):
-    """Places of the True entries, a bounded number of them at a time."""
-    rows, columns = np.nonzero(mask)
+def _pairs(close, d):
+    """Places of close pairs, a bounded number of them at a time."""
+    rows, columns = close
     step = max(_PAIRS // max(d, 1), 1)
     for start in range(0, len(rows), step):
         yield rows[start : start + step], columns[start : start + step]
@@ -79,8 +83,8 @@ def softmax_of_minus(values, out):
     """``out = softmax(-values)`` down each column; `values` is overwritten."""
     if values.shape[0] == 0:
         return
-    values -= values.min(axis=0)
-    np.exp(-values, out=out)
+    np.subtract(values.min(axis=0), values, out=values)
+    np.exp(values, out=out)
     out /= out.sum(axis=0)
 
 

@@ -39,6 +39,9 @@ RUNS = {
     "vecchia": f"{BENCH}/bench_vecchia.py",
     "vecchia_gpboost": f"{BENCH}/bench_vecchia.py --rows 5000 --peers PYTHON",
     "vecchia_rows": f"{BENCH}/bench_vecchia_rows.py --big",
+    "vif": f"{TABLES}/vif.py --data DIR --share 0.444 --jobs 2",
+    "vif_nuts": f"{TABLES}/vif_nuts.py --data DIR",
+    "vif_posterior": f"{TABLES}/vif_posterior.py --data DIR",
 } | {
     f"peers_{part}": f"{BENCH}/bench_peers.py --data DIR --peers PYTHON --parts {part}"
     for part in ("counts", "kin40k", "series")
