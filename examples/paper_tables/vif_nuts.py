@@ -4,8 +4,8 @@
     python examples/paper_tables/vif_nuts.py --quick               # a simulated set
 
 First the best point, as `vif.py` finds it. Its curvature, by differences of gradients, gives NUTS the mass
-matrix: the posterior is close to normal, strides are long from the start, and a lower acceptance rate than
-usual makes them longer. Set OPENBLAS_NUM_THREADS=1: each chain is a process of its own.
+matrix: the posterior is close to normal, and strides are long from the start. Set OPENBLAS_NUM_THREADS=1:
+each chain is a process of its own.
 """
 
 import argparse
@@ -112,7 +112,7 @@ def main():
     parser.add_argument("--pred-neighbors", type=int, default=120, help="of a new row")
     parser.add_argument("--steps", type=int, nargs="+", default=[40, 40])
     parser.add_argument("--draws", type=int, default=300)
-    parser.add_argument("--accept", type=float, default=0.65, help="target acceptance rate")
+    parser.add_argument("--accept", type=float, default=0.8, help="target acceptance rate")
     parser.add_argument("--predicted", type=int, default=20, help="draws that predict")
     parser.add_argument("--rows", type=int, help="at most so many rows of the set")
     parser.add_argument("--quick", action="store_true", help="a simulated set")
