@@ -131,7 +131,7 @@ def main():
     args = parse()
     names = ["simulated"] if args.quick else args.sets.split(",")
     found = [name for name in names if args.quick or find(args.data, name)]
-    for name in set(names) - set(found):
+    for name in [name for name in names if name not in found]:
         print(f"{name}: no file under {args.data}, skipped")
     tasks = list(product(found, args.kernels.split(","), range(args.folds)))
     print(

@@ -14,10 +14,8 @@ import time
 import numpy as np
 import pymc as pm
 from _data import find, load, simulate
-from vif import best_point, first_point, kernel_of
+from vif import best_point, class_of, first_point, kernel_of
 from vif_posterior import thinned
-
-import pymc_scalable_gp as sgp
 
 STEP = 1e-3  # of a log parameter, in the differences of gradients
 
@@ -49,10 +47,7 @@ def run(name, data, args):
     start = first_point(fold, args.kernel)
     with pm.Model() as model:
         cov, sigma = kernel_of(args.kernel, d)
-        gp = sgp.VecchiaMarginal(
-            cov_func=cov, n_inducing=args.inducing, neighbors=args.neighbors, block=args.block,
-            pred_neighbors=args.pred_neighbors,
-        )  # fmt: skip
+        gp = class_of("VIF", cov, args)
         gp.build(fold.X, point=start)
         gp.marginal_likelihood("y", X=fold.X, y=fold.y, sigma=sigma)
         point = best_point(gp, start, args.steps)
