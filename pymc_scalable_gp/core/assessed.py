@@ -54,7 +54,7 @@ class CheckedGP(FeatureGP):
               (1: no difference);
             - over ``sample``: ``logp_exact`` and ``logp_approx``, of the subsample; ``logp_neighbors`` and
               ``logp_all``, of all rows;
-            - over ``hyperparameter``, with ten draws or more: ``moved`` and ``sd_change``, what weights
+            - over ``hyperparameter``, with 25 draws or more: ``moved`` and ``sd_change``, what weights
               towards the exact posterior (PSIS) do to the mean, in sds, and to the sd; ``moved_all`` and
               ``sd_change_all`` towards that with more neighbours.
 

@@ -20,7 +20,13 @@ from pymc_scalable_gp.core.compared import (
     subset_pair,
 )
 from pymc_scalable_gp.core.data import check_inputs
-from pymc_scalable_gp.core.draws import at_most, entry_names, mean_point, posterior_draws
+from pymc_scalable_gp.core.draws import (
+    FEWEST,
+    at_most,
+    entry_names,
+    mean_point,
+    posterior_draws,
+)
 from pymc_scalable_gp.core.likelihood import Conditioned, Likelihood
 from pymc_scalable_gp.core.strata import subsamples
 from pymc_scalable_gp.core.summaries import held_value
@@ -199,7 +205,7 @@ def _dataset(job, found, figures) -> Check:
         data |= {names[0]: ("sample", better), names[1]: ("sample", own)}
         gap = better - own
         attrs |= {f"gap{suffix}": float(gap.mean()), f"lost{suffix}": float(gap.std())}
-        if len(gap) >= 10 and gap.std() > 0.0:
+        if len(gap) >= FEWEST and gap.std() > 0.0:
             moved, sds, coords["hyperparameter"], attrs[f"k_hat{suffix}"] = _weighted(gap, job)
             data[f"moved{suffix}"] = ("hyperparameter", moved)
             data[f"sd_change{suffix}"] = ("hyperparameter", sds)

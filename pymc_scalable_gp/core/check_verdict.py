@@ -5,6 +5,7 @@ import textwrap
 import numpy as np
 import xarray as xr
 
+from pymc_scalable_gp.core.draws import FEWEST
 from pymc_scalable_gp.core.vecchia import MOVED
 
 # What is worth a word: the tail of the weights (Vehtari et al. 2024), a move of a hyperparameter's mean in
@@ -37,6 +38,8 @@ def verdict(gp, known, check) -> str:
         return text + f"Poor: {'; '.join(bad)}. {remedy(gp, known, check)}"
     if check.attrs["draws"] == 1 and check.sizes.get("sample"):
         return text + "Good at this point; the posterior's draws tell more."
+    if check.attrs["draws"] < FEWEST and check.sizes.get("sample"):
+        return text + f"Good at these draws; {FEWEST} tell how the posterior differs."
     if "logp_all" in check or getattr(known, "path", None) == "exact":
         return text + "Good."
     if "logp_exact" in check:

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+# Draws below which the tail of importance weights has no fit.
+FEWEST = 25
+
 
 def mean_point(points: list[dict]) -> dict[str, np.ndarray]:
     """Mean of each variable over some points."""

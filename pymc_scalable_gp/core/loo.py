@@ -9,12 +9,9 @@ import xarray as xr
 from pymc.progress_bar import create_simple_progress
 from scipy.stats import norm
 
-from pymc_scalable_gp.core.draws import posterior_draws
+from pymc_scalable_gp.core.draws import FEWEST, posterior_draws
 from pymc_scalable_gp.core.likelihood import Likelihood
 from pymc_scalable_gp.core.summaries import held_value
-
-# Draws below which the tail of the weights has no fit.
-FEWEST = 25
 
 
 class LeftOut(NamedTuple):

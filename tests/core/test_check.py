@@ -119,6 +119,16 @@ def test_its_figures_are_those_of_dense_algebra(sigma):
     )
 
 
+def test_a_few_draws_are_compared_but_not_weighted():
+    """Importance weights of fewer than 25 draws have no tail to fit."""
+    gp, model = model_of(*GOOD["neighbors"])
+    for count, weighted in ((10, False), (24, False), (26, True)):
+        found = gp.check(draws(count), model=model, **OPTIONS)
+        assert found.attrs["draws"] == count
+        assert ("moved" in found) == weighted
+        assert ("25 tell how" in str(found)) == (not weighted)
+
+
 def test_what_is_not_finite_is_not_called_good():
     gp, model = model_of(sgp.ExactMarginal, {})
     found = gp.check(POINT, model=model, **OPTIONS)
