@@ -3,7 +3,7 @@
 python tests/snippets.py PAGE.md
 
 Sampling is cut to a few draws. A block that starts with a line `# not run` is left out, and so are blocks
-of other kinds (text, shell, the cells of tutorials, which the documentation runs).
+of other kinds (text, shell). Cells of a tutorial run with its blocks, which go on from them.
 """
 
 import re
@@ -20,12 +20,13 @@ import pymc as pm
 FEW = {"draws": 30, "tune": 10, "chains": 1, "cores": 1, "progressbar": False}
 FEW["nuts"] = {"max_treedepth": 3}
 LEFT_OUT = "# not run"
+BLOCK, CELL = "python", r"\{code-cell\} python"
 
 
-def blocks(page: Path) -> list[tuple[int, str]]:
-    """Line number and text of each block."""
-    text = page.read_text(encoding="utf-8")
-    found = re.finditer(r"^( *)```python\n(.*?)^ *```$", text, re.S | re.M)
+def blocks(page: Path, kind: str = BLOCK) -> list[tuple[int, str]]:
+    """Line number and text of each block; options of a cell are blank lines."""
+    text = re.sub(r"^:[\w-]+:.*$", "", page.read_text(encoding="utf-8"), flags=re.M)
+    found = re.finditer(rf"^( *)```(?:{kind})\n(.*?)^ *```$", text, re.S | re.M)
     return [
         (text.count("\n", 0, match.start(2)) + 1, re.sub(f"^{match[1]}", "", match[2], flags=re.M))
         for match in found
@@ -46,10 +47,13 @@ def shortened(function, options):
 def run(page: Path) -> None:
     """All blocks in one namespace; errors carry the page's line."""
     warnings.simplefilter("ignore")
-    pm.sample = shortened(pm.sample, FEW)
+    more = (
+        {"draws": 500} if blocks(page, CELL) else {}
+    )  # tutorials predict with some hundred of them
+    pm.sample = shortened(pm.sample, FEW | more)
     pm.find_MAP = shortened(pm.find_MAP, {"maxeval": 3, "progressbar": False})
     names = {"__name__": "__main__"}
-    for line, text in blocks(page):
+    for line, text in blocks(page, f"{BLOCK}|{CELL}"):
         if not text.startswith(LEFT_OUT):
             exec(compile("\n" * (line - 1) + text, page.name, "exec"), names)
 
