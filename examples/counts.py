@@ -18,11 +18,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
-from reporting import chains
+from reporting import chains, coverage
 
 import pymc_scalable_gp as sgp
-
-COVERAGE = (0.80, 0.97)  # of 90% intervals, whose errors at neighbouring places go together
 
 
 def draw_log_rate(rng, lengthscale=0.8, scale=0.8, waves=2000):
@@ -80,15 +78,6 @@ def fit(X, exposure, counts, points, draws):
     return gp, model, idata
 
 
-def reliability(idata, covered):
-    """Print how well the chains mixed and the intervals cover, and say so where they do not."""
-    chains(idata, ("ell", "eta", "center", "f"))
-    low, high = COVERAGE
-    print(f"empirical coverage of 90% intervals of the true log rate: {covered:.1%}")
-    if not low <= covered <= high:
-        print("NOT to be relied on: that is too far from 90%.")
-
-
 def deviance(counts, expected):
     """Mean Poisson deviance."""
     term = np.where(counts > 0, counts * np.log(np.maximum(counts, 1) / expected), 0.0)
@@ -128,7 +117,6 @@ def main():
     )
     mean, sd = pred["mean"].values, pred["sd"].values
     truth = log_rate(Xnew)
-    covered = np.mean(np.abs(truth - mean) < 1.645 * sd)
     constant = new_exposure * counts.sum() / exposure.sum()
     print(
         f"held-out deviance {deviance(new_counts, new_exposure * np.exp(mean + 0.5 * sd**2)):.3f}; of "
@@ -136,7 +124,8 @@ def main():
         f"{deviance(new_counts, new_exposure * np.exp(truth)):.3f}; "
         f"{time.perf_counter() - clock:.0f} s, {time.process_time() - cpu:.0f} of CPU time"
     )
-    reliability(idata, covered)
+    chains(idata, ("ell", "eta", "center", "f"))
+    coverage(truth - mean, sd, "the true log rate")
     picture(args.out, truth, mean, sd)
 
 

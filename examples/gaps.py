@@ -20,7 +20,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
-from reporting import chains
+from reporting import chains, coverage
 from scipy.interpolate import griddata
 
 import pymc_scalable_gp as sgp
@@ -89,11 +89,8 @@ def co2(path, draws, out, rng):
     smooth = trend.predict_posterior(future, idata, given={"gp": total}, **options)
     held = total.predict_posterior(x[last][:, None], idata, pred_noise=True, **options)
     error = (y[last] - quadratic(x[last])) / scale - held["mean"].values
-    inside = np.mean(np.abs(error) < 1.645 * held["sd"].values)
-    print(
-        f"five held-out years: RMSE {scale * np.sqrt(np.mean(error**2)):.2f} ppm, "
-        f"90% intervals hold {inside:.0%}"
-    )
+    print(f"five held-out years: RMSE {scale * np.sqrt(np.mean(error**2)):.2f} ppm")
+    coverage(error, held["sd"], "held-out months")
 
     figure, axis = plt.subplots(figsize=(8, 3.6))
     base = quadratic(future.axes[0])
@@ -144,9 +141,9 @@ def raster(draws, out, rng):
     error = surface[~observed] - mean[~observed]
     print(
         f"missing cells: RMSE {np.sqrt(np.mean(error**2)):.3f}, linear interpolation "
-        f"{np.sqrt(np.mean((surface[~observed] - linear) ** 2)):.3f}; 90% intervals of the surface "
-        f"hold {np.mean(np.abs(error) < 1.645 * sd[~observed]):.0%}"
+        f"{np.sqrt(np.mean((surface[~observed] - linear) ** 2)):.3f}"
     )
+    coverage(error, sd[~observed], "the surface")
 
     figure, panels = plt.subplots(1, 4, figsize=(13, 3), constrained_layout=True)
     limits = {"vmin": surface.min(), "vmax": surface.max()}

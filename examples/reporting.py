@@ -1,8 +1,10 @@
 """Whether draws can be relied on: printed by the other examples."""
 
 import arviz as az
+import numpy as np
 
 RHAT, ESS = 1.01, 100  # at most, to two decimals; at least, of each chain
+COVERAGE = 0.80, 0.97  # of 90% intervals: errors at neighbouring places go together
 
 
 def chains(idata, names=None) -> bool:
@@ -28,3 +30,13 @@ def chains(idata, names=None) -> bool:
             f"NOT to be relied on yet: {'; '.join(faults)}. Sample longer, or from a better start."
         )
     return not faults
+
+
+def coverage(error, sd, of) -> bool:
+    """Print the empirical coverage of 90% intervals, and say so where it is too far from 90%."""
+    covered = np.mean(np.abs(error) < 1.645 * np.asarray(sd))
+    print(f"empirical coverage of 90% intervals of {of}: {covered:.1%}")
+    good = COVERAGE[0] <= covered <= COVERAGE[1]
+    if not good:
+        print(f"NOT to be relied on: intervals are too {'narrow' if covered < 0.9 else 'wide'}.")
+    return good

@@ -11,6 +11,7 @@ selected anew at the MAP. Type I: kernel fixed, NUTS over the eigenfunctions' we
 import argparse
 import logging
 import os
+import sys
 import time
 import warnings
 
@@ -215,7 +216,7 @@ def main():
                 print(
                     f"{data.name} fold {k} type {row['type']}: RMSE {row['rmse']}, "
                     f"NLPD {row['nlpd']}, coverage {row['coverage']}, {row['seconds']} s",
-                    flush=True,
+                    file=sys.stderr,
                 )
     for kind in types:
         print_table(kind, [row for row in shown if row["type"] == kind])

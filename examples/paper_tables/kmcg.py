@@ -97,16 +97,22 @@ def sound(args, pictures):
         mean = gp.predict(data["x_test"].reshape(-1, 1), best, diag=True)[0]
         print("MAP " + ", ".join(f"{k} {float(best[k]):.4g}" for k in ("ell", "eta", "sigma"))
               + f", {spent:.0f} s, SMSE {smse(data, mean):.4f}")  # fmt: skip
-        start = time.perf_counter()
-        idata = pm.sample(
-            args.draws, tune=args.draws, chains=2, cores=2, random_seed=args.seed, initvals=best,
-            init="adapt_diag",
-            progressbar=False, compute_convergence_checks=False,
-        )  # fmt: skip
-        spent = time.perf_counter() - start
-        print(az.summary(idata, var_names=["ell", "eta", "sigma"]))
-        diverging = int(idata["sample_stats"]["diverging"].sum())
-        print(f"NUTS 2 x ({args.draws} + {args.draws}): {spent:.0f} s, {diverging} divergences")
+        if args.draws:
+            sample(best, args)
+
+
+def sample(best, args):
+    """NUTS from the best point, for the model in context."""
+    start = time.perf_counter()
+    idata = pm.sample(
+        args.draws, tune=args.draws, chains=2, cores=2, random_seed=args.seed, initvals=best,
+        init="adapt_diag",
+        progressbar=False, compute_convergence_checks=False,
+    )  # fmt: skip
+    spent = time.perf_counter() - start
+    print(az.summary(idata, var_names=["ell", "eta", "sigma"]))
+    diverging = int(idata["sample_stats"]["diverging"].sum())
+    print(f"NUTS 2 x ({args.draws} + {args.draws}): {spent:.0f} s, {diverging} divergences")
 
 
 def smse(data, mean):
@@ -167,7 +173,7 @@ def main():
     add("--data", help="folder with sound.npz and the dense sets")
     add("--steps", type=int, default=100)
     add("--nuts-steps", type=int, default=30, help="steps while hyperparameters are sampled")
-    add("--draws", type=int, default=150, help="tuning steps and draws of each of 2 chains")
+    add("--draws", type=int, default=150, help="tuning steps and draws of 2 chains; 0: no NUTS")
     add("--quick", action="store_true", help="the 10 x 10 grid only")
     add("--seed", type=int, default=0)
     add("--out", help="write the curves to this PNG file")

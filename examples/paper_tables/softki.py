@@ -14,6 +14,7 @@ and sigma with the points fixed. Both use all training rows.
 
 import argparse
 import logging
+import sys
 import time
 import warnings
 
@@ -172,7 +173,7 @@ def main():
                 print(
                     f"{data.name} fold {k} {row['fit']}: RMSE {row['rmse']}, NLPD {row['nlpd']}, "
                     f"coverage {row['coverage']}, {row['seconds']} s",
-                    flush=True,
+                    file=sys.stderr,
                 )
     print_table(shown, args.points)
 
