@@ -84,7 +84,8 @@ def co2(path, draws, out, rng):
     print(total.check(idata, model=model, progressbar=False))
     step = grid.spacing(0)
     future = sgp.RegularGrid([grid.axes[0][0] + step * np.arange(grid.shape[0] + 120)])
-    options = {"num_samples": 100, "random_seed": 2, "model": model, "progressbar": False}
+    few = min(100, 2 * draws)
+    options = {"num_samples": few, "random_seed": 2, "model": model, "progressbar": False}
     all_of_it = total.predict_posterior(future, idata, pred_noise=True, **options)
     smooth = trend.predict_posterior(future, idata, given={"gp": total}, **options)
     held = total.predict_posterior(x[last][:, None], idata, pred_noise=True, **options)
@@ -130,7 +131,12 @@ def raster(draws, out, rng):
     print(f"\nraster: {grid}, {gp.rank} steps")
     report(idata, seconds)
     filled = gp.predict_posterior(
-        sgp.RegularGrid(axes), idata, num_samples=50, random_seed=4, model=model, progressbar=False
+        sgp.RegularGrid(axes),
+        idata,
+        num_samples=min(50, 2 * draws),
+        random_seed=4,
+        model=model,
+        progressbar=False,
     )
     mean = filled["mean"].values.reshape(grid.shape)
     sd = filled["sd"].values.reshape(grid.shape)
