@@ -16,7 +16,7 @@ help:
 	@echo "make mutants     faults put into a copy of the package, and whether the tests see them"
 	@echo "make lint        ruff: rules and format; imports between the rooms of the package"
 	@echo "make map         the map of the code in CONTRIBUTING.md"
-	@echo "make bench       the benchmark scripts and short runs of the papers' tables, kept for the docs"
+	@echo "make bench       the tables of the docs that need no data sets; DATA=folder, PEERS=python for the others (hours)"
 	@echo "make calibrate   simulation-based calibration of every class: hours, goes on where it stopped"
 	@echo "make docs        the documentation, in docs/_build/html"
 	@echo "make clean       remove what the other targets wrote, except .venv"
@@ -57,7 +57,7 @@ map: $(DEV)
 	$(PY) tests/code_map.py
 
 bench: $(DEV)
-	$(PY) tests/benchmarks/record.py
+	$(PY) tests/benchmarks/record.py $(if $(DATA),--data "$(DATA)") $(if $(PEERS),--peers "$(PEERS)")
 
 calibrate: $(DEV)
 	OPENBLAS_NUM_THREADS=1 $(PY) tests/calibrate.py

@@ -171,7 +171,7 @@ def nuts(scale):
         spent = time.perf_counter() - start
         rhat = max(float(v.max()) for v in az.rhat(idata).data_vars.values())
         diverging = int(idata["sample_stats"]["diverging"].sum())
-        found.append((kind, stats.size, spent / 60.0, rhat, diverging))
+        found.append((kind, stats.size, spent / 60.0, f"{rhat:.4f}", diverging))
     return [["basis", "rows", "minutes", "R-hat", "divergences"], *found]
 
 
@@ -217,7 +217,7 @@ def main():
         return
     for part in args.parts or PARTS[:-1]:
         more = ["--quick"] if args.quick else []
-        header, *found = fresh_process(__file__, part, "--inside", *more)["rows"]
+        header, *found = fresh_process(__file__, part, "--inside", *more, threads=1)["rows"]
         table(part, header, found)
 
 

@@ -19,43 +19,57 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "benchmarks"
 BENCH, TABLES = "tests/benchmarks", "examples/paper_tables"
+BAR = "\u2501"  # of what progress bars are made
+OPTIONS = {"DIR": "--data DIR", "PYTHON": "--peers PYTHON"}
 PACKAGES = ("pymc_scalable_gp", "pymc", "pytensor", "numba", "numpy", "jax")
 
-# What is run for each result: script and options. DIR and PYTHON are those of the command line. Without
-# --data scripts take simulated data; what needs --peers is left out, and its last result stays.
+# What is run for each result: script and options. DIR and PYTHON are those of the command line; what needs
+# one that is not given is left out, and its last result stays.
 RUNS = {
-    "linops": f"{BENCH}/bench_linops.py",
-    "first_use": f"{BENCH}/bench_first_use.py",
-    "speed": f"{BENCH}/bench_speed.py --data DIR",
-    "type1": f"{BENCH}/bench_type1.py --data DIR",
-    "type1_big": f"{BENCH}/bench_type1.py --big",
-    "posterior": f"{BENCH}/bench_posterior.py --quick",
-    "preconditioner": f"{BENCH}/bench_preconditioner.py --quick",
-    "reconstruction": f"{BENCH}/bench_reconstruction.py --quick",
-    "scale": f"{BENCH}/bench_scale.py --quick",
-    "softki": f"{BENCH}/bench_softki.py --quick",
-    "suggest": f"{BENCH}/bench_suggest.py --quick",
-    "classes": f"{BENCH}/bench_classes.py",
-    "vecchia": f"{BENCH}/bench_vecchia.py",
-    "vecchia_gpboost": f"{BENCH}/bench_vecchia.py --rows 5000 --peers PYTHON",
-    "vecchia_rows": f"{BENCH}/bench_vecchia_rows.py --big",
-    "vif": f"{TABLES}/vif.py --data DIR --share 0.444 --jobs 2",
-    "vif_nuts": f"{TABLES}/vif_nuts.py --data DIR",
-    "vif_posterior": f"{TABLES}/vif_posterior.py --data DIR",
-} | {
-    f"peers_{part}": f"{BENCH}/bench_peers.py --data DIR --peers PYTHON --parts {part}"
-    for part in ("counts", "kin40k", "series")
-} | {
-    f"table_{name}": f"{TABLES}/{name}.py --quick"
-    for name in (
-        "grief", "softki", "kmcg", "skip", "cholqr", "vif", "vecchia_kl", "vif_posterior", "frozen",
-    )
-}  # fmt: skip
-
-
-def command_of(name, given) -> str:
-    """A run's command; without --data if there is no folder."""
-    return RUNS[name] if given["DIR"] else RUNS[name].replace(" --data DIR", "")
+    name: f"{folder}/{text}"
+    for folder, runs in {
+        BENCH: {
+            "linops": "bench_linops.py",
+            "first_use": "bench_first_use.py",
+            "suggest": "bench_suggest.py --quick",
+            "classes": "bench_classes.py",
+            "scale": "bench_scale.py",
+            "speed": "bench_speed.py --data DIR",
+            "type1": "bench_type1.py --data DIR",
+            "type1_big": "bench_type1.py --big",
+            "reconstruction": "bench_reconstruction.py --out docs/_static/reconstruction.png",
+            "posterior": "bench_posterior.py --data DIR --out docs/_static/posterior.png",
+            "preconditioner": "bench_preconditioner.py --data DIR",
+            "softki": "bench_softki.py --data DIR",
+            "vecchia": "bench_vecchia.py",
+            "vecchia_gpboost": "bench_vecchia.py --rows 5000 --peers PYTHON",
+            "vecchia_rows": "bench_vecchia_rows.py --big",
+            "peers_counts": "bench_peers.py --peers PYTHON --parts counts",
+            "peers_kin40k": "bench_peers.py --data DIR --peers PYTHON --parts kin40k",
+            "peers_series": "bench_peers.py --data DIR --peers PYTHON --parts series",
+        },
+        TABLES: {
+            "table_softki": "softki.py --data DIR --nuts-folds 0",
+            "table_softki_noise": (
+                "softki.py --data DIR --nuts-folds 0 --noise learned --sets bike,elevators"
+            ),
+            "table_kmcg": "kmcg.py --parts grids,sound,dense --data DIR --draws 0",
+            "table_skip": "skip.py --gpytorch PYTHON",
+            "table_skip_frozen": "skip.py --parts frozen",
+            "table_skip_uci": "skip.py --parts uci --rank 15 --data DIR",
+            "table_cholqr": "cholqr.py --parts strings,digits,start,cost",
+            "table_cholqr_kin40k": "cholqr.py --parts kin40k --points 128 256 --approx VFE --data DIR",
+            "table_cholqr_gains": "cholqr.py --parts gains --points 256 --data DIR",
+            "vecchia_kl": "vecchia_kl.py",
+            "vif": "vif.py --data DIR --share 0.444 --jobs 2",
+            "vif_nuts": "vif_nuts.py --data DIR",
+        },
+        "examples": {
+            "growth_tasks": "growth.py --parts tasks --children 5 20 60 215 --exact 5000 --draws 500",
+        },
+    }.items()
+    for name, text in runs.items()
+}
 
 
 def heading(text, seconds):
@@ -73,10 +87,12 @@ def heading(text, seconds):
 
 
 def cores() -> str:
-    """How many cores this process may use."""
+    """How many cores this process may use, and how many threads BLAS, where that was said."""
     allowed = hasattr(os, "sched_getaffinity")
     count = len(os.sched_getaffinity(0)) if allowed else os.cpu_count()
-    return f"{count} core{'' if count == 1 else 's'}"
+    threads = os.environ.get("OPENBLAS_NUM_THREADS")
+    said = f", OPENBLAS_NUM_THREADS={threads}" if threads and count > 1 else ""
+    return f"{count} core{'' if count == 1 else 's'}{said}"
 
 
 def processor() -> str:
@@ -89,9 +105,10 @@ def processor() -> str:
 
 def run(name, given) -> bool:
     """Run one script, show what it prints, and keep it."""
-    text = command_of(name, given)
-    if "PYTHON" in text and given["PYTHON"] is None:
-        sys.stdout.write(f"== {name}: left out (give --peers PYTHON)\n")
+    text = RUNS[name]
+    missing = [option for word, option in OPTIONS.items() if word in text and not given[word]]
+    if missing:
+        sys.stdout.write(f"== {name}: left out (give {' and '.join(missing)})\n")
         return True
     command = [sys.executable, *(str(given.get(word, word)) for word in text.split())]
     sys.stdout.write(f"== python {text}\n")
@@ -105,7 +122,7 @@ def run(name, given) -> bool:
     if process.returncode:
         sys.stdout.write(f"failed with status {process.returncode}\n")
         return False
-    kept = "".join(printed).strip("\n")
+    kept = "".join(line for line in printed if BAR not in line).strip("\n")
     RESULTS.mkdir(exist_ok=True)
     head = heading(text, time.perf_counter() - clock)
     (RESULTS / f"{name}.txt").write_text(f"{head}\n\n{kept}\n", encoding="utf-8")
