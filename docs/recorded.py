@@ -25,7 +25,8 @@ class Recorded(SphinxDirective):
         facts = dict(line.removeprefix("# ").split(": ", 1) for line in head.splitlines())
         command = nodes.paragraph("", "", nodes.literal(text=facts.pop("command")))
         origin = nodes.paragraph("", "; ".join(facts.values()) + ".", classes=["origin"])
-        return [command, nodes.literal_block(text=printed.rstrip(), language="none"), origin]
+        block = nodes.literal_block(text=printed.rstrip(), language="none", classes=["recorded"])
+        return [command, block, origin]
 
 
 def setup(app):
