@@ -47,10 +47,8 @@ def shortened(function, options):
 def run(page: Path) -> None:
     """All blocks in one namespace; errors carry the page's line."""
     warnings.simplefilter("ignore")
-    more = (
-        {"draws": 500} if blocks(page, CELL) else {}
-    )  # tutorials predict with some hundred of them
-    pm.sample = shortened(pm.sample, FEW | more)
+    few = FEW | {"draws": 500} if blocks(page, CELL) else FEW  # tutorials predict with hundreds
+    pm.sample = shortened(pm.sample, few)
     pm.find_MAP = shortened(pm.find_MAP, {"maxeval": 3, "progressbar": False})
     names = {"__name__": "__main__"}
     for line, text in blocks(page, f"{BLOCK}|{CELL}"):
