@@ -330,6 +330,18 @@ MUTANTS = [
         ),
         (
             "core/check.py",
+            "if len(gap) >= FEWEST and",
+            "if len(gap) >= 2 and",
+            "core/test_check.py -k a_few_draws",
+        ),
+        (
+            "core/check_verdict.py",
+            'if check.attrs["draws"] < FEWEST and',
+            "if False and",
+            "core/test_check.py -k a_few_draws",
+        ),
+        (
+            "core/check.py",
             "xr.DataArray(-gap,",
             "xr.DataArray(gap,",
             "core/test_check.py -k test_the_weights_go_towards",
