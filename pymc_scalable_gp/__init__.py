@@ -4,10 +4,10 @@ from importlib.metadata import version
 
 from pymc_scalable_gp import cov, linops, ops
 from pymc_scalable_gp.advice.suggest import suggest
-from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
-from pymc_scalable_gp.core.plot_check import plot_check
-from pymc_scalable_gp.core.statistics import RowStatistics
-from pymc_scalable_gp.core.subset_map import subset_map
+from pymc_scalable_gp.core.checking.verdict import plot_check
+from pymc_scalable_gp.core.fit.subset_map import subset_map
+from pymc_scalable_gp.core.likelihoods.lowrank_normal import LowRankNormal
+from pymc_scalable_gp.core.rows.statistics import RowStatistics
 from pymc_scalable_gp.methods.cholqr.gp import CholQRMarginal
 from pymc_scalable_gp.methods.cholqr.search import InducingSelection
 from pymc_scalable_gp.methods.grief.gp import GriefGP, weights_prior

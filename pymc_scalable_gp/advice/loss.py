@@ -10,8 +10,8 @@ from scipy import linalg
 
 from pymc_scalable_gp.advice.candidates import Candidate
 from pymc_scalable_gp.advice.sample import Sample
-from pymc_scalable_gp.core.neighbors import order_rows
-from pymc_scalable_gp.core.nystrom import JITTER
+from pymc_scalable_gp.core.features.nystrom import JITTER
+from pymc_scalable_gp.core.vecchia.neighbors import order_rows
 from pymc_scalable_gp.methods.grief.gp import GriefGP
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.methods.skip.gp import SKIPMarginal

@@ -10,8 +10,8 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.advice.machine import shortest
-from pymc_scalable_gp.core.neighbors import Metric
-from pymc_scalable_gp.core.spread import reference_values, spread_rows
+from pymc_scalable_gp.core.features.nystrom import reference_values, spread_rows
+from pymc_scalable_gp.core.vecchia.neighbors import Metric
 from pymc_scalable_gp.cov.evaluate import kernel_matrix
 from pymc_scalable_gp.utils.blocks import blocks
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS

@@ -14,7 +14,7 @@ from pymc_scalable_gp.advice.loss import Loss, expected_loss, grid_stretch
 from pymc_scalable_gp.advice.machine import Rates, measure
 from pymc_scalable_gp.advice.report import GIB, MUCH, Suggestions, verdict
 from pymc_scalable_gp.advice.sample import Sample, default_kernel, take_sample
-from pymc_scalable_gp.core.data import check_inputs, check_target
+from pymc_scalable_gp.core.data.inputs import check_inputs, check_target
 from pymc_scalable_gp.cov.evaluate import kernel_matrix
 from pymc_scalable_gp.cov.queries import refuse_white_noise
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid

@@ -2,10 +2,10 @@
 
 import xarray as xr
 
-from pymc_scalable_gp.core.check import check_gp
-from pymc_scalable_gp.core.check_verdict import Check
+from pymc_scalable_gp.core.checking.check import check_gp
+from pymc_scalable_gp.core.checking.loo import elpd, left_out, pit
+from pymc_scalable_gp.core.checking.verdict import Check
 from pymc_scalable_gp.core.gp import FeatureGP
-from pymc_scalable_gp.core.loo import elpd, left_out, pit
 from pymc_scalable_gp.utils.checks import check_count
 
 

@@ -12,13 +12,12 @@ from pymc.gp.mean import Zero
 from pymc.gp.util import JITTER_DEFAULT
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core import predict as prediction
-from pymc_scalable_gp.core.coefficients import Coefficients
-from pymc_scalable_gp.core.data import Data, check_given, check_inputs
-from pymc_scalable_gp.core.dims import check_dims
-from pymc_scalable_gp.core.features import FeatureMap, FeatureSpec
-from pymc_scalable_gp.core.keywords import conditional_keywords
-from pymc_scalable_gp.core.likelihood import Conditioned
+from pymc_scalable_gp.core.data.inputs import Data, check_dims, check_given, check_inputs
+from pymc_scalable_gp.core.data.keywords import conditional_keywords
+from pymc_scalable_gp.core.features.coefficients import Coefficients
+from pymc_scalable_gp.core.features.feature_map import FeatureMap, FeatureSpec
+from pymc_scalable_gp.core.likelihoods import predictor as prediction
+from pymc_scalable_gp.core.likelihoods.base import Conditioned
 from pymc_scalable_gp.cov.queries import describe
 
 

@@ -3,14 +3,13 @@
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.additive import Additive
 from pymc_scalable_gp.core.assessed import CheckedGP
-from pymc_scalable_gp.core.data import Data, check_inputs
-from pymc_scalable_gp.core.dims import check_dims
-from pymc_scalable_gp.core.features import FeatureMap
-from pymc_scalable_gp.core.keywords import prior_keywords
-from pymc_scalable_gp.core.likelihood import LatentFunction
-from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.core.data.inputs import Data, check_dims, check_inputs
+from pymc_scalable_gp.core.data.keywords import prior_keywords
+from pymc_scalable_gp.core.data.mean import mean_vector
+from pymc_scalable_gp.core.features.feature_map import FeatureMap
+from pymc_scalable_gp.core.likelihoods.base import LatentFunction
+from pymc_scalable_gp.core.sums import Additive
 from pymc_scalable_gp.utils.evaluate import evaluate
 from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared, is_random
 

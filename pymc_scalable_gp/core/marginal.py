@@ -6,17 +6,16 @@ from typing import ClassVar
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.additive import Additive
 from pymc_scalable_gp.core.assessed import AssessedGP
-from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
-from pymc_scalable_gp.core.dims import check_dims
-from pymc_scalable_gp.core.features import FeatureMap
-from pymc_scalable_gp.core.keywords import marginal_keywords
-from pymc_scalable_gp.core.likelihood import FullRows, Likelihood, MarginalData
-from pymc_scalable_gp.core.statistics import RowStatistics
-from pymc_scalable_gp.core.statistics_rows import likelihood_of, summarize_source
-from pymc_scalable_gp.core.summarized import can_summarize, summarize
-from pymc_scalable_gp.core.vecchia import VecchiaRows, VecchiaSettings
+from pymc_scalable_gp.core.data.inputs import check_dims, check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.data.keywords import marginal_keywords
+from pymc_scalable_gp.core.features.feature_map import FeatureMap
+from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
+from pymc_scalable_gp.core.likelihoods.statistics_rows import likelihood_of, summarize_source
+from pymc_scalable_gp.core.likelihoods.summarized import can_summarize, summarize
+from pymc_scalable_gp.core.rows.statistics import RowStatistics
+from pymc_scalable_gp.core.sums import Additive
+from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows, VecchiaSettings
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.utils.checks import check_choice
 

@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 from pymc.gp.cov import BaseCovariance
 
-from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.data.inputs import check_inputs, check_sigma, check_target
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
 from pymc_scalable_gp.cov.objects import FromFunction
 from pymc_scalable_gp.cov.queries import leaves, refuse_white_noise

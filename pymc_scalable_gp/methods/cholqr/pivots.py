@@ -4,7 +4,7 @@ import numba
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from pymc_scalable_gp.core.spread import DEPENDENT, INDEFINITE, Columns, indefinite
+from pymc_scalable_gp.core.features.nystrom import DEPENDENT, INDEFINITE, Columns, indefinite
 
 # Nor is one that is lower by this share than the terms of its quadratic form. Kernels are evaluated to
 # about 1e-14 of the prior variance; those of far-away inputs to less.

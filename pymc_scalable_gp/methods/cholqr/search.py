@@ -8,9 +8,9 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.progress_bar import create_simple_progress
 
-from pymc_scalable_gp.core.hyperparameters import Hyperparameters
-from pymc_scalable_gp.core.mean import mean_vector
-from pymc_scalable_gp.core.nystrom import nystrom
+from pymc_scalable_gp.core.data.mean import mean_vector
+from pymc_scalable_gp.core.features.nystrom import nystrom
+from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.methods.cholqr.pivots import Candidates, PivotFactor, grow, swap
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp

@@ -7,7 +7,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
-from pymc_scalable_gp.core.features import FeatureMap
+from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.methods.grief.eigenfunctions import TermGrid
 from pymc_scalable_gp.methods.grief.features import GriefMap
 from pymc_scalable_gp.ops.inverse_cholesky import JITTER, inverse_cholesky

@@ -8,14 +8,14 @@ import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance
 from scipy.optimize import brentq
 
-from pymc_scalable_gp.core.data import check_inputs, check_weights
-from pymc_scalable_gp.core.draws import posterior_mean
-from pymc_scalable_gp.core.keywords import marginal_keywords
+from pymc_scalable_gp.core.data.draws import posterior_mean
+from pymc_scalable_gp.core.data.inputs import check_inputs, check_weights
+from pymc_scalable_gp.core.data.keywords import marginal_keywords
 from pymc_scalable_gp.core.latent import AdditiveLatent, FeatureLatent
-from pymc_scalable_gp.core.likelihood import FullRows
+from pymc_scalable_gp.core.likelihoods.base import FullRows
+from pymc_scalable_gp.core.likelihoods.statistics_rows import rotation_of
+from pymc_scalable_gp.core.likelihoods.summarized import can_summarize, summarize
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, AdditiveMarginal, FeatureMarginal
-from pymc_scalable_gp.core.statistics_rows import rotation_of
-from pymc_scalable_gp.core.summarized import can_summarize, summarize
 from pymc_scalable_gp.methods.grief.checks import check_periods
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
 from pymc_scalable_gp.methods.grief.spec import GriefSpec

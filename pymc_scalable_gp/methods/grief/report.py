@@ -5,9 +5,14 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 
-from pymc_scalable_gp.core.data import check_inputs, check_sigma, check_target
-from pymc_scalable_gp.core.draws import at_most, entry_names, posterior_draws, posterior_moments
-from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.core.data.draws import (
+    at_most,
+    entry_names,
+    posterior_draws,
+    posterior_moments,
+)
+from pymc_scalable_gp.core.data.inputs import check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.cov.evaluate import kernel_matrix
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
 from pymc_scalable_gp.utils.checks import check_count

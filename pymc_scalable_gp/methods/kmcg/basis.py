@@ -8,7 +8,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data import Data
+from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.cov.evaluate import kernel_matrix
 from pymc_scalable_gp.cov.queries import warn_unused_columns
 from pymc_scalable_gp.linops.base import LinearOperator

@@ -6,10 +6,10 @@ import numpy as np
 from pymc.gp.cov import BaseCovariance
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.additive import sums
-from pymc_scalable_gp.core.data import Data, check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.marginal import FeatureMarginal, joint_approx
-from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.core.sums import sums
 from pymc_scalable_gp.cov.queries import refuse_white_noise, used_columns
 from pymc_scalable_gp.methods.kmcg.advice import advise
 from pymc_scalable_gp.methods.kmcg.basis import DEFAULT_STEPS, KrylovBasis

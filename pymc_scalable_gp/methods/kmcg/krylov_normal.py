@@ -10,8 +10,8 @@ from pymc.pytensorf import normalize_rng_param
 from pytensor.raise_op import Assert
 from pytensor.tensor.random.utils import normalize_size_param
 
-from pymc_scalable_gp.core.lowrank_normal import draw_low_rank
-from pymc_scalable_gp.core.summaries import present_value
+from pymc_scalable_gp.core.likelihoods.lowrank_normal import draw_low_rank
+from pymc_scalable_gp.core.likelihoods.summaries import present_value
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stacked_product import product
 

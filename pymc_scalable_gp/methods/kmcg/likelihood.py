@@ -7,11 +7,11 @@ from typing import ClassVar
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_scalable_gp.core.coefficients import Coefficients
-from pymc_scalable_gp.core.exact import ExactRows
-from pymc_scalable_gp.core.likelihood import Likelihood, MarginalData
-from pymc_scalable_gp.core.lowrank_normal import LowRankNormal
-from pymc_scalable_gp.core.summaries import held_value
+from pymc_scalable_gp.core.features.coefficients import Coefficients
+from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
+from pymc_scalable_gp.core.likelihoods.exact import ExactRows
+from pymc_scalable_gp.core.likelihoods.lowrank_normal import LowRankNormal
+from pymc_scalable_gp.core.likelihoods.summaries import held_value
 from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
 from pymc_scalable_gp.methods.kmcg.krylov_normal import KrylovNormal

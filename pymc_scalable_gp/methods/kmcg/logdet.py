@@ -9,7 +9,7 @@ from pytensor.raise_op import Assert
 from pytensor.tensor.variable import TensorVariable
 from scipy import linalg
 
-from pymc_scalable_gp.core.data import Data
+from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.linops.base import LinearOperator
 from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet

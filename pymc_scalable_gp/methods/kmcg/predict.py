@@ -5,8 +5,8 @@ import pytensor
 import pytensor.tensor as pt
 from scipy import linalg
 
-from pymc_scalable_gp.core.mean import mean_vector
-from pymc_scalable_gp.core.predict import Predictor
+from pymc_scalable_gp.core.data.mean import mean_vector
+from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, model_inputs
 

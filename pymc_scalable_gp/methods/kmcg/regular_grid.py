@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from pymc_scalable_gp.core.data import refuse_masked
+from pymc_scalable_gp.core.data.inputs import refuse_masked
 
 # An axis is equally spaced when its steps differ by less than this share of their mean.
 EQUAL_SPACING = 1e-6

@@ -8,7 +8,7 @@ from pymc.gp.cov import BaseCovariance
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.features import FeatureMap, side_by_side
+from pymc_scalable_gp.core.features.feature_map import FeatureMap, side_by_side
 from pymc_scalable_gp.cov.evaluate import kernel_diag
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance, Coregion
 from pytensor.graph.basic import Constant
 
-from pymc_scalable_gp.core.data import check_inputs
+from pymc_scalable_gp.core.data.inputs import check_inputs
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal

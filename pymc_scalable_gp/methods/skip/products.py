@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_scalable_gp.core.coefficients import Coefficients
-from pymc_scalable_gp.core.likelihood import FullRows, Likelihood, MarginalData
+from pymc_scalable_gp.core.features.coefficients import Coefficients
+from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.linops.krylov import cg_residuals
 from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner
 from pymc_scalable_gp.methods.skip.product_normal import ProductNormal, WhitenedProducts, start

@@ -5,10 +5,10 @@ from functools import cached_property
 
 import pytensor.tensor as pt
 
-from pymc_scalable_gp.core.coefficients import Coefficients
-from pymc_scalable_gp.core.features import FeatureMap
-from pymc_scalable_gp.core.likelihood import Likelihood, MarginalData
-from pymc_scalable_gp.core.precision import LowRankPrecisions
+from pymc_scalable_gp.core.features.coefficients import Coefficients
+from pymc_scalable_gp.core.features.feature_map import FeatureMap
+from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
+from pymc_scalable_gp.core.likelihoods.precision import LowRankPrecisions
 from pymc_scalable_gp.methods.skip.features import SKIPMap
 from pymc_scalable_gp.methods.skip.task_normal import TaskNormal, TaskPosterior
 from pymc_scalable_gp.ops.segments import segment_times

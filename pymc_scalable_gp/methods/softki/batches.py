@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_scalable_gp.core.data import check_inputs, check_target
-from pymc_scalable_gp.core.sources import Source, open_source
+from pymc_scalable_gp.core.data.inputs import check_inputs, check_target
+from pymc_scalable_gp.core.rows.sources import Source, open_source
 from pymc_scalable_gp.methods.softki.points import KMEANS_ROWS
 
 # Rows that are shuffled together where they are streamed.

@@ -9,8 +9,8 @@ from pymc.gp.cov import BaseCovariance
 from pytensor.tensor.variable import TensorVariable
 from scipy.spatial import cKDTree
 
-from pymc_scalable_gp.core.data import Data
-from pymc_scalable_gp.core.features import FeatureMap
+from pymc_scalable_gp.core.data.inputs import Data
+from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import is_stationary, used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.softki.points import check_inducing, kmeans_points

@@ -3,13 +3,13 @@
 from pymc.gp.cov import BaseCovariance
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data import Data, check_inputs, check_temperature
+from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_temperature
+from pymc_scalable_gp.core.data.keywords import marginal_keywords, prior_keywords
+from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.gp import FeatureGP
-from pymc_scalable_gp.core.keywords import marginal_keywords, prior_keywords
 from pymc_scalable_gp.core.latent import FeatureLatent
+from pymc_scalable_gp.core.likelihoods.predictor import missing_share
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
-from pymc_scalable_gp.core.nystrom import NystromMap
-from pymc_scalable_gp.core.predict import missing_share
 from pymc_scalable_gp.cov.queries import refuse_white_noise
 from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.methods.softki.points import check_inducing

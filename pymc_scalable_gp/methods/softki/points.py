@@ -9,7 +9,7 @@ from pytensor.raise_op import Assert
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from pymc_scalable_gp.core.data import Data, check_inputs
+from pymc_scalable_gp.core.data.inputs import Data, check_inputs
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.warn import warn

@@ -6,8 +6,8 @@ import pytensor.tensor as pt
 from pymc.variational.updates import adam
 from pytensor.gradient import disconnected_grad
 
-from pymc_scalable_gp.core.hyperparameters import Hyperparameters
-from pymc_scalable_gp.core.mean import mean_vector
+from pymc_scalable_gp.core.data.mean import mean_vector
+from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stacked_product import product

@@ -8,7 +8,7 @@ from pymc.progress_bar import CustomProgress, default_progress_theme
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from pymc_scalable_gp.core.data import Data, check_sigma
+from pymc_scalable_gp.core.data.inputs import Data, check_sigma
 from pymc_scalable_gp.methods.softki.batches import training_rows
 from pymc_scalable_gp.methods.softki.gp import SoftKILatent, SoftKIMarginal
 from pymc_scalable_gp.methods.softki.points import kmeans_points

@@ -1,7 +1,7 @@
 """The exact Gaussian process on the same front end."""
 
-from pymc_scalable_gp.core.data import check_inputs
-from pymc_scalable_gp.core.exact import ExactRows
+from pymc_scalable_gp.core.data.inputs import check_inputs
+from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.methods.vecchia.gp import vecchia_spec
 from pymc_scalable_gp.utils.warn import warn

@@ -2,7 +2,7 @@
 
 from pymc.gp.cov import BaseCovariance
 
-from pymc_scalable_gp.core.data import check_inputs
+from pymc_scalable_gp.core.data.inputs import check_inputs
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.cov.queries import refuse_white_noise
 from pymc_scalable_gp.methods.vecchia.spec import VecchiaSpec

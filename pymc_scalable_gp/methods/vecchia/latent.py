@@ -4,11 +4,11 @@ from dataclasses import asdict
 
 import pymc as pm
 
-from pymc_scalable_gp.core.data import check_inputs
-from pymc_scalable_gp.core.keywords import prior_keywords
+from pymc_scalable_gp.core.data.inputs import check_inputs
+from pymc_scalable_gp.core.data.keywords import prior_keywords
+from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.latent import FeatureLatent
-from pymc_scalable_gp.core.mean import mean_vector
-from pymc_scalable_gp.core.vecchia import RowPlan, VecchiaFunction, VecchiaSettings
+from pymc_scalable_gp.core.vecchia.likelihood import RowPlan, VecchiaFunction, VecchiaSettings
 from pymc_scalable_gp.methods.vecchia.gp import vecchia_spec
 
 

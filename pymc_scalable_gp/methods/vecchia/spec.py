@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from pymc.gp.cov import BaseCovariance
 
-from pymc_scalable_gp.core.nystrom import NystromMap
-from pymc_scalable_gp.core.spread import spread_rows
+from pymc_scalable_gp.core.features.nystrom import NystromMap, spread_rows
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.utils.graphs import data_shared
 

@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.core.hyperparameters import Hyperparameters
+from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 from pymc_scalable_gp.methods.cholqr import search
 from pymc_scalable_gp.methods.cholqr.search import Hybrid, Target
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.core.vecchia_normal import VecchiaNormal
+from pymc_scalable_gp.core.vecchia.normal import VecchiaNormal
 from pymc_scalable_gp.testing import draw_many, figures_at
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS, evaluate
 
@@ -196,7 +196,7 @@ def test_predictions_with_all_neighbors_are_exact(exact):
 @pytest.mark.parametrize("settings", [{"neighbors": 3, "pred_neighbors": N}, {"neighbors": N // 2}])
 def test_new_rows_have_neighbors_of_their_own(exact, settings, numbers, monkeypatch):
     """Without inducing points all of them make the exact GP's predictions; by default twice as many."""
-    monkeypatch.setattr("pymc_scalable_gp.core.vecchia_predict._NUMBERS", numbers)
+    monkeypatch.setattr("pymc_scalable_gp.core.vecchia.predictor._NUMBERS", numbers)
     model, gp = model_of(vecchia(n_inducing=0, block=5, **settings))
     assert gp.settings()["pred_neighbors"] == N
     with model:

@@ -1,0 +1,93 @@
+"""An approximate likelihood beside better ones: the exact one of some rows, and neighbours for all."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.core.data.inputs import Data
+from pymc_scalable_gp.core.features.nystrom import NystromMap, spread_rows
+from pymc_scalable_gp.core.likelihoods.base import Likelihood
+from pymc_scalable_gp.core.likelihoods.exact import ExactRows
+from pymc_scalable_gp.core.likelihoods.summaries import held_value
+from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows, VecchiaRows, VecchiaSettings
+from pymc_scalable_gp.utils.graphs import fixed_shared
+
+# Of the reference with neighbours: inducing points at most, and rows of a block.
+POINTS, BLOCK = 200, 16
+
+# A share of the noise variance (of the prior variance, without noise) that features may miss.
+TAIL = 0.05
+
+
+class Pair(NamedTuple):
+    """A better likelihood, and the one that is checked, of the same rows."""
+
+    better: Likelihood
+    own: Likelihood
+
+
+def subset_pair(known: Likelihood, cov_func, rows: np.ndarray) -> Pair:
+    """The exact likelihood of some rows, and this one's."""
+    X, y = held_value(known.data.X, "X")[rows], held_value(known.data.y, "y")[rows]
+    X, y = (Data(fixed_shared(value), value, False) for value in (X, y))
+    sigma = known.sigma if known.sigma.ndim == 0 else known.sigma[rows]
+    exact = ExactRows(replace(known.data, X=X, y=y, sigma=sigma), cov_func)
+    return Pair(exact, known.given(X, y, sigma))
+
+
+def all_rows(
+    known: Likelihood, cov_func, variable, neighbors: int, point, progressbar
+) -> tuple[TensorVariable, TensorVariable, int]:
+    """Log density of all rows with more neighbours, the likelihood's own, and how many neighbours."""
+    X = held_value(known.data.X, "X")
+    if isinstance(known, NeighborRows):
+        neighbors = max(neighbors, 2 * known.settings.neighbors)
+    chosen = spread_rows(cov_func, X, min(POINTS, len(X)), 0, point)
+    points = NystromMap(cov_func, fixed_shared(X[chosen]), X.min(axis=0), X.max(axis=0))
+    X = Data(fixed_shared(X), X, False)
+    data = replace(known.data, X=X, feature_map=points, approx="VIF", weights=None)
+    settings = VecchiaSettings.checked(neighbors, BLOCK)
+    better = VecchiaRows.of(data, cov_func, settings, point, progressbar)
+    return better.logp(), pm.logp(variable, known.data.y.tensor), neighbors
+
+
+class Predictions:
+    """Means and variances of both likelihoods of a pair at some rows X (s, d), point by point."""
+
+    def __init__(self, pair: Pair, mean_func, X: np.ndarray, model):
+        zero = pt.constant(0.0)
+        self._X = X
+        self._makers = [
+            each.predictor(each.prediction_map(), mean_func, each.coefficients(), zero, model)
+            for each in pair
+        ]
+
+    def __call__(self, point: dict) -> list[tuple[np.ndarray, np.ndarray]]:
+        """At one point of the model."""
+        return [each.diagonal(each.state(point), self._X) for each in self._makers]
+
+
+def rank_needed(K: np.ndarray, noise: float | None) -> float:
+    """Features that leave less than :data:`TAIL` of the noise variance, whatever they are.
+
+    From the eigenvalues of the kernel matrix K (s, s) of some rows; infinite where it takes more than
+    half of them, which is more than so many rows can tell.
+    """
+    if not np.isfinite(K).all():
+        return np.nan
+    values = np.linalg.eigvalsh(K)[::-1].clip(0.0)
+    left = (values.sum() - np.cumsum(values)) / len(K)
+    allowed = TAIL * (np.diag(K).mean() if noise is None else noise)
+    needed = int(np.argmax(left <= allowed)) + 1
+    return float(needed) if needed <= len(K) / 2 else np.inf
+
+
+def condition_number(K: np.ndarray, noise: float, n: int) -> float:
+    """Of the targets' covariance of all n rows, from the kernel matrix K (s, s) of some."""
+    if not np.isfinite(K).all():
+        return np.nan
+    return float(n / len(K) * np.linalg.eigvalsh(K)[-1] / noise + 1.0)

@@ -1,0 +1,276 @@
+"""What a check says in words: what was compared, what is off, what to do."""
+
+import textwrap
+
+import numpy as np
+import xarray as xr
+from arviz_base import rcParams
+from arviz_plots import PlotCollection, visuals
+
+from pymc_scalable_gp.core.data.draws import FEWEST
+from pymc_scalable_gp.core.vecchia.likelihood import MOVED
+
+# What is worth a word: the tail of the weights (Vehtari et al. 2024), a move of a hyperparameter's mean in
+# posterior sds, the 95% quantile of the predictive mean's shift in predictive sds, the change of the
+# predictive sd, the share of prior variance that features miss, the residual of a solver, the error
+# of a log determinant, the share of neighbours that others would replace, and the sd of log weights below
+# which they are nearly equal.
+LIMITS = {
+    "k_hat": 0.7, "moved": 0.5, "mean_shift": 0.25, "sd_ratio": 0.1, "missing": 0.05,
+    "residual": 0.01, "logdet": 1.0, "neighbors_moved": MOVED, "even": 0.5,
+}  # fmt: skip
+
+
+class Check(xr.Dataset):
+    """Result of ``gp.check``; printed as one paragraph."""
+
+    __slots__ = ()
+
+    def __str__(self):
+        return textwrap.fill(self.attrs["verdict"], 88)
+
+
+def verdict(gp, known, check) -> str:
+    """One paragraph."""
+    text, bad = "", []
+    for part in (_subset, _all, _missing, _solver):
+        said, faults = part(gp, known, check)
+        text, bad = text + said, bad + faults
+    if bad:
+        return text + f"Poor: {'; '.join(bad)}. {remedy(gp, known, check)}"
+    if check.attrs["draws"] == 1 and check.sizes.get("sample"):
+        return text + "Good at this point; the posterior's draws tell more."
+    if check.attrs["draws"] < FEWEST and check.sizes.get("sample"):
+        return text + f"Good at these draws; {FEWEST} tell how the posterior differs."
+    if "logp_all" in check or getattr(known, "path", None) == "exact":
+        return text + "Good."
+    if "logp_exact" in check:
+        return text + "Good on that many rows; more of them tell more."
+    return text + "Good, as far as this goes: no exact likelihood was compared."
+
+
+def _subset(gp, known, check):
+    """The exact Gaussian process of some rows."""
+    if "logp_exact" not in check:
+        return "", []
+    a = check.attrs
+    text = (
+        f"On {a['rows']} rows the exact log density is {_difference(a['gap'])} the approximate one"
+        f"{_varies(a['lost'], a['draws'])}. "
+    )
+    # A comparison with NaN is false, and what is not finite must not be called good.
+    bad = [] if np.isfinite(a["lost"]) else ["log densities are not finite"]
+    if "moved" in check:
+        words, near = _weights(check.moved, a["k_hat"], a["lost"])
+        text += f"Weighted towards the exact posterior, {words}. "
+        if not near:
+            bad.append("the posterior of the hyperparameters is another one")
+    shift, ratio = float(np.quantile(check.mean_shift.values, 0.95)), check.sd_ratio.values
+    wide = float(ratio[np.abs(np.log(ratio)).argmax()])
+    text += (
+        f"Predictive means shift by up to {shift:.2f} predictive sds (95% of rows), sds by a factor of "
+        f"{wide:.2f} at most. "
+    )
+    if not (shift <= LIMITS["mean_shift"] and abs(np.log(wide)) <= LIMITS["sd_ratio"]):
+        bad.append("predictions differ")
+    return text, bad
+
+
+def _all(gp, known, check):
+    """More neighbours, for all rows."""
+    if "logp_all" not in check:
+        return "", []
+    a = check.attrs
+    text = (
+        f"On all {a['n']} rows the log density with inducing points and {a['neighbors']} neighbors is "
+        f"{_difference(a['gap_all'])} this one{_varies(a['lost_all'], a['draws'])}"
+    )
+    near = np.isfinite(a["lost_all"])
+    if "moved_all" in check:
+        words, near = _weights(check.moved_all, a["k_hat_all"], a["lost_all"])
+        text += f"; weighted towards it, {words}"
+    return f"{text}. ", [] if near else ["on all rows the posterior is another one"]
+
+
+def _missing(gp, known, check):
+    """Prior variance that features miss, where nothing holds it."""
+    if check.attrs["holds_residual"]:
+        return "", []
+    missing = check.attrs["missing_mean"]
+    worst = int(check.missing.values.argmax())
+    text = f"Features miss {missing:.1%} of the prior variance, {check.missing.values[worst]:.1%} at row "
+    text += f"{int(check.obs[worst])}. "
+    if not missing <= LIMITS["missing"]:
+        text_bad = "what features miss is left out of the function"
+        if known is not None and known.sigma is not None:
+            text_bad = "sigma may be off by what the features miss"
+        return text, [text_bad]
+    return text, []
+
+
+def _solver(gp, known, check):
+    """Figures of iterations, and of neighbours that were chosen elsewhere."""
+    a, text, bad = check.attrs, "", []
+    # Where all rows' density was compared, what the iterations leave is in that difference.
+    compared = "logp_all" in check
+    if "residual" in a:
+        text += f"Conjugate gradients leave {a['residual']:.1e} of the targets. "
+        if not (compared or a["residual"] <= LIMITS["residual"]):
+            bad.append("conjugate gradients have not converged")
+    if "logdet_se" in a:
+        text += f"The log determinant is known to {a['logdet_se']:.2g} (se) and {a['logdet_excess']:.2g}"
+        text += " (bound of its excess). "
+        if not (compared or 0.5 * max(a["logdet_se"], a["logdet_excess"]) <= LIMITS["logdet"]):
+            bad.append("the log determinant is uncertain")
+    if "neighbors_moved" in a:
+        text += f"{a['neighbors_moved']:.0%} of the neighbors would be others at these draws. "
+        if not a["neighbors_moved"] <= LIMITS["neighbors_moved"]:
+            bad.append("neighbors were chosen at other lengthscales: call gp.rebuild(point)")
+    return text, bad
+
+
+def remedy(gp, known, check) -> str:
+    """What to change."""
+    if check.attrs["holds_residual"]:
+        return f"Raise {gp.knobs}, or call gp.rebuild(point) at a point of the posterior."
+    text = f"Raise {gp.knobs}"
+    needed = check.attrs.get("rank_needed", np.nan)
+    if np.isinf(needed):
+        text += f" (more than {check.attrs['rows'] // 2} features are needed)"
+    elif needed > check.attrs["rank"]:
+        text += f" to {int(needed)} features or more"
+    latent = known is None or known.sigma is None
+    if "VIF" in gp.approximations and not latent:
+        return f'{text}, or take approx="VIF", which puts back what they miss.'
+    other = "VecchiaLatent" if latent else "VecchiaMarginal"
+    return f"{text}." if type(gp).__name__ == other else f"{text}, or take {other}."
+
+
+def _difference(gap: float) -> str:
+    return f"{abs(gap):.3g} nats {'above' if gap >= 0.0 else 'below'}"
+
+
+def _varies(lost: float, draws: int) -> str:
+    return f", and the difference varies by {lost:.2g} (sd) over {draws} draws" if draws > 1 else ""
+
+
+def _weights(moved, k_hat: float, lost: float) -> tuple[str, bool]:
+    """Hyperparameter that weights move the most, and whether that is little."""
+    worst = int(np.abs(moved.values).argmax())
+    name, by = str(moved.hyperparameter.values[worst]), float(moved[worst])
+    # Weights without a tail have no k: nearly equal ones, or one draw with all the weight.
+    light = k_hat <= LIMITS["k_hat"] or (np.isnan(k_hat) and lost <= LIMITS["even"])
+    near = bool(light and abs(by) <= LIMITS["moved"])
+    tail = f" (Pareto k {k_hat:.2f})" if np.isfinite(k_hat) else ""
+    return f"{name} moves by {by:+.2f} posterior sds{tail}", near
+
+
+# Title of each panel, and the values between which all is well.
+_PANELS = {
+    "difference": ("exact - approximate log density", ()),
+    "difference_all": ("more neighbors - this log density", ()),
+    "mean_shift": ("shift of predictive mean (sds)", (LIMITS["mean_shift"],)),
+    "sd_ratio": ("ratio of predictive sds", tuple(np.exp([-LIMITS["sd_ratio"], LIMITS["sd_ratio"]]))),
+    "missing": ("prior variance that features miss", (LIMITS["missing"],)),
+    "moved": ("move towards exact posterior (sds)", (-LIMITS["moved"], LIMITS["moved"])),
+    "moved_all": ("move towards more neighbors (sds)", (-LIMITS["moved"], LIMITS["moved"])),
+}  # fmt: skip
+
+
+def plot_check(check: Check, *, backend: str | None = None, figure_kwargs=None) -> PlotCollection:
+    """Draw what ``gp.check`` found: one panel a quantity, dashed lines at the thresholds of its verdict.
+
+    Differences of log densities, over draws, and shifts, ratios and shares, over rows, are shown as
+    empirical distribution functions; moves of hyperparameters as points.
+
+    Parameters
+    ----------
+    check : xarray.Dataset
+        What :meth:`check` of a GP returned.
+    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
+        Of ArviZ-plots; its default when left out.
+    figure_kwargs : dict, optional
+        Passed to the backend, such as ``figsize``.
+
+    Returns
+    -------
+    arviz_plots.PlotCollection
+        Shown in a notebook; ``.savefig(path)`` writes it.
+
+    Raises
+    ------
+    TypeError
+        For anything else than the result of a check.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> X = np.linspace(0.0, 1.0, 30)[:, None]
+    >>> with pm.Model():
+    ...     ell = pm.InverseGamma("ell", 3, 3)
+    ...     gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=ell), inducing=5)
+    ...     _ = gp.marginal_likelihood("y", X=X, y=np.sin(6.0 * X[:, 0]), sigma=0.1)
+    ...     found = gp.check({"ell": 0.3}, progressbar=False)
+    >>> type(sgp.plot_check(found, backend="none")).__name__
+    'PlotCollection'
+    >>> sgp.plot_check(found).savefig("check.png")  # doctest: +SKIP
+    """
+    if not isinstance(check, Check):
+        raise TypeError(f"plot_check draws what gp.check returns, got {type(check).__name__}")
+    shown = _panels(check)
+    backend = rcParams["plot.backend"] if backend is None else backend
+    layout = {"layout": "constrained"} if backend == "matplotlib" else {}
+    layout["figsize"] = (10.5, 3.0 * -(-len(shown) // 3))
+    figure_kwargs = layout | (figure_kwargs or {})
+    found = PlotCollection.wrap(
+        shown, cols=["__variable__"], col_wrap=3, backend=backend, figure_kwargs=figure_kwargs
+    )
+    points = [name for name in shown if name.startswith("moved")]
+    curves = [name for name in shown if name not in points]
+    found.map(_distribution, "distribution", data=shown[curves], color="C0")
+    if points:
+        found.map(_points, "points", data=shown[points], color="C0")
+    for k in range(2):
+        lines = {name: _PANELS[name][1][k] for name in shown if len(_PANELS[name][1]) > k}
+        if lines:
+            found.map(
+                visuals.vline,
+                f"threshold_{k}",
+                data=xr.Dataset(lines),
+                color="grey",
+                linestyle="--",
+            )
+    for name in shown:
+        found.map(visuals.labelled_x, "label", data=shown[[name]], text=_PANELS[name][0])
+    return found
+
+
+def _panels(check) -> xr.Dataset:
+    """What is drawn, by panel."""
+    found = {}
+    if "logp_exact" in check:
+        found["difference"] = check.logp_exact - check.logp_approx
+    if "logp_all" in check:
+        found["difference_all"] = check.logp_neighbors - check.logp_all
+    found |= {name: check[name] for name in _PANELS if name in check}
+    if check.attrs["holds_residual"]:  # nothing is missed for good
+        del found["missing"]
+    return xr.Dataset(found)
+
+
+def _distribution(values, target, **kwargs):
+    """Empirical distribution function."""
+    x = np.sort(np.ravel(values))
+    y = np.arange(1, len(x) + 1) / len(x)
+    backend = visuals.backend_from_object(target)
+    return backend.line(np.repeat(x, 2), np.insert(np.repeat(y, 2)[:-1], 0, 0.0), target, **kwargs)
+
+
+def _points(values, target, **kwargs):
+    """One row a hyperparameter."""
+    backend = visuals.backend_from_object(target)
+    rows = np.arange(values.size)
+    backend.yticks(rows, [str(name) for name in values.hyperparameter.values], target)
+    return backend.scatter(values.values, rows, target, **kwargs)

@@ -1,0 +1,263 @@
+"""Checks of user input: the argument, what came, and what would work."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.gp.cov import BaseCovariance, WhiteNoise
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.graphs import fixed_shared, is_random
+
+# What pandas puts where a value is missing, by the name of its type: pandas is not imported.
+_ABSENT = ("NAType", "NaTType", "NoneType")
+
+
+@dataclass(frozen=True)
+class Data:
+    """A tensor for the graph, its present value, and whether ``pm.set_data`` may change it.
+
+    `grid` is the RegularGrid whose observed cells these inputs are, if that is how they came.
+    """
+
+    tensor: TensorVariable
+    value: np.ndarray
+    mutable: bool
+    grid: Any = None
+
+
+def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) -> Data:
+    """Inputs (n, d) of any array kind, shared data or expression as float64 :class:`Data`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a wrong dtype or shape, or NaN or infinite entries (the columns and counts are named).
+    """
+    columns = [str(c) for c in getattr(X, "columns", [])]
+    data = _as_data(X, name, 2)
+    value = data.value
+    if value.ndim != 2:
+        hint = "; reshape a single column with X[:, None]" if value.ndim == 1 else ""
+        raise ValueError(f"{name} must have shape (n, d), got shape {value.shape}{hint}")
+    if value.shape[1] == 0 or (value.shape[0] == 0 and not empty):
+        raise ValueError(f"{name} must have at least one row and one column, got {value.shape}")
+    bad = ~np.isfinite(value)
+    if bad.any():
+        where = ", ".join(
+            f"column {columns[j] if columns else j} ({count})"
+            for j, count in enumerate(bad.sum(axis=0))
+            if count
+        )
+        raise ValueError(
+            f"{name} has {bad.sum()} NaN or infinite values, in {where}: drop or impute those rows"
+        )
+    if d is not None and value.shape[1] != d:
+        raise ValueError(f"{name} has {value.shape[1]} columns, the GP was built on {d}")
+    return data
+
+
+def refuse_masked(value, name: str) -> None:
+    """Raise for a masked array with masked entries, whose fill values NumPy would go on with.
+
+    Raises
+    ------
+    ValueError
+        With the number of masked entries, and what would work.
+    """
+    count = int(np.ma.getmaskarray(value).sum()) if isinstance(value, np.ma.MaskedArray) else 0
+    if count:
+        rows = np.ma.getmaskarray(value)
+        rows = int(rows.reshape((len(rows), -1)).any(axis=1).sum()) if rows.ndim else 1
+        raise ValueError(
+            f"{name} has {count} masked values, in {rows} rows: drop those rows from X, y and everything "
+            f"else that goes by rows, with keep = ~np.ma.getmaskarray({name}), or impute them. Cells "
+            "of a sgp.RegularGrid may be missing: give observed= there"
+        )
+
+
+def check_target(y, n: int, name: str = "y") -> Data:
+    """Targets (n,) as float64 :class:`Data`; raises as :func:`check_inputs` does."""
+    data = _as_data(y, name, 1)
+    value = data.value
+    if value.ndim != 1:
+        hint = "; use y[:, 0]" if value.ndim == 2 and value.shape[1] == 1 else ""
+        raise ValueError(f"{name} must have shape (n,), got shape {value.shape}{hint}")
+    if value.shape[0] != n:
+        raise ValueError(f"{name} has {value.shape[0]} values, but X has {n} rows")
+    bad = int((~np.isfinite(value)).sum())
+    if bad:
+        raise ValueError(
+            f"{name} has {bad} NaN or infinite values: drop those rows of X and {name}"
+        )
+    return data
+
+
+def check_block(X, y, where: str, start: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows X (b, d) and y (b,) of a longer source as float64; `where` and row `start` go to errors.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a wrong dtype or shape, different lengths, and NaN or infinite values.
+    """
+    X, y = _numeric(X, f"{where}: X"), _numeric(y, f"{where}: y")
+    if X.ndim != 2 or y.ndim != 1 or len(X) != len(y):
+        raise ValueError(
+            f"{where}: X and y must have shapes (rows, d) and (rows,), got {X.shape} and {y.shape}"
+        )
+    bad = np.flatnonzero(~(np.isfinite(X).all(axis=1) & np.isfinite(y)))
+    if bad.size:
+        raise ValueError(
+            f"{where}: NaN or infinite values in {bad.size} rows, the first of them row "
+            f"{start + bad[0]}: drop or impute those rows"
+        )
+    return X, y
+
+
+def check_sigma(sigma, n: int | None) -> TensorVariable:
+    """Noise standard deviation: a positive scalar or one value a row, constant or random."""
+    if isinstance(sigma, WhiteNoise):
+        sigma = sigma.sigma
+    if isinstance(sigma, BaseCovariance):
+        raise TypeError(
+            f"sigma must be a noise standard deviation, scalar or (n,), got the covariance "
+            f"{type(sigma).__name__}: only WhiteNoise can be used"
+        )
+    tensor = _float64(_tensor(sigma, "sigma"))
+    if tensor.ndim > 1:
+        raise ValueError(f"sigma must be a scalar or have shape (n,), got {tensor.ndim} dimensions")
+    length = tensor.type.shape[0] if tensor.ndim else None
+    if n is not None and length is not None and length not in (1, n):
+        raise ValueError(
+            f"sigma has {length} values, but X has {n} rows: give a scalar or one a row"
+        )
+    if length == 1 and n != 1:
+        tensor = tensor[0]
+    if not is_random(tensor):
+        value = evaluate([tensor])[0]
+        if not np.isfinite(value).all():
+            bad = int((~np.isfinite(value)).sum())
+            raise ValueError(f"sigma has {bad} NaN or infinite values")
+        if (value <= 0).any():
+            raise ValueError(
+                f"sigma must be positive, got {value.min():g}: for data without noise give a small "
+                "value, such as a thousandth of y's standard deviation"
+            )
+    return tensor
+
+
+def check_weights(weights, rank: int) -> TensorVariable | None:
+    """Positive weights (rank,), or None."""
+    if weights is None:
+        return None
+    tensor = _float64(_tensor(weights, "weights"))
+    length = tensor.type.shape[0] if tensor.ndim == 1 else None
+    if tensor.ndim != 1 or (length is not None and length != rank):
+        raise ValueError(
+            f"weights must have shape ({rank},), the rank that build(X) returns, got shape "
+            f"{tensor.type.shape}"
+        )
+    if not is_random(tensor) and not (evaluate([tensor])[0] > 0).all():
+        raise ValueError("weights must be positive")
+    return tensor
+
+
+def check_temperature(temperature) -> TensorVariable:
+    """A positive scalar or one value a column, constant or random."""
+    tensor = _float64(_tensor(temperature, "temperature"))
+    if tensor.ndim > 1:
+        raise ValueError(
+            f"temperature must be a scalar or have shape (d,), got {tensor.ndim} dimensions"
+        )
+    if not is_random(tensor):
+        value = evaluate([tensor])[0]
+        if not (np.isfinite(value).all() and (value > 0).all()):
+            raise ValueError(f"temperature must be positive and finite, got {value}")
+    return tensor
+
+
+def check_given(given, allowed=("X", "y", "sigma", "gp")) -> dict[str, Any]:
+    """``given=`` as a dictionary with known keys: X, y and sigma together, or none of them."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"given must be a dictionary, got {type(given).__name__}")
+    unknown = set(given) - set(allowed)
+    if unknown:
+        raise ValueError(f"given has unknown keys {sorted(unknown)}; it takes {sorted(allowed)}")
+    missing = [key for key in ("X", "y", "sigma") if key not in given]
+    if 0 < len(missing) < 3:
+        raise ValueError(
+            f"given lacks {missing}: pass X, y and sigma together, or none of them to condition on "
+            "the training data"
+        )
+    return dict(given)
+
+
+def _tensor(value, name):
+    if isinstance(value, Variable):
+        return value
+    return pt.constant(_numeric(value, name))
+
+
+def _float64(tensor):
+    if tensor.dtype == "float64":
+        return tensor
+    if np.dtype(tensor.dtype).kind not in "fiub":
+        raise TypeError(f"expected real numbers, got dtype {tensor.dtype}")
+    return tensor.astype("float64")
+
+
+def _as_data(value, name, ndim) -> Data:
+    if isinstance(value, Variable):
+        if isinstance(value, Constant):
+            return _as_data(value.data, name, ndim)
+        shared = isinstance(value, SharedVariable)
+        present = value.get_value(borrow=True) if shared else evaluate([value])[0]
+        return Data(_float64(value), _numeric(present, name), True)
+    array = np.array(_numeric(value, name))  # what becomes of the user's own is not the model's
+    return Data(fixed_shared(array), array, False)
+
+
+def _numeric(value, name):
+    refuse_masked(value, name)
+    array = np.asarray(value)
+    if array.dtype.kind == "O":
+        absent = sum(type(v).__name__ in _ABSENT for v in array.flat)
+        if absent and array.ndim:
+            raise ValueError(
+                f"{name} has {absent} missing values (pandas' NA, NaT or None): drop those rows from "
+                "X, y and everything else that goes by rows, or impute them"
+            )
+        try:
+            array = array.astype("float64")
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"{name} must be numeric, got dtype object: encode text and categories as numbers"
+            ) from None
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}")
+    return np.asarray(array, dtype="float64")
+
+
+def check_dims(dims, data: Data, name: str) -> None:
+    """Raise ValueError if a dimension that the model knows has another length than `data` has rows."""
+    if dims is None:
+        return
+    model = pm.modelcontext(None)
+    names = [dims] if isinstance(dims, str) else list(dims)
+    if len(names) != 1:
+        raise ValueError(f"dims must name one dimension, that of the rows, got {dims!r}")
+    length = model.dim_lengths.get(names[0])
+    if length is None or data.mutable:
+        return
+    length, rows = int(evaluate([length])[0]), data.value.shape[0]
+    if length != rows:
+        raise ValueError(f"dims={names[0]!r} has length {length}, but {name} has {rows} rows")

@@ -1,0 +1,96 @@
+"""Mean functions: their values, and their fixed part beside one that is linear in free coefficients."""
+
+from typing import NamedTuple
+
+import pytensor.tensor as pt
+from pymc.gp.mean import Add, Constant, Linear, Zero
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.utils.graphs import depends_only_on
+
+
+def mean_vector(mean_func, X: TensorVariable) -> TensorVariable:
+    """``mean_func(X)`` (n,), for functions that return a scalar, (n,) or one column (n, 1).
+
+    ``pm.gp.mean.Linear`` with scalar coefficients returns a column, which would broadcast against the
+    targets to an n x n matrix.
+
+    Raises
+    ------
+    ValueError
+        If the function returns more than one column, or more dimensions.
+    """
+    mean = pt.as_tensor_variable(mean_func(X)).astype("float64")
+    if mean.ndim == 0 or (mean.ndim == 1 and mean.type.shape[0] == 1):
+        return mean + pt.zeros_like(X[:, 0])
+    if mean.ndim == 2 and mean.type.shape[1] in (1, None):
+        return pt.specify_shape(mean, (None, 1))[:, 0]
+    if mean.ndim != 1:
+        raise ValueError(
+            f"mean_func must give one value a row, shape (n,), got shape {mean.type.shape}: with "
+            "pm.gp.mean.Linear, coeffs must have shape (d,) for X (n, d)"
+        )
+    return mean
+
+
+class MeanDesign(NamedTuple):
+    """``mean(X) = fixed(X) + H(X) beta``: functions of X that are fixed, and what multiplies columns."""
+
+    fixed: list
+    columns: list  # functions X (n, d) -> (n, 1) or (n, d)
+    beta: TensorVariable | None
+
+    def fixed_values(self, X: TensorVariable) -> TensorVariable:
+        """Fixed part (n,)."""
+        return sum((mean_vector(f, X) for f in self.fixed), pt.zeros_like(X[:, 0]))
+
+    def values(self, X: TensorVariable) -> list[TensorVariable]:
+        """The columns H, in pieces."""
+        return [column(X) for column in self.columns]
+
+
+def mean_design(mean_func, d: int) -> MeanDesign:
+    """Take a mean function of d inputs apart.
+
+    Raises
+    ------
+    ValueError
+        For a mean with free parameters that is not Constant, Linear, or a sum of such.
+    """
+    fixed, columns, beta = [], [], []
+    for part in _parts(mean_func):
+        X = pt.matrix("X", shape=(None, d))
+        if isinstance(part, Zero):
+            continue
+        if depends_only_on([pt.as_tensor_variable(part(X))], [X]):
+            fixed.append(part)
+        elif isinstance(part, Constant):
+            columns.append(_ones)
+            beta.append(pt.atleast_1d(part.c))
+        elif isinstance(part, Linear):
+            columns += [_itself, _ones]
+            slope = pt.as_tensor_variable(part.A)
+            slope = slope[:, 0] if slope.ndim == 2 else slope * pt.ones(d)
+            beta += [slope, pt.atleast_1d(pt.as_tensor_variable(part.b))]
+        else:
+            raise ValueError(
+                f"the mean {type(part).__name__} has free parameters and is not linear in them, which "
+                "statistics of rows cannot hold: take pm.gp.mean.Constant, Linear or a sum of these, fix "
+                "its parameters, or give X and y instead of statistics"
+            )
+    joined = pt.concatenate([b.astype("float64") for b in beta]) if beta else None
+    return MeanDesign(fixed, columns, joined)
+
+
+def _ones(X):
+    return pt.ones_like(X[:, :1])
+
+
+def _itself(X):
+    return X
+
+
+def _parts(mean_func):
+    if isinstance(mean_func, Add):
+        return [*_parts(mean_func.m1), *_parts(mean_func.m2)]
+    return [mean_func]

@@ -1,0 +1,258 @@
+"""What a GP is conditioned on: a Gaussian likelihood of one kind or another, or a latent function."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.core.data.inputs import Data
+from pymc_scalable_gp.core.data.mean import mean_vector
+from pymc_scalable_gp.core.features.coefficients import Coefficients
+from pymc_scalable_gp.core.features.feature_map import FeatureMap
+from pymc_scalable_gp.core.likelihoods.lowrank_normal import LowRankNormal
+from pymc_scalable_gp.core.likelihoods.precision import LowRankPrecisions, Precisions
+from pymc_scalable_gp.core.likelihoods.predictor import Predictor
+from pymc_scalable_gp.ops.lowrank_logp import LowRankTerms
+from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
+from pymc_scalable_gp.ops.stacked_product import product
+from pymc_scalable_gp.utils.graphs import depends_only_on, is_random
+
+
+@dataclass(frozen=True, eq=False)
+class MarginalData:
+    """What a marginal likelihood is made of: nothing of it changes when a GP is built again.
+
+    `weights` are prior variances of the features' coefficients, or None for 1.
+    """
+
+    feature_map: FeatureMap
+    mean_func: Any
+    X: Data
+    y: Data
+    sigma: TensorVariable
+    approx: str
+    weights: TensorVariable | None = None
+
+    @cached_property
+    def mean(self) -> TensorVariable:
+        """Prior mean (n,)."""
+        return mean_vector(self.mean_func, self.X.tensor)
+
+    @property
+    def residual(self) -> TensorVariable:
+        """Targets less their mean (n,)."""
+        return self.y.tensor - self.mean
+
+    @property
+    def size(self) -> int:
+        """Number of rows n, now."""
+        return self.X.value.shape[0]
+
+    def with_rows(self, X: Data, y: Data, sigma: TensorVariable) -> "MarginalData":
+        """The same model of other rows."""
+        return replace(self, X=X, y=y, sigma=sigma)
+
+    def is_fixed(self, *tensors: TensorVariable) -> bool:
+        """Whether tensors are functions of the inputs alone, whatever those depend on."""
+        return depends_only_on(tensors, [self.X.tensor])
+
+    def corrected(self, missed: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
+        """Variances D (n,) beside the features, and what the bound of "VFE" takes off the density.
+
+        From prior variances (n,) that the features miss.
+        """
+        noise = self.sigma**2 * pt.ones_like(missed)
+        if self.approx == "FITC":
+            return noise + missed, pt.constant(0.0)
+        penalty = 0.5 * (missed / noise).sum() if self.approx == "VFE" else pt.constant(0.0)
+        return noise, penalty
+
+    def guarded(self, rows: TensorVariable) -> TensorVariable:
+        """`rows`, computed from X, refused where X was replaced by what the features do not hold.
+
+        Under "FITC" the diagonal carries what they miss; inputs with a prior are not replaced.
+        """
+        if not self.X.mutable or self.approx == "FITC" or is_random(self.X.tensor):
+            return rows
+        return self.feature_map.within(self.X.tensor, rows)
+
+
+class Conditioned(ABC):
+    """What predictions follow from: training inputs, features, and their coefficients' posterior.
+
+    `sigma` is the noise standard deviation, or None where the likelihood is not Gaussian.
+    """
+
+    X: Data
+    sigma: TensorVariable | None
+    has_rows: ClassVar[bool] = True  # X holds the training inputs, not their range alone
+    holds_residual: ClassVar[bool] = False  # what the features miss is part of the function
+
+    @abstractmethod
+    def coefficients(self) -> Coefficients:
+        """Posterior of the coefficients of :meth:`prediction_map`'s features."""
+
+    @abstractmethod
+    def prediction_map(self) -> FeatureMap:
+        """Features of predictions."""
+
+    def of_parts(self, parts: Sequence, places: Sequence[int]) -> tuple[FeatureMap, Coefficients]:
+        """Features and coefficients of some `places` among the `parts`, the GPs that a sum holds."""
+        total = self.prediction_map()
+        found = self.coefficients().of(total.columns(places))
+        chosen = [total.parts[place] for place in places]
+        return (chosen[0] if len(chosen) == 1 else type(total)(chosen)), found
+
+    def predictor(self, feature_map, mean_func, coef, noise, model) -> Predictor:
+        """Compiled predictions with some features and their coefficients."""
+        return Predictor(feature_map, mean_func, coef, noise, model)
+
+    def conditional(
+        self, name, data: Data, feature_map, mean_func, coef, variance, **kwargs
+    ) -> TensorVariable:
+        """Random variable of the function at new inputs; `variance` is added to each row's own."""
+        phi = feature_map.features_at(data)
+        mean = mean_vector(mean_func, data.tensor) + product(phi, coef.mean)
+        sd = pt.sqrt(feature_map.missed(data.tensor, phi) + variance)
+        factor = coef.factor(phi)
+        if factor is None:
+            return pm.Normal(name, mean, sd, **kwargs)
+        return LowRankNormal(name, mean, factor, sd, **kwargs)
+
+    @property
+    def state(self):
+        """What a compiled prediction depends on besides this object."""
+        return None
+
+    def figures(self, points, model=None) -> dict[str, float]:
+        """What this kind can tell about its own approximation, at the worst of some points."""
+        return {}
+
+
+@dataclass(frozen=True, eq=False)
+class LatentFunction(Conditioned):
+    """A latent function: its coefficients are random variables of the model."""
+
+    feature_map: FeatureMap
+    X: Data
+    coef: TensorVariable
+
+    sigma = None
+
+    def coefficients(self) -> Coefficients:
+        """The coefficients, known exactly at each draw."""
+        return Coefficients(self.coef, None)
+
+    def prediction_map(self) -> FeatureMap:
+        """The features of the prior."""
+        return self.feature_map
+
+
+class Likelihood(Conditioned):
+    """Gaussian likelihood with the function integrated out: one way to evaluate it.
+
+    A method chooses the kind in ``_likelihood(data)``. A kind makes the observed variable, gives the
+    coefficients' posterior, and says which features predictions take.
+    """
+
+    path: ClassVar[str]
+    divisible: ClassVar[bool] = True  # some of the rows have a likelihood with the same features
+    data: MarginalData
+
+    @property
+    def X(self) -> Data:
+        """Training inputs."""
+        return self.data.X
+
+    @property
+    def sigma(self) -> TensorVariable:
+        """Noise standard deviation."""
+        return self.data.sigma
+
+    @abstractmethod
+    def observe(self, name: str, **kwargs) -> TensorVariable:
+        """The observed random variable, in the model of the context."""
+
+    def logp(self) -> TensorVariable:
+        """Log density of the targets, where it has such a form beside the observed variable.
+
+        Raises
+        ------
+        ValueError
+            Where this kind of likelihood has none.
+        """
+        raise ValueError(
+            f"a {self.path} likelihood cannot be compared with the exact one on some of its rows: write "
+            "the model again with approx= and settings that have features, or on few rows"
+        )
+
+    def missed(self, X: TensorVariable, phi: TensorVariable) -> TensorVariable:
+        """Variances (n,) beside the noise's under "FITC", at rows X with the prediction's features."""
+        prior = self.data.feature_map.kernel_diag(X)
+        return pt.maximum(prior - (phi**2).sum(axis=1), 0.0)
+
+    def precisions(self, model) -> Precisions:
+        """Precision matrix of the targets as a function of the model's variables.
+
+        Raises
+        ------
+        ValueError
+            Where this kind of likelihood has none.
+        """
+        raise ValueError(
+            f"leaving rows out has no closed form for a {self.path} likelihood: compare models by "
+            "K-fold cross-validation, fitting them to X and y without a fold"
+        )
+
+    def prediction_map(self) -> FeatureMap:
+        """The features of the likelihood."""
+        return self.data.feature_map
+
+    def given(self, X: Data, y: Data, sigma: TensorVariable) -> "Likelihood":
+        """The same features and hyperparameters with other data."""
+        return FullRows(self.data.with_rows(X, y, sigma))
+
+
+@dataclass(frozen=True, eq=False)
+class FullRows(Likelihood):
+    """All rows at every evaluation: O(n r^2)."""
+
+    data: MarginalData
+
+    path = "full"
+
+    def observe(self, name, **kwargs):
+        """A :class:`LowRankNormal`."""
+        data, X = self.data, self.X.tensor
+        phi = data.guarded(data.feature_map.features(X))
+        return LowRankNormal(
+            name, data.mean, phi, data.sigma, weights=data.weights,
+            kdiag=data.feature_map.kernel_diag(X), approx=data.approx,
+            observed=data.y.tensor, **kwargs,
+        )  # fmt: skip
+
+    def coefficients(self):
+        """From the same terms as the density."""
+        found = self.terms()
+        return Coefficients(found.coef, found.root)
+
+    def logp(self):
+        """Of the terms."""
+        return self.terms().logp
+
+    def precisions(self, model):
+        """Low rank plus diagonal."""
+        return LowRankPrecisions(self, model)
+
+    def terms(self) -> LowRankTerms:
+        """Terms of the density at the targets, all differentiable."""
+        data, X = self.data, self.X.tensor
+        return lowrank_posterior(
+            data.feature_map.features(X), data.sigma**2, data.residual, weights=data.weights,
+            kdiag=data.feature_map.kernel_diag(X), approx=data.approx,
+        )  # fmt: skip

@@ -1,0 +1,140 @@
+"""What a Gaussian likelihood says of each row given all others: its precision matrix, by parts."""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from pymc_scalable_gp.core.data.mean import mean_vector
+from pymc_scalable_gp.core.likelihoods.summaries import held_value
+from pymc_scalable_gp.utils.blocks import blocks
+from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, compile_outputs, model_inputs
+
+
+class Moments(NamedTuple):
+    """Predictive moments of each row, given all others."""
+
+    mean: np.ndarray
+    sd: np.ndarray
+
+
+class Precision(ABC):
+    r"""``P = S^{-1}`` of the targets' covariance S, at one draw, by its diagonal and blocks.
+
+    Given all other rows, those of G have mean ``y_G - P_GG^-1 (P e)_G`` and covariance ``P_GG^-1``.
+    """
+
+    def __init__(self, y: np.ndarray, alpha: np.ndarray, diagonal: np.ndarray):
+        self.y, self.alpha, self.diagonal = y, alpha, diagonal
+
+    @abstractmethod
+    def block(self, rows: np.ndarray) -> np.ndarray:
+        """``P_GG`` (g, g)."""
+
+    def singles(self) -> Moments:
+        """Of each row."""
+        return Moments(self.y - self.alpha / self.diagonal, 1.0 / np.sqrt(self.diagonal))
+
+    def group_logp(self, rows: np.ndarray) -> float:
+        """Log density of some rows given all others."""
+        P, alpha = self.block(rows), self.alpha[rows]
+        sign, logdet = np.linalg.slogdet(P)
+        if sign <= 0:
+            return np.nan
+        quad = alpha @ np.linalg.solve(P, alpha)
+        return 0.5 * (logdet - quad - len(rows) * np.log(2.0 * np.pi))
+
+
+class Precisions(ABC):
+    """Precision of a likelihood as a function of the model's variables."""
+
+    inputs: list
+
+    @abstractmethod
+    def __call__(self, values) -> Precision:
+        """At values of the inputs."""
+
+
+class LowRankPrecisions(Precisions):
+    r"""Of ``S = Phi W Phi' + D``, in row blocks: ``P = D^-1 - D^-1 Phi V Phi' D^-1``.
+
+    V is the coefficients' posterior covariance, ``V = root' root``. O(n r^2) a draw.
+    """
+
+    def __init__(self, likelihood, model):
+        data = likelihood.data
+        feature_map, coef = likelihood.prediction_map(), likelihood.coefficients()
+        X, common = pt.matrix("rows", dtype="float64"), feature_map.intermediates()
+        phi = feature_map.features(X)
+        left = likelihood.missed(X, phi) if data.approx == "FITC" else pt.zeros_like(phi[:, 0])
+        outputs = [phi, left, mean_vector(data.mean_func, X)]
+        states = [coef.mean, coef.root, data.sigma**2, *common]
+        self.inputs = model_inputs([*states, *outputs], model)
+        check_reached([*states, *outputs], self.inputs)
+        options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
+        self._state = pytensor.function(self.inputs, states, **options)
+        given = {tensor: tensor.type() for tensor in common}
+        arguments = [X, *self.inputs, *given.values()]
+        self._rows = pytensor.function(arguments, outputs, givens=given, **options)
+        self.X, self.y = held_value(data.X, "X"), held_value(data.y, "y")
+        self.block_rows = feature_map.block_rows
+
+    def __call__(self, values):
+        """In row blocks."""
+        coef, root, noise, *common = self._state(*values)
+        noise = np.broadcast_to(noise, self.y.shape)
+        return LowRankPrecision(self, (*values, *common), coef, root, noise)
+
+    def parts(self, rows, X, state, coef, root, noise):
+        """Features times the root, what D is, and ``(e - Phi m) / D``, of some rows."""
+        phi, missed, mean = self._rows(X, *state)
+        D = noise[rows] + missed
+        factor = phi * root if root.ndim == 1 else phi @ root.T
+        return factor, D, (self.y[rows] - mean - phi @ coef) / D
+
+
+class LowRankPrecision(Precision):
+    """At one draw; features of groups are computed when they are asked for."""
+
+    def __init__(self, function, state, coef, root, noise):
+        self._function, self._given = function, (state, coef, root, noise)
+        n = len(function.y)
+        alpha, diagonal = np.empty(n), np.empty(n)
+        for rows, X in blocks(function.X, function.block_rows):
+            factor, D, alpha[rows] = function.parts(rows, X, *self._given)
+            diagonal[rows] = (1.0 - np.einsum("ij,ij->i", factor, factor) / D) / D
+        super().__init__(function.y, alpha, diagonal)
+
+    def block(self, rows):
+        """From the features of these rows."""
+        function = self._function
+        factor, D, _ = function.parts(rows, function.X[rows], *self._given)
+        scaled = factor / D[:, None]
+        return np.diag(1.0 / D) - scaled @ scaled.T
+
+
+class DensePrecisions(Precisions):
+    """Of a dense covariance: ``P = L^-T L^-1``. O(n^3) a draw."""
+
+    def __init__(self, likelihood, model):
+        self._function, self.inputs = compile_outputs([*likelihood.whitened()], model)
+        self._y = held_value(likelihood.data.y, "y")
+
+    def __call__(self, values):
+        """All of it."""
+        inverse, white = self._function(*values)
+        return DensePrecision(self._y, inverse.T @ white, inverse.T @ inverse)
+
+
+class DensePrecision(Precision):
+    """A matrix."""
+
+    def __init__(self, y, alpha, matrix):
+        super().__init__(y, alpha, np.diagonal(matrix))
+        self._matrix = matrix
+
+    def block(self, rows):
+        """Of the matrix."""
+        return self._matrix[np.ix_(rows, rows)]

@@ -1,0 +1,218 @@
+"""Numerical predictions at one point or mixed over posterior draws, in row blocks."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import xarray as xr
+from pymc.progress_bar import create_simple_progress
+
+from pymc_scalable_gp.core.data.draws import posterior_draws
+from pymc_scalable_gp.core.data.mean import mean_vector
+from pymc_scalable_gp.utils.blocks import blocks
+from pymc_scalable_gp.utils.evaluate import (
+    FEW_CALLS,
+    check_reached,
+    evaluate,
+    model_inputs,
+    point_values,
+)
+from pymc_scalable_gp.utils.warn import warn
+
+_CACHED_VALUES = 2**26  # keep fixed features of up to this many entries (0.5 GB) between draws
+
+
+def warn_outside(feature_map, X: np.ndarray) -> None:
+    """Warn when inputs lie where the features no longer describe the kernel."""
+    text = feature_map.outside(X)
+    if text:
+        warn(
+            f"Xnew lies outside what the approximation covers: {text}. Predictions there return to "
+            "the mean function and the prior variance"
+        )
+
+
+def missing_share(feature_map, data) -> float:
+    """Mean share of prior variance that the features miss at rows of the data, at the initial point."""
+    n = data.value.shape[0]
+    count = min(n, feature_map.block_rows)
+    X = pt.constant(data.value[np.unique(np.linspace(0, n - 1, count).astype(int))])
+    phi, prior = evaluate([feature_map.features(X), feature_map.kernel_diag(X)])
+    return float((1.0 - (phi**2).sum(axis=1) / prior).mean())
+
+
+class State(NamedTuple):
+    """What predictions at one point of the model need: inputs of `_features`, and the coefficients.
+
+    `sample` is a draw of the coefficients, where one is asked for.
+    """
+
+    values: tuple
+    coef: np.ndarray
+    noise: float
+    root: np.ndarray | None
+    sample: np.ndarray | None = None
+
+
+class Predictor:
+    """Compiled state and prediction functions of one GP in one model.
+
+    ``state`` costs one pass over the training rows; each block of new rows then costs O(rows r^2),
+    or O(rows r) when the coefficients' covariance is diagonal.
+    """
+
+    def __init__(self, feature_map, mean_func, coef, noise, model):
+        self.model = model
+        X = pt.matrix("Xnew", dtype="float64")
+        phi, mean = feature_map.features(X), mean_vector(mean_func, X)
+        missed = feature_map.missed(X, phi)
+        common = feature_map.intermediates()
+        root, self.deflated = coef.root, coef.deflated
+        self.has_root = root is not None
+        states = [coef.mean, noise] + ([root] if self.has_root else []) + common
+        outputs = [phi, mean, missed]
+        self.inputs = model_inputs([*states, *outputs], model)
+        check_reached([*states, *outputs], self.inputs)
+        options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
+        self._state = pytensor.function(self.inputs, states, **options)
+        self.fixed_features = not model_inputs(outputs, model)
+        given = {tensor: tensor.type() for tensor in common}
+        self._features = pytensor.function(
+            [X, *self.inputs, *given.values()], outputs, givens=given, **options
+        )
+        self.diagonal_root = self.has_root and root.ndim == 1
+        self.block_rows = feature_map.block_rows
+
+    def state(self, point):
+        """State at a point of the model."""
+        return self._at(point_values(self.inputs, point, self.model))
+
+    def _at(self, values, rng=None):
+        coef, noise, *out = self._state(*values)
+        root = out.pop(0) if self.has_root else None
+        state = State((*values, *out), coef, float(noise), root)
+        return state if rng is None else state._replace(sample=self._coefficients(state, rng))
+
+    def _coefficients(self, state, rng):
+        """A draw of the coefficients."""
+        root = state.root
+        if root is None:
+            return state.coef
+        if root.ndim == 1:
+            return state.coef + root * rng.standard_normal(len(root))
+        if not self.deflated:
+            return state.coef + root.T @ rng.standard_normal(len(root))
+        # Covariance I - G G' with G = U s V': the square root shrinks along U.
+        U, s, _ = np.linalg.svd(root, full_matrices=False)
+        z = rng.standard_normal(len(root))
+        return state.coef + z - U @ ((1.0 - np.sqrt(np.maximum(1.0 - s**2, 0.0))) * (U.T @ z))
+
+    def _parts(self, state, X):
+        """Row blocks, and all that predictions there need of X."""
+        for rows, block in blocks(X, self.block_rows):
+            yield rows, self._features(block, *state.values)
+
+    def diagonal(self, state, X):
+        """Mean and variance (n*,), in row blocks."""
+        mean, var = np.empty(X.shape[0]), np.empty(X.shape[0])
+        for rows, part in self._parts(state, X):
+            mean[rows], var[rows] = self._moments(state, part)
+        return mean, var
+
+    def _moments(self, state, parts):
+        phi, mean, missed = parts
+        var = missed + state.noise
+        if self.has_root:
+            factor = self._factor(state, phi)
+            square = np.einsum("ij,ij->i", factor, factor)
+            if self.deflated:
+                square = np.maximum(np.einsum("ij,ij->i", phi, phi) - square, 0.0)
+            var = var + square
+        return mean + phi @ state.coef, var
+
+    def _sample(self, state, parts, rng):
+        """A draw of the function at some rows, with the draw of the coefficients."""
+        phi, mean, missed = parts
+        own = np.sqrt(missed + state.noise) * rng.standard_normal(len(mean))
+        return mean + phi @ state.sample + own
+
+    def _sample_jointly(self, state, X, rng):
+        """A draw of the function at all rows, where it is not made block by block; else None."""
+        return None
+
+    def full(self, state, X):
+        """Mean (n*,) and covariance (n*, n*)."""
+        phi, mean, missed = self._features(X, *state.values)
+        cov = np.diag(missed + state.noise)
+        if self.has_root:
+            factor = self._factor(state, phi)
+            square = factor @ factor.T
+            cov += phi @ phi.T - square if self.deflated else square
+        return mean + phi @ state.coef, cov
+
+    def _factor(self, state, phi):
+        """Features times the root of the coefficients' covariance, or of what it lacks."""
+        root = state.root
+        if root.ndim == 1:
+            return phi * root
+        return phi @ (root if self.deflated else root.T)
+
+    def mixture(self, X, idata, num_samples, sample, progressbar, random_seed):
+        """Dataset of the mean and sd of the draws' mixture, and of a sample a draw if `sample`."""
+        rng = np.random.default_rng(random_seed)
+        draws = posterior_draws(idata, self.inputs, num_samples, rng)
+        progress = create_simple_progress(progressbar=progressbar)
+        drawing = rng if sample else None
+        with progress:
+            task = progress.add_task("Predicting over draws", completed=0, total=len(draws))
+            states = (
+                (self._at(values, drawing), progress.advance(task))[0] for values in draws.values
+            )
+            if self.diagonal_root and self.fixed_features and not sample:
+                mean, var, f = *self._mix_diagonal(X, list(states)), None
+            else:
+                mean, var, f = self._mix(X, states, len(draws), drawing)
+        found = {"mean": ("obs", mean), "sd": ("obs", np.sqrt(var))}
+        if sample:
+            shape = (draws.chains, len(draws) // draws.chains, len(mean))
+            found["f"] = (("chain", "draw", "obs"), f.reshape(shape))
+        return xr.Dataset(found)
+
+    def _mix(self, X, states, count, rng=None):
+        """One draw after the other: mean of variances plus variance of means (Welford's update)."""
+        n = X.shape[0]
+        first, second, spread = np.zeros(n), np.zeros(n), np.zeros(n)
+        f = None if rng is None else np.empty((count, n))
+        kept = None
+        for k, state in enumerate(states, start=1):
+            parts = kept or self._parts(state, X)
+            if kept is None and self.fixed_features and n * state.coef.size <= _CACHED_VALUES:
+                parts = kept = list(parts)
+            jointly = None if f is None else self._sample_jointly(state, X, rng)
+            if jointly is not None:
+                f[k - 1] = jointly
+            for rows, part in parts:
+                mean, var = self._moments(state, part)
+                shift = mean - first[rows]
+                first[rows] += shift / k
+                second[rows] += shift * (mean - first[rows])
+                spread[rows] += var
+                if f is not None and jointly is None:
+                    f[k - 1, rows] = self._sample(state, part, rng)
+        return first, (spread + second) / count, f
+
+    def _mix_diagonal(self, X, states):
+        """All draws at once: with a diagonal root every block is three matrix products."""
+        coef, noise, root2 = (
+            np.array([state.coef for state in states]),
+            np.array([state.noise for state in states]),
+            np.array([state.root**2 for state in states]),
+        )
+        out_mean, out_var = np.empty(X.shape[0]), np.empty(X.shape[0])
+        for rows, block in blocks(X, 1024):
+            phi, mean, missed = self._features(block, *states[0].values)
+            means = phi @ coef.T
+            out_mean[rows] = mean + means.mean(axis=1)
+            out_var[rows] = missed + noise.mean() + phi**2 @ root2.mean(axis=0) + means.var(axis=1)
+        return out_mean, out_var

@@ -1,0 +1,187 @@
+"""Statistics of rows from any source: one pass, in blocks, on this machine or wherever dask runs."""
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.progress_bar import create_simple_progress
+
+from pymc_scalable_gp.core.data.mean import MeanDesign
+from pymc_scalable_gp.core.features.feature_map import FeatureMap
+from pymc_scalable_gp.core.rows.sources import Block, Source
+from pymc_scalable_gp.core.rows.statistics import BasisMark, RowStatistics
+from pymc_scalable_gp.core.rows.triangle import QR_LIMIT, RowFactor, RowFunction
+from pymc_scalable_gp.utils.blocks import BLOCK
+from pymc_scalable_gp.utils.graphs import depends_only_on
+
+# Seconds between two writes of a checkpoint.
+_PERIOD = 60.0
+
+
+class Basis(NamedTuple):
+    """What the rows are summarised in: the map, numbers of ``[B | H | fixed mean]``, and the mark."""
+
+    feature_map: FeatureMap
+    function: RowFunction
+    mark: BasisMark
+
+    @classmethod
+    def of(cls, feature_map: FeatureMap, design: MeanDesign) -> "Basis":
+        """The map's basis and the columns of the mean.
+
+        Raises
+        ------
+        ValueError
+            If the basis has free parameters.
+        """
+
+        def rows(X):
+            parts = [feature_map.training_basis(X), *design.values(X)]
+            return pt.concatenate([*parts, design.fixed_values(X)[:, None]], axis=1)
+
+        X = pt.matrix("X")
+        if not depends_only_on([rows(X)], [X]):
+            raise ValueError(
+                "the basis has free parameters or data that may be replaced, and statistics hold one "
+                "fixed basis: SoftKIMarginal with fixed points and temperature, GriefGP with a fixed "
+                'kernel or basis="frozen", CholQRMarginal with a fixed kernel have one'
+            )
+        function, probes = RowFunction(rows), feature_map.probes()
+        values = function(probes)
+        count = 0 if design.beta is None else values.shape[1] - 1 - _width(feature_map)
+        return cls(
+            feature_map,
+            function,
+            BasisMark(probes, values, values.shape[1] - 1 - count, count),
+        )
+
+    def check(self, block: Block, label: str) -> None:
+        """Raise ValueError for rows that the basis does not describe."""
+        d = self.mark.inputs.shape[1]
+        if block.X.shape[1] != d:
+            raise ValueError(f"{label}: X has {block.X.shape[1]} columns, the GP was built on {d}")
+        low, high = block.X.min(axis=0), block.X.max(axis=0)
+        text = self.feature_map.covering(low, high).outside(np.stack([low, high]))
+        if text:
+            raise ValueError(
+                f"{label}, rows from {block.start}: {text}: build the GP on a sample of rows that "
+                "spans the range of all"
+            )
+
+
+def _width(feature_map):
+    mixing = feature_map.mixing()
+    return feature_map.rank if mixing is None else mixing.type.shape[0]
+
+
+class Collector:
+    """Triangle of ``[B | H | y]`` and the range of inputs, of the rows so far."""
+
+    def __init__(self, basis: Basis, limit: float):
+        self.basis = basis
+        mark = basis.mark
+        self.factor = RowFactor(mark.columns + mark.design + 1, limit)
+        self.low = np.full(mark.inputs.shape[1], np.inf)
+        self.high = -self.low
+        self.whole = True  # no block is half taken in
+
+    def add(self, block: Block, label: str) -> None:
+        """Take in rows."""
+        self.basis.check(block, label)
+        self.whole = False
+        self.low = np.minimum(self.low, block.X.min(axis=0))
+        self.high = np.maximum(self.high, block.X.max(axis=0))
+        for start in range(0, len(block.y), BLOCK):
+            rows = slice(start, start + BLOCK)
+            values = self.basis.function(np.ascontiguousarray(block.X[rows]))
+            values[:, -1] = block.y[rows] - values[:, -1]
+            self.factor.add(values)
+        self.whole = True
+
+    def restore(self, found: RowStatistics) -> None:
+        """Go on from the statistics of earlier rows."""
+        self.factor.add_triangle(found.triangle, found.size)
+        self.low, self.high = found.low, found.high
+
+    def statistics(self) -> RowStatistics:
+        """Of the rows so far."""
+        mark = self.basis.mark
+        return RowStatistics(self.factor.triangle(), self.factor.size, self.low, self.high, mark)
+
+
+def collect(basis: Basis, source: Source, progressbar=True, checkpoint=None) -> RowStatistics:
+    """One pass over a source, from a checkpoint on if there is one.
+
+    Raises
+    ------
+    ValueError
+        For a source without rows, bad values, or a checkpoint of another basis.
+    """
+    width = len(basis.mark.values[0])
+    known = source.size is not None and source.size * float(width) ** 2 > QR_LIMIT
+    collector = Collector(basis, -1.0 if known else QR_LIMIT)
+    kept = _Checkpoint(checkpoint, collector)
+    start = kept.resume(source.size)
+    long = source.size is None or source.size > 20 * BLOCK
+    progress = create_simple_progress(progressbar=progressbar and long)
+    with progress, kept:
+        task = progress.add_task("Summarising the rows", completed=start, total=source.size)
+        for block in source.blocks(start):
+            collector.add(block, source.label)
+            kept.block_done()
+            progress.update(task, completed=collector.factor.size)
+    if collector.factor.size == 0:
+        raise ValueError(f"{source.label}: the source has no rows")
+    found = collector.statistics()
+    kept.remove()
+    return found
+
+
+class _Checkpoint:
+    """Statistics of the rows so far in a file, each minute and when the pass ends early; or nothing."""
+
+    def __init__(self, path, collector):
+        self.path, self.collector = None if path is None else Path(path), collector
+        self.written = time.monotonic()
+
+    def resume(self, size) -> int:
+        """Number of rows that an earlier pass has summarised."""
+        if self.path is None or not self.path.exists():
+            return 0
+        found = RowStatistics.load(self.path)
+        difference = self.collector.basis.mark.difference(found.mark)
+        if difference or (size is not None and found.size > size):
+            raise ValueError(
+                f"the checkpoint {self.path} belongs to another pass: "
+                f"{difference or f'it has {found.size} rows, the source {size}'}. Delete it to start anew"
+            )
+        self.collector.restore(found)
+        return found.size
+
+    def block_done(self):
+        """A block is taken in."""
+        if self.path is None:
+            return
+        if time.monotonic() - self.written > _PERIOD:
+            self._write()
+
+    def _write(self):
+        self.collector.statistics().save(self.path)
+        self.written = time.monotonic()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        known = self.collector
+        if self.path is not None and kind is not None and known.whole and known.factor.size:
+            self._write()
+
+    def remove(self):
+        """The pass is complete."""
+        if self.path is not None:
+            with suppress(FileNotFoundError):
+                self.path.unlink()

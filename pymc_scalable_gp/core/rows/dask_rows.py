@@ -1,0 +1,141 @@
+"""Statistics of rows that dask holds: one task a chunk, and a tree of merges, wherever dask runs."""
+
+import numpy as np
+from pymc.progress_bar import create_simple_progress
+
+from pymc_scalable_gp.core.data.inputs import check_block
+from pymc_scalable_gp.core.rows.collect import Basis, Collector
+from pymc_scalable_gp.core.rows.sources import Block, dataset_arrays, table_names
+from pymc_scalable_gp.core.rows.statistics import RowStatistics
+from pymc_scalable_gp.core.rows.triangle import QR_LIMIT
+
+# Statistics that are merged at a time.
+_FAN_IN = 8
+_LEAF = "statistics of rows"
+
+
+def is_dask(source) -> bool:
+    """Whether a source (or the first of a pair) is held by dask, itself or within xarray."""
+    source = source[0] if isinstance(source, tuple) and source else source
+    if hasattr(source, "data_vars"):
+        return any(is_dask(v) for v in source.data_vars.values())
+    return hasattr(_bare(source), "__dask_graph__")
+
+
+def _bare(array):
+    """What an xarray DataArray holds, or the array itself."""
+    return array.data if hasattr(array, "dims") else array
+
+
+def collect_dask(basis: Basis, source, y, columns, progressbar) -> RowStatistics:
+    """As ``collect``, of dask arrays or tables.
+
+    Raises
+    ------
+    ValueError
+        As ``collect``; also for X and y whose chunks cannot be aligned.
+    """
+    from dask import compute, delayed
+
+    pairs, label, size = _chunks(source, y, columns)
+    width = len(basis.mark.values[0])
+    limit = -1.0 if size is not None and size * float(width) ** 2 > QR_LIMIT else np.inf
+    shared = delayed(basis, traverse=False)
+    leaf, join = delayed(_leaf), delayed(_join)
+    parts = [
+        leaf(
+            shared, X, target, f"{label}, block {number}", limit, dask_key_name=f"{_LEAF}-{number}"
+        )
+        for number, (X, target) in enumerate(pairs)
+    ]
+    count = len(parts)
+    while len(parts) > 1:
+        parts = [join(parts[i : i + _FAN_IN]) for i in range(0, len(parts), _FAN_IN)]
+    with _Progress(count, progressbar):
+        (found,) = compute(parts[0])
+    if found is None:
+        raise ValueError(f"{label}: the source has no rows")
+    return found
+
+
+def _chunks(source, y, columns) -> tuple[list, str, int | None]:
+    """Pairs of delayed chunks (X, y), a name for errors, and the number of rows where it is known."""
+    if isinstance(source, tuple) and len(source) == 2 and y is None:
+        source, y = source
+    if hasattr(source, "data_vars"):
+        source, y = dataset_arrays(source, y, columns)
+    elif hasattr(source, "npartitions") and hasattr(source, "columns"):
+        y, columns = table_names([str(c) for c in source.columns], y, columns)
+        parts = zip(source[columns].to_delayed(), source[y].to_delayed(), strict=True)
+        return list(parts), "dask DataFrame", None
+    elif columns is not None:
+        raise TypeError("columns= is for tables: of an array take X[:, ...]")
+    X, y = _bare(source), _bare(y)
+    if y is None or X.ndim != 2 or y.ndim != 1:
+        raise ValueError("of a dask array, give X (n, d) and y (n,)")
+    X = X.rechunk({1: -1})
+    unknown = np.isnan([*X.shape, *y.shape]).any()
+    if not unknown and X.shape[0] != y.shape[0]:
+        raise ValueError(f"X has {X.shape[0]} rows, y has {y.shape[0]} values")
+    if not hasattr(y, "to_delayed"):
+        y = _like(X, y, unknown)
+    if not unknown:
+        y = y.rechunk((X.chunks[0],))
+    elif len(X.chunks[0]) != len(y.chunks[0]):
+        raise ValueError(
+            "X and y have different chunks, of unknown lengths: call compute_chunk_sizes()"
+        )
+    pairs = zip(X.to_delayed().ravel(), y.to_delayed(), strict=True)
+    return list(pairs), "dask array", None if unknown else X.shape[0]
+
+
+def _like(X, y, unknown):
+    """Targets in memory, in the chunks of X."""
+    if unknown:
+        raise ValueError("X has chunks of unknown lengths: call compute_chunk_sizes()")
+    from dask.array import from_array
+
+    return from_array(np.asarray(y), chunks=(X.chunks[0],))
+
+
+def _leaf(basis, X, y, label, limit) -> RowStatistics | None:
+    """Statistics of one chunk; None where it is empty."""
+    X, y = check_block(X, y, label, 0)
+    if not len(y):
+        return None
+    collector = Collector(basis, limit)
+    collector.add(Block(0, X, y), label)
+    return collector.statistics()
+
+
+def _join(parts) -> RowStatistics | None:
+    """Statistics of some chunks, in their order."""
+    found = [part for part in parts if part is not None]
+    return sum(found[1:], found[0]) if found else None
+
+
+class _Progress:
+    """A bar that goes on with each chunk, where dask runs in this process; a cluster has its dashboard."""
+
+    def __init__(self, count, progressbar):
+        from dask.base import get_scheduler
+        from dask.callbacks import Callback
+
+        remote = type(getattr(get_scheduler(), "__self__", None)).__module__.startswith(
+            "distributed"
+        )
+        self._bar = create_simple_progress(progressbar=progressbar and not remote)
+        self._task = self._bar.add_task("Summarising the rows", completed=0, total=count)
+        self._callback = Callback(posttask=self._done)
+
+    def _done(self, key, *_):
+        if str(key).startswith(_LEAF):
+            self._bar.advance(self._task)
+
+    def __enter__(self):
+        self._bar.__enter__()
+        self._callback.__enter__()
+
+    def __exit__(self, *error):
+        self._callback.__exit__(*error)
+        self._bar.__exit__(*error)

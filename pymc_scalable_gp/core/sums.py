@@ -1,0 +1,64 @@
+"""Sums of independent GPs."""
+
+from collections.abc import Sequence
+
+from pymc_scalable_gp.core.features.feature_map import SumMap
+from pymc_scalable_gp.core.gp import FeatureGP
+
+
+def sums(parts: Sequence[FeatureGP]):
+    """Mean function and covariance of the sum of GPs."""
+    mean_func, cov_func = parts[0].mean_func, parts[0].cov_func
+    for part in parts[1:]:
+        mean_func, cov_func = mean_func + part.mean_func, cov_func + part.cov_func
+    return mean_func, cov_func
+
+
+class Additive(FeatureGP):
+    """A sum of independent GPs, which it holds as they are: built, chosen, trained each by itself."""
+
+    def __init__(self, parts: Sequence[FeatureGP]):
+        mean_func, cov_func = sums(parts)
+        super().__init__(None, mean_func=mean_func, cov_func=cov_func)
+        self._parts = tuple(parts)
+
+    def __getattr__(self, name):
+        """Say that what belongs to the parts is to be asked of them."""
+        owners = [part for part in self.__dict__.get("_parts", ()) if hasattr(type(part), name)]
+        if owners and not name.startswith("_"):
+            raise AttributeError(
+                f"a sum of GPs has no {name!r}: take that of each part, gp.parts, or give one "
+                f"{type(owners[0]).__name__} the kernel k1 + k2"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def parts(self):
+        """The GPs that it is the sum of."""
+        return self._parts
+
+    @property
+    def whole_kernel(self):
+        """Whether that holds of all parts."""
+        return all(part.whole_kernel for part in self._parts)
+
+    @property
+    def is_built(self):
+        """Whether all parts are."""
+        return all(part.is_built for part in self._parts)
+
+    @property
+    def feature_map(self):
+        """The parts' features side by side."""
+        return SumMap([part.feature_map for part in self._parts])
+
+    def build(self, X, **options) -> int:
+        """Build every part on training inputs X (n, d), with the options of its class."""
+        for part in self._parts:
+            part.build(X, **options)
+        return self.rank
+
+    def build_missing(self, X) -> None:
+        """Build the parts that were not built before."""
+        for part in self._parts:
+            part.build_missing(X)

@@ -1,0 +1,284 @@
+"""Likelihood of features and what they miss, the latter in the sparse form of block Vecchia."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.raise_op import Assert
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.core.data.draws import mean_point
+from pymc_scalable_gp.core.data.inputs import Data
+from pymc_scalable_gp.core.features.coefficients import Coefficients
+from pymc_scalable_gp.core.features.feature_map import FeatureMap
+from pymc_scalable_gp.core.features.residual import Regressions, regressions
+from pymc_scalable_gp.core.likelihoods.base import Conditioned, Likelihood, MarginalData
+from pymc_scalable_gp.core.vecchia.neighbors import Metric, Ordering, changed_share, order_rows
+from pymc_scalable_gp.core.vecchia.normal import VecchiaNormal, posterior_terms
+from pymc_scalable_gp.core.vecchia.precision import VecchiaPrecisions
+from pymc_scalable_gp.core.vecchia.predictor import VecchiaPredictor, joint_conditional
+from pymc_scalable_gp.ops.stacked_product import product
+from pymc_scalable_gp.ops.vecchia_color import vecchia_color
+from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.graphs import data_shared, is_random
+from pymc_scalable_gp.utils.warn import warn
+
+# Above this share of neighbours that the present hyperparameters would replace, a word is due.
+MOVED = 0.3
+
+# Added to the prior variance of a latent function's residual, as a share of the kernel's.
+JITTER = 1e-6
+
+
+@dataclass(frozen=True)
+class VecchiaSettings:
+    """Rows that a block is conditioned on, rows of a block, rows that a new row is conditioned on."""
+
+    neighbors: int
+    block: int
+    pred_neighbors: int
+
+    @classmethod
+    def checked(cls, neighbors, block, pred_neighbors=None) -> "VecchiaSettings":
+        """Of a user's arguments. New rows stand alone, and can afford twice the neighbours."""
+        neighbors, block = check_count("neighbors", neighbors, 0), check_count("block", block)
+        if pred_neighbors is None:
+            return cls(neighbors, block, 2 * neighbors)
+        return cls(neighbors, block, check_count("pred_neighbors", pred_neighbors, 0))
+
+    def order(self, cov_func, X, point=None, progressbar=True) -> Ordering:
+        """An ordering of the rows X (n, d), by the kernel at a point of the model."""
+        single = self.block >= len(X) and not self.neighbors
+        return self.order_by(None if single else Metric(cov_func, X, point), X, progressbar)
+
+    def order_by(self, metric: Metric | None, X, progressbar=False) -> Ordering:
+        """An ordering by a metric that is known."""
+        return order_rows(
+            X, metric, self.block, self.neighbors, self.pred_neighbors, progressbar=progressbar
+        )
+
+
+class RowPlan:
+    """Order and neighbours as shared variables: a model goes on with others after :meth:`replace`."""
+
+    def __init__(self, ordering: Ordering, X: np.ndarray):
+        self._ordering = ordering
+        self.order = data_shared(ordering.order)
+        self.neighbors = data_shared(ordering.neighbors)
+        self.X = data_shared(X)
+
+    @property
+    def ordering(self) -> Ordering:
+        """The present one."""
+        return self._ordering
+
+    def replace(self, ordering: Ordering, X: np.ndarray) -> None:
+        """Go on with another ordering of as many rows."""
+        self._ordering = ordering
+        self.order.set_value(ordering.order)
+        self.neighbors.set_value(ordering.neighbors)
+        self.X.set_value(X)
+
+
+class NeighborRows(Conditioned):
+    """Training rows in blocks with neighbours, under a likelihood of any kind.
+
+    A kind has the inputs `X`, the `feature_map`, `cov_func`, `settings`, `plan`, and the `residual`.
+    """
+
+    holds_residual = True
+    cov_func: Any
+    settings: VecchiaSettings
+    plan: RowPlan
+
+    @property
+    @abstractmethod
+    def residual(self) -> TensorVariable:
+        """Values less their prior mean (n,), in the order of the blocks."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> TensorVariable:
+        """Variances (n,) beside the kernel's, in the order of the blocks."""
+
+    @cached_property
+    def inputs(self) -> TensorVariable:
+        """Inputs (n, d) in the order of the blocks; refused where they are not those of the plan."""
+        X = self.X.tensor
+        if self.X.mutable and not is_random(X):
+            X = Assert(
+                "X was replaced, and order and neighbors are those of the rows before: call "
+                "gp.rebuild() for as many rows as before, build the model again for another number, "
+                "or use gp.conditional or gp.predict for new inputs"
+            )(X, pt.eq(X.shape[0], self.plan.X.shape[0]), _same_rows(X, self.plan.X))
+        return X[self.plan.order]
+
+    @cached_property
+    def phi(self) -> TensorVariable:
+        """Features (n, r), in the order of the blocks."""
+        return self.feature_map.features_by_rows(self.inputs)
+
+    @cached_property
+    def regressions(self) -> Regressions:
+        """Of the blocks on their neighbours."""
+        return regressions(
+            self.cov_func, self.inputs, self.phi, self.noise, self.plan.neighbors,
+            self.plan.ordering.block,
+        )  # fmt: skip
+
+    def of_parts(self, parts: Sequence, places: Sequence[int]):
+        """Not known: what the features of the parts miss is one residual."""
+        raise NotImplementedError(
+            'approx="VIF" holds what the features of all parts of a sum miss as one residual, and cannot '
+            "tell the parts' functions apart: predict the sum, or give the sum another approx"
+        )
+
+    def predictor(self, feature_map, mean_func, coef, noise, model):
+        """Features and neighbours together."""
+        return VecchiaPredictor(self, feature_map, mean_func, coef, noise, model)
+
+    def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):
+        """A :class:`VecchiaNormal`: new rows are given their neighbours, new ones among them."""
+        return joint_conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs)
+
+    def present_inputs(self) -> np.ndarray:
+        """X (n, d) as it is now."""
+        X = self.X
+        return X.value if is_random(X.tensor) or not X.mutable else X.tensor.eval()
+
+    def reorder(self, point=None) -> None:
+        """Take order and neighbours of the rows from the hyperparameters at a point."""
+        X = self.present_inputs()
+        if len(X) != len(self.plan.ordering.order):
+            raise ValueError(
+                f"X has {len(X)} rows, but the model was written with {len(self.plan.ordering.order)}: "
+                "write it again"
+            )
+        self.plan.replace(self.settings.order(self.cov_func, X, point), X)
+
+    def figures(self, points, model=None):
+        """``neighbors_moved``: share of neighbours that the point's hyperparameters would replace."""
+        if self.plan.ordering.metric is None:
+            return {}
+        X = self.present_inputs()
+        with model or nullcontext():
+            metric = Metric(self.cov_func, X, mean_point(points))
+        moved = changed_share(self.plan.ordering, X, metric)
+        if moved > MOVED:
+            warn(
+                f"{moved:.0%} of the neighbors would be others at these hyperparameters: call "
+                "gp.rebuild(point), and fit again"
+            )
+        return {"neighbors_moved": moved}
+
+
+@dataclass(frozen=True, eq=False)
+class VecchiaRows(NeighborRows, Likelihood):
+    """Gaussian likelihood: features, and regressions on neighbours for the rest."""
+
+    data: MarginalData
+    cov_func: Any
+    settings: VecchiaSettings
+    plan: RowPlan
+
+    path = "vecchia"
+
+    @classmethod
+    def of(cls, data, cov_func, settings, point=None, progressbar=True) -> "VecchiaRows":
+        """With order and neighbours chosen at a point of the model."""
+        ordering = settings.order(cov_func, data.X.value, point, progressbar)
+        return cls(data, cov_func, settings, RowPlan(ordering, data.X.value))
+
+    @property
+    def feature_map(self):
+        """The features of the likelihood."""
+        return self.data.feature_map
+
+    @cached_property
+    def noise(self):
+        """Those of the noise."""
+        sigma, ones = self.data.sigma, pt.ones(self.inputs.shape[0])
+        return (sigma if sigma.ndim == 0 else sigma[self.plan.order]) ** 2 * ones
+
+    @cached_property
+    def residual(self):
+        """Targets less their mean."""
+        return self.data.residual[self.plan.order]
+
+    def observe(self, name, **kwargs):
+        """A :class:`VecchiaNormal`."""
+        return VecchiaNormal(
+            name, self.data.mean, self.phi, *self.regressions, self.plan.order,
+            observed=self.data.y.tensor, **kwargs,
+        )  # fmt: skip
+
+    def coefficients(self):
+        """From the same terms as the density."""
+        found = posterior_terms(self.residual, self.phi, self.regressions)
+        return Coefficients(found.coef, found.root)
+
+    def logp(self):
+        """That of the whitened targets, and the determinant."""
+        found = self.regressions
+        return posterior_terms(self.residual, self.phi, found).logp - found.half_logdet()
+
+    def precisions(self, model):
+        """Sparse, and low rank."""
+        return VecchiaPrecisions(self, model)
+
+    def given(self, X: Data, y: Data, sigma: TensorVariable):
+        """The same with other data, and their own neighbours."""
+        changed = replace(self.data, X=X, y=y, sigma=sigma)
+        ordering = self.settings.order_by(self.plan.ordering.metric, X.value)
+        return VecchiaRows(changed, self.cov_func, self.settings, RowPlan(ordering, X.value))
+
+
+@dataclass(frozen=True, eq=False)
+class VecchiaFunction(NeighborRows):
+    """A latent function: features' coefficients and white residuals are random variables."""
+
+    feature_map: FeatureMap
+    X: Data
+    cov_func: Any
+    settings: VecchiaSettings
+    plan: RowPlan
+    coef: TensorVariable
+    white: TensorVariable
+
+    sigma = None
+
+    @cached_property
+    def noise(self):
+        """A share of the prior variance, so that blocks can be factorised."""
+        return JITTER * self.feature_map.kernel_diag(self.inputs)
+
+    @cached_property
+    def residual(self):
+        """``Phi z + u``, with u the rows that the white ones make by the regressions."""
+        return (
+            product(self.phi, self.coef)
+            + vecchia_color(self.white[:, None], *self.regressions)[:, 0]
+        )
+
+    def values(self) -> TensorVariable:
+        """The function less its mean (n,), in the order of X."""
+        return self.residual[pt.argsort(self.plan.order)]
+
+    def coefficients(self):
+        """Known exactly at each draw."""
+        return Coefficients(self.coef, None)
+
+    def prediction_map(self):
+        """The features of the prior."""
+        return self.feature_map
+
+
+def _same_rows(X, known):
+    """Whether two matrices are equal, also where their numbers of rows differ."""
+    count = pt.minimum(X.shape[0], known.shape[0])
+    return pt.all(pt.eq(X[:count], known[:count]))

@@ -1,0 +1,65 @@
+"""Precision matrix of features and block Vecchia, by sparse matrices."""
+
+import numpy as np
+from scipy import sparse
+
+from pymc_scalable_gp.core.likelihoods.precision import Precision, Precisions
+from pymc_scalable_gp.core.likelihoods.summaries import held_value
+from pymc_scalable_gp.core.vecchia.normal import whitened_terms
+from pymc_scalable_gp.utils.evaluate import compile_outputs
+
+
+class VecchiaPrecisions(Precisions):
+    r"""Of features and block Vecchia: ``P = W'W - G G'``.
+
+    With ``W = D^-1/2 B`` sparse, ``Phi~ = W Phi`` and
+    ``G = W' Phi~ (I + Phi~' Phi~)^-1/2``. O(n (r^2 + (k + g)^2)) a draw.
+    """
+
+    def __init__(self, likelihood, model):
+        found = likelihood.regressions
+        white, phi = whitened_terms(likelihood.residual, likelihood.phi, found)
+        self._function, self.inputs = compile_outputs([white, phi, found.A, found.L], model)
+        ordering = likelihood.plan.ordering
+        self._order, self._neighbors = ordering.order, ordering.neighbors
+        self._y = held_value(likelihood.data.y, "y")
+
+    def __call__(self, values):
+        """By sparse matrices."""
+        white, phi, A, L = self._function(*values)
+        W = _whitening(A, L, self._neighbors, len(self._y))[:, np.argsort(self._order)]
+        inner = np.linalg.cholesky(np.eye(phi.shape[1]) + phi.T @ phi)
+        turned = np.linalg.solve(inner, phi.T)  # (r, n)
+        G = W.T @ turned.T
+        alpha = W.T @ white - G @ (turned @ white)
+        return VecchiaPrecision(self._y, alpha, W, G)
+
+
+class VecchiaPrecision(Precision):
+    """A sparse root, and what the features take off."""
+
+    def __init__(self, y, alpha, W, G):
+        squares = np.asarray(W.multiply(W).sum(axis=0)).ravel()
+        super().__init__(y, alpha, squares - np.einsum("ij,ij->i", G, G))
+        self._W, self._G = W.tocsc(), G
+
+    def block(self, rows):
+        """Of the columns that are asked for."""
+        own = self._W[:, rows]
+        return (own.T @ own).toarray() - self._G[rows] @ self._G[rows].T
+
+
+def _whitening(A, L, neighbors, n):
+    """Sparse ``W`` (n, n) with rows ``L_b^-1 [-A_b, I]`` at the neighbours and the block itself."""
+    count, g, _ = A.shape
+    own = np.arange(count)[:, None] * g + np.arange(g)
+    # The last block may be short: its unused rows are left out below, and must not be singular here.
+    inverse = np.linalg.inv(L + (own >= n)[:, :, None] * np.eye(g))
+    columns = np.concatenate([neighbors, own], axis=1)
+    values = np.concatenate([-inverse @ A, inverse], axis=2)
+    there = (columns >= 0) & (columns < n)
+    kept = there[:, None, :] & (own < n)[:, :, None]
+    rows = np.broadcast_to(own[:, :, None], values.shape)
+    places = np.broadcast_to(columns[:, None, :], values.shape)
+    found = (values[kept], (rows[kept], places[kept]))
+    return sparse.csr_array(found, shape=(n, n))

@@ -1,0 +1,199 @@
+"""Predictions from features and neighbours."""
+
+from functools import cached_property, partial
+from typing import NamedTuple
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.core.data.mean import mean_vector
+from pymc_scalable_gp.core.features.residual import Regressions, regressions
+from pymc_scalable_gp.core.likelihoods.predictor import Predictor
+from pymc_scalable_gp.core.vecchia.normal import VecchiaNormal
+from pymc_scalable_gp.ops.vecchia_color import vecchia_color
+from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, model_inputs
+
+_ROWS = 512  # new rows at a time, at most
+_NUMBERS = 2**23  # of the kernel between their neighbours, at most
+
+
+class Known(NamedTuple):
+    """Training rows that new ones are given: inputs, features, residuals and noise variances."""
+
+    X: TensorVariable  # (u, d)
+    phi: TensorVariable  # (u, r)
+    residual: TensorVariable  # (u,)
+    noise: TensorVariable  # (u,)
+    slack: TensorVariable  # mean noise variance of all training rows
+
+
+class VecchiaPredictor(Predictor):
+    """As `Predictor`; what is known of a new row goes by its neighbours too.
+
+    With ``a = (R + D)_NN^-1 R_N*`` the features are ``phi* - Phi_N' a``, the mean gets ``a' e_N``, and
+    what they miss is ``R** - a' R_N*``.
+    """
+
+    def __init__(self, likelihood, feature_map, mean_func, coef, noise, model):
+        self.model, self.likelihood = model, likelihood
+        wide = max(likelihood.plan.ordering.count, 1) ** 2
+        self.block_rows = max(min(_ROWS, _NUMBERS // wide), 1)
+        self.has_root, self.deflated, self.diagonal_root = coef.root is not None, False, False
+        self.fixed_features = False
+        self._last = {}
+        X, near = pt.matrix("Xnew", dtype="float64"), pt.lmatrix("near")
+        rank, d = feature_map.rank, likelihood.X.value.shape[1]
+        known = Known(
+            pt.matrix("X", dtype="float64", shape=(None, d)),
+            pt.matrix("phi", dtype="float64", shape=(None, rank)),
+            pt.vector("residual", dtype="float64"),
+            pt.vector("noise", dtype="float64"),
+            pt.scalar("slack", dtype="float64"),
+        )
+        # The rows' inputs are the draw's own: they may have a prior.
+        rows = likelihood.inputs, likelihood.phi, likelihood.residual, likelihood.noise
+        states = [coef.mean, noise] + ([coef.root] if self.has_root else [])
+        states += [*rows, likelihood.noise.mean()]
+        near_ = pt.specify_shape(near, (None, likelihood.plan.ordering.count))
+        phi, mean = feature_map.features(X), mean_vector(mean_func, X)
+        prior, cov_func = feature_map.kernel_diag(X), likelihood.cov_func
+        # Alone, a new row's regression does not depend on its own noise.
+        alone = feature_map.excess * prior + known.slack
+        found = _regressions(cov_func, known, X, phi, alone, near_)
+        outputs = _given_neighbors(known, phi, mean, alone, found)
+        found = _regressions(cov_func, known, X, phi, feature_map.excess * prior, near_)
+        beta, white = pt.vector("beta", dtype="float64"), pt.matrix("white", dtype="float64")
+        before = (known.residual - known.phi @ beta)[:, None]
+        drawn = mean + phi @ beta + vecchia_color(white, *found, before)[:, 0]
+        base, spread, own = _jointly(known, phi, found)
+        self.inputs = model_inputs([*states, *outputs], model)
+        check_reached([*states, *outputs], self.inputs)
+        options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
+        self._state = pytensor.function(self.inputs, states, **options)
+        given = [X, near, *known, *self.inputs]
+        self._features = pytensor.function(given, outputs, **options)
+        # Compiled when first asked for: most callers want rows alone.
+        compiled = partial(pytensor.function, **options)
+        self._draw_of = partial(compiled, [*given, beta, white], [drawn])
+        self._joint_of = partial(compiled, given, [mean + base, spread, own])
+
+    @cached_property
+    def _draw(self):
+        """New rows jointly, at one draw of the coefficients and white rows."""
+        return self._draw_of()
+
+    @cached_property
+    def _joint(self):
+        """Mean without coefficients, their features, and a root of what is left."""
+        return self._joint_of()
+
+    def _located(self, X, jointly=False):
+        """New rows in blocks, or all at once, with their neighbours; kept for the next draw."""
+        ordering = self.likelihood.plan.ordering
+        key = (X, ordering)
+        held, parts = self._last.get(jointly, (None, None))
+        if held is None or any(a is not b for a, b in zip(held, key, strict=True)):
+            self.likelihood.prediction_map().check_residual(X)
+            size = max(len(X), 1) if jointly else self.block_rows
+            search = ordering.nearest_jointly if jointly else ordering.nearest
+            found = [np.ascontiguousarray(X[i : i + size]) for i in range(0, len(X), size)]
+            parts = [(part, *self._among(search(part))) for part in found]
+            self._last[jointly] = (key, parts)
+        return parts
+
+    def _among(self, near):
+        """The training rows among neighbours, in the order of the blocks, and places among those."""
+        n = len(self.likelihood.plan.ordering.order)
+        rows = np.unique(near[(near >= 0) & (near < n)])
+        places = np.where(near < n, np.searchsorted(rows, near), near - n + len(rows))
+        return rows, np.where(near < 0, -1, places)
+
+    def _around(self, state, rows):
+        """What is known of training rows, and the values of the model's variables."""
+        *values, X, phi, residual, noise, slack = state.values
+        return (X[rows], phi[rows], residual[rows], noise[rows], slack), values
+
+    def _parts(self, state, X):
+        start = 0
+        for block, rows, near in self._located(X):
+            known, values = self._around(state, rows)
+            yield slice(start, start + len(block)), self._features(block, near, *known, *values)
+            start += len(block)
+
+    def full(self, state, X):
+        """Mean (n*,) and covariance (n*, n*); new rows are given those before them too."""
+        if not len(X):
+            return np.zeros(0), np.zeros((0, 0))
+        ((X, rows, near),) = self._located(X, jointly=True)
+        known, values = self._around(state, rows)
+        mean, spread, own = self._joint(X, near, *known, *values)
+        cov = own @ own.T + state.noise * np.eye(len(X))
+        if self.has_root:
+            factor = spread @ state.root.T
+            cov += factor @ factor.T
+        return mean + spread @ state.coef, cov
+
+    def _sample_jointly(self, state, X, rng):
+        """New rows are given those before them too."""
+        if not len(X):
+            return np.zeros(0)
+        ((block, rows, near),) = self._located(X, jointly=True)
+        known, values = self._around(state, rows)
+        white = rng.standard_normal((len(X), 1))
+        (found,) = self._draw(block, near, *known, *values, state.sample, white)
+        return found + np.sqrt(state.noise) * rng.standard_normal(len(X))
+
+
+def _regressions(cov_func, known, X, phi, noise, near) -> Regressions:
+    """New rows, one by one, on rows of ``[known; new]``."""
+    return regressions(
+        cov_func, pt.concatenate([known.X, X]), pt.concatenate([known.phi, phi]),
+        pt.concatenate([known.noise, noise]), near, 1, known.X.shape[0],
+    )  # fmt: skip
+
+
+def _given_neighbors(known, phi, mean, added, found):
+    """Features, mean and missing variance of new rows given training rows alone.
+
+    `added` variances were factorised with them, and are taken off again.
+    """
+    A, near = found.A, pt.maximum(found.neighbors, 0)
+    phi = phi - pt.matmul(A, known.phi[near])[:, 0]
+    mean = mean + pt.matmul(A, known.residual[near][:, :, None])[:, 0, 0]
+    return [phi, mean, pt.maximum(found.L[:, 0, 0] ** 2 - added, 0.0)]
+
+
+def _jointly(known, phi, found):
+    """What training residuals add to the mean; features; root of what is left, (n*, n*)."""
+    before = pt.concatenate([known.residual[:, None], known.phi], axis=1)
+    moved = vecchia_color(pt.zeros((phi.shape[0], before.shape[1])), *found, before)
+    nothing = pt.zeros((known.X.shape[0], phi.shape[0]))
+    own = vecchia_color(pt.eye(phi.shape[0]), *found, nothing)
+    return moved[:, 0], phi - moved[:, 1:], own
+
+
+def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, variance, **kwargs):
+    """Random variable of new rows given the training data: see ``FeatureGP.conditional``.
+
+    `variance` is added to every new row's own.
+    """
+    ordering = likelihood.plan.ordering
+    feature_map.check_residual(data.value)
+    near, n = ordering.nearest_jointly(data.value), len(ordering.order)
+    noise = likelihood.noise
+    known = Known(likelihood.inputs, likelihood.phi, likelihood.residual, noise, noise.mean())
+    X = data.tensor
+    phi, mean = feature_map.features(X), mean_vector(mean_func, X)
+    own = variance + feature_map.excess * feature_map.kernel_diag(X)
+    found = _regressions(likelihood.cov_func, known, X, phi, own, pt.constant(near))
+    before = pt.concatenate([known.residual[:, None], known.phi], axis=1)
+    moved = vecchia_color(pt.zeros((X.shape[0], before.shape[1])), *found, before)
+    spread = phi - moved[:, 1:]
+    factor = pt.zeros((X.shape[0], 0)) if coef.root is None else spread @ coef.root.T
+    new = pt.constant(np.where(near >= n, near - n, -1))
+    return VecchiaNormal(
+        name, mean + moved[:, 0] + spread @ coef.mean, factor,
+        found.A, found.L, new, pt.arange(X.shape[0]), **kwargs,
+    )  # fmt: skip

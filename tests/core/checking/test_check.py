@@ -1,0 +1,335 @@
+"""The exact Gaussian process beside an approximation, on a subsample of rows."""
+
+import re
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.stats import multivariate_normal
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core.checking.verdict import verdict
+from pymc_scalable_gp.core.rows.subsamples import subsamples
+from pymc_scalable_gp.utils.evaluate import evaluate
+
+N = 80
+RNG = np.random.default_rng(4)
+X = RNG.uniform(-1.0, 1.0, (N, 2))
+Y = np.sin(3.0 * X[:, 0]) + X[:, 1] ** 2 + 0.2 * RNG.standard_normal(N)
+POINT = {"ell": 0.6, "eta": 1.2, "sigma": 0.3}
+OPTIONS = {"progressbar": False, "rows": 50, "neighbors": None}
+
+POOR = {
+    "features": (sgp.GriefGP, {"rank": 4, "grid": 8, "approx": "DTC"}, "rank=.*approx=.VIF"),
+    "corrected": (sgp.GriefGP, {"rank": 4, "grid": 8, "approx": "FITC"}, "rank=.*approx=.VIF"),
+    "points": (sgp.SoftKIMarginal, {"inducing": 5}, "inducing=.*approx=.VIF"),
+    "neighbors": (sgp.VecchiaMarginal, {"n_inducing": 0, "neighbors": 1, "block": 1}, "neighbors="),
+}
+GOOD = {
+    "features": (sgp.GriefGP, {"rank": 64, "grid": 12}),
+    "neighbors": (sgp.VecchiaMarginal, {"n_inducing": 20, "neighbors": 40, "block": 8}),
+    "exact": (sgp.ExactMarginal, {}),
+}
+
+
+def model_of(kind, options, sigma=None):
+    with pm.Model() as model:
+        ell, eta = pm.LogNormal("ell", 0.0, 0.5), pm.HalfNormal("eta")
+        gp = kind(cov_func=eta**2 * pm.gp.cov.ExpQuad(2, ls=ell), **options)
+        gp.build(X, **({"point": POINT} if kind is sgp.GriefGP else {}))
+        noise = pm.HalfNormal("sigma") if sigma is None else sigma
+        gp.marginal_likelihood("y", X, Y, noise)
+    return gp, model
+
+
+def draws(count=40):
+    rng = np.random.default_rng(1)
+    shape = (2, count // 2)
+    return az.from_dict(
+        {"posterior": {k: v * np.exp(0.1 * rng.standard_normal(shape)) for k, v in POINT.items()}}
+    )
+
+
+def kernel(A, B, point):
+    square = ((A[:, None] - B) ** 2).sum(axis=2)
+    return point["eta"] ** 2 * np.exp(-0.5 * square / point["ell"] ** 2)
+
+
+@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.parametrize(
+    "case",
+    ["features", "neighbors"]
+    + [pytest.param(case, marks=pytest.mark.slow) for case in ("corrected", "points")],
+)
+def test_a_poor_approximation_is_seen_and_gets_its_remedy(case):
+    kind, options, words = POOR[case]
+    gp, model = model_of(kind, options)
+    with model:
+        found = gp.check(draws(), **OPTIONS)
+    assert "Poor" in str(found)
+    text = str(found).replace("\n", " ")
+    assert re.search(words, text)
+    # Only classes with an approx= that leaves a residual out are told of what features miss.
+    assert ("sigma may be off by" in text) == (case != "neighbors")
+    assert dict(found.sizes) == {"sample": 40, "obs": 25, "hyperparameter": 3}
+    assert (np.log(found.sd_ratio) ** 2).max() > 0.01 or found.mean_shift.max() > 0.25
+    assert found.attrs["lost"] > 0.05
+
+
+@pytest.mark.parametrize(
+    "case", ["features", "exact", pytest.param("neighbors", marks=pytest.mark.slow)]
+)
+def test_a_good_one_is_called_good(case):
+    gp, model = model_of(*GOOD[case])
+    found = gp.check(draws(), model=model, **OPTIONS)
+    assert "Good" in str(found)
+    assert found.attrs["lost"] < 0.1
+    np.testing.assert_allclose(found.sd_ratio, 1.0, atol=0.05)
+    np.testing.assert_allclose(found.mean_shift, 0.0, atol=0.2)
+
+
+@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.parametrize("sigma", [None, np.linspace(0.2, 0.4, N)], ids=["sigma", "sigma a row"])
+def test_its_figures_are_those_of_dense_algebra(sigma):
+    gp, model = model_of(sgp.GriefGP, {"rank": 6, "grid": 8, "approx": "FITC"}, sigma)
+    found = gp.check(POINT, model=model, **OPTIONS)
+    own, others = subsamples(X, 50, 25, np.random.default_rng(0))
+    np.testing.assert_array_equal(found.obs, others)
+    noise = np.full(N, POINT["sigma"]) if sigma is None else sigma
+    D = noise[own] ** 2
+    with model:
+        (phi,) = evaluate([gp.features(X)], POINT)
+    K = kernel(X, X, POINT)
+    low = phi @ phi.T
+    low += np.diag(np.diag(K) - np.diag(low))
+    for C, name in ((K, "logp_exact"), (low, "logp_approx")):
+        logp = multivariate_normal(np.zeros(50), C[np.ix_(own, own)] + np.diag(D)).logpdf(Y[own])
+        np.testing.assert_allclose(found[name], logp, rtol=1e-7)
+    moments = []
+    for C in (K, low):
+        gain = np.linalg.solve(C[np.ix_(own, own)] + np.diag(D), C[np.ix_(own, others)]).T
+        var = np.diag(C)[others] - np.einsum("ij,ji->i", gain, C[np.ix_(own, others)])
+        moments.append((gain @ Y[own], np.sqrt(var + np.mean(D))))
+    (mean, sd), (near, wide) = moments
+    np.testing.assert_allclose(found.mean_shift, np.abs(near - mean) / sd, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(found.sd_ratio, wide / sd, rtol=1e-6)
+    np.testing.assert_allclose(
+        found.missing, 1.0 - (phi**2).sum(axis=1)[others] / POINT["eta"] ** 2, rtol=1e-7
+    )
+
+
+def test_a_few_draws_are_compared_but_not_weighted():
+    """Importance weights of fewer than 25 draws have no tail to fit."""
+    gp, model = model_of(*GOOD["neighbors"])
+    for count, weighted in ((10, False), (24, False), (26, True)):
+        found = gp.check(draws(count), model=model, **OPTIONS)
+        assert found.attrs["draws"] == count
+        assert ("moved" in found) == weighted
+        assert ("25 tell how" in str(found)) == (not weighted)
+
+
+def test_what_is_not_finite_is_not_called_good():
+    gp, model = model_of(sgp.ExactMarginal, {})
+    found = gp.check(POINT, model=model, **OPTIONS)
+    assert "Good" in verdict(gp, gp.conditioned, found)
+    for name in ("sd_ratio", "mean_shift"):
+        assert "predictions differ" in verdict(
+            gp, gp.conditioned, found.assign({name: found[name] * np.nan})
+        )
+    over = gp.check(draws(), model=model, **OPTIONS)
+    names, zero = POINT.keys(), np.zeros(3)
+    over = over.assign(moved=("hyperparameter", zero)).assign_coords(hyperparameter=list(names))
+    over.attrs["k_hat"] = np.nan  # nearly equal weights
+    assert "Good" in verdict(gp, gp.conditioned, over)
+    assert "Pareto" not in verdict(gp, gp.conditioned, over)
+    over.attrs["lost"] = 50.0  # all weight on one draw
+    assert "the posterior of the hyperparameters" in verdict(gp, gp.conditioned, over)
+    over.attrs["lost"] = 0.0
+    unknown = over.assign(moved=("hyperparameter", zero * np.nan))
+    assert "the posterior of the hyperparameters" in verdict(gp, gp.conditioned, unknown)
+    over.attrs["k_hat"] = 0.9
+    assert "the posterior of the hyperparameters" in verdict(gp, gp.conditioned, over)
+    found.attrs["lost"] = np.nan
+    assert "log densities are not finite" in verdict(gp, gp.conditioned, found)
+
+
+@pytest.mark.filterwarnings("ignore:the features miss")
+def test_the_weights_go_towards_the_exact_posterior():
+    gp, model = model_of(sgp.GriefGP, {"rank": 8, "grid": 8, "approx": "DTC"})
+    idata = draws(600)
+    found = gp.check(idata, model=model, num_samples=None, **OPTIONS)
+    gap = (found.logp_exact - found.logp_approx).values
+    weights = np.exp(gap - gap.max())
+    weights /= weights.sum()
+    for name, moved, change in zip(
+        found.hyperparameter.values, found.moved.values, found.sd_change.values, strict=True
+    ):
+        values = idata["posterior"][str(name)].values.ravel()
+        now = weights @ values
+        np.testing.assert_allclose(moved, (now - values.mean()) / values.std(), atol=0.1)
+        sd = np.sqrt(weights @ (values - now) ** 2)
+        np.testing.assert_allclose(change, sd / values.std(), atol=0.1)
+    assert np.abs(found.moved).max() > 0.3
+
+
+@pytest.mark.filterwarnings("ignore:the features miss")
+def test_all_rows_beside_more_neighbors():
+    """With all rows as neighbours the reference is the exact Gaussian process."""
+    gp, model = model_of(sgp.GriefGP, {"rank": 6, "grid": 8, "approx": "FITC"})
+    found = gp.check(draws(), model=model, rows=50, neighbors=N, progressbar=False)
+    own = model.compile_logp(vars=[model["y"]], jacobian=False)
+    posterior = az.extract(draws())
+    for k in range(0, 40, 13):
+        point = {name: float(posterior[name][k]) for name in POINT}
+        C = kernel(X, X, point) + point["sigma"] ** 2 * np.eye(N)
+        exact = multivariate_normal(np.zeros(N), C).logpdf(Y)
+        np.testing.assert_allclose(found.logp_neighbors[k], exact, rtol=1e-6)
+        at = {f"{name}_log__": np.log(value) for name, value in point.items()}
+        np.testing.assert_allclose(found.logp_all[k], own(at), rtol=1e-9)
+    gap = found.logp_neighbors - found.logp_all
+    np.testing.assert_allclose(
+        [found.attrs["gap_all"], found.attrs["lost_all"]], [gap.mean(), gap.std()]
+    )
+    assert "On all 80 rows" in str(found)
+    assert "on all rows the posterior is another one" in found.attrs["verdict"]
+    assert dict(found.sizes) == {"sample": 40, "obs": 25, "hyperparameter": 3}
+    assert "logp_all" not in gp.check(POINT, model=model, progressbar=False)  # the subsample is all
+
+
+def test_a_reference_has_more_neighbors_than_what_it_judges():
+    gp, model = model_of(*GOOD["neighbors"])
+    found = gp.check(POINT, model=model, rows=40, neighbors=10, progressbar=False)
+    assert found.attrs["neighbors"] == 80  # not 10: the model has 40
+    assert "noise_inflation" not in found.attrs  # nothing is left out of the function
+    assert found.attrs["neighbors_moved"] == 0.0
+    assert found.attrs["verdict"].endswith("Good at this point; the posterior's draws tell more.")
+
+
+def krylov(**options):
+    with pm.Model() as model:
+        ell, eta = pm.LogNormal("ell", 0.0, 0.5), pm.HalfNormal("eta")
+        gp = sgp.KMCGMarginal(cov_func=eta**2 * pm.gp.cov.ExpQuad(2, ls=ell), **options)
+        gp.marginal_likelihood("y", X, Y, pm.HalfNormal("sigma"))
+    return gp, model
+
+
+@pytest.mark.filterwarnings("ignore:after|the features|KMCG|hyperparameters")
+def test_a_likelihood_without_subsamples_is_compared_on_all_rows():
+    gp, model = krylov(n_iter=40, probes=8)
+    found = gp.check(draws(), model=model, rows=50, neighbors=60, progressbar=False)
+    assert "logp_exact" not in found
+    assert found.attrs["lost_all"] < 0.5
+    assert {"residual", "steps_needed", "logdet_se", "logdet_excess"} <= set(found.attrs)
+    assert "Conjugate gradients leave" in str(found)
+    # What iterations leave is in the comparison; alone it is what the verdict goes by.
+    assert "Good." in str(found)
+    alone = gp.check(draws(), model=model, neighbors=None, progressbar=False)
+    assert "conjugate gradients have not converged" in alone.attrs["verdict"]
+    assert "Raise n_iter= and probes=" in alone.attrs["verdict"]
+    # The worst of the draws, which lies elsewhere for each figure.
+    names = ("residual", "steps_needed", "logdet_se", "logdet_excess")
+    picked = az.extract(draws())
+    points = [{name: float(picked[name][k]) for name in POINT} for k in range(40)]
+    each = [gp.conditioned.figures([point], model) for point in points[:3]]
+    few, all_of_them = (gp.conditioned.figures(some, model) for some in (points[:3], points))
+    for name in names:
+        assert few[name] == max(found[name] for found in each)
+        assert alone.attrs[name] == all_of_them[name]
+
+
+@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.parametrize(
+    ("rank", "verdict"), [(3, "Poor: what features miss is left out"), (64, "no exact likelihood")]
+)
+def test_latent_functions(rank, verdict):
+    with pm.Model():
+        ell = pm.LogNormal("ell", 0.0, 0.5)
+        gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), rank=rank, grid=10)
+        gp.prior("f", X)
+        (phi,) = evaluate([gp.features(X)], POINT)
+        found = gp.check(POINT, progressbar=False)
+        over = gp.check(draws(), progressbar=False)
+    np.testing.assert_allclose(found.missing, 1.0 - (phi**2).sum(axis=1), atol=1e-10)
+    assert verdict in found.attrs["verdict"]
+    assert ("take VecchiaLatent" in found.attrs["verdict"]) == (rank == 3)
+    assert set(over.data_vars) == {"missing"}
+    assert over.attrs["draws"] == 40
+
+
+def test_how_many_features_are_needed():
+    """The eigenvalues say it: with that many of the best, what is left is 5% of the noise."""
+    gp, model = model_of(sgp.ExactMarginal, {})
+    found = gp.check(POINT, model=model, rows=N, progressbar=False).attrs
+    values = np.linalg.eigvalsh(kernel(X, X, POINT))[::-1]
+    needed = int(found["rank_needed"])
+    allowed = 0.05 * POINT["sigma"] ** 2 * N
+    assert values[needed:].sum() <= allowed < values[needed - 1 :].sum()
+    condition = 1.0 + values[0] / POINT["sigma"] ** 2
+    np.testing.assert_allclose(found["condition"], condition, rtol=1e-9)
+    rough = gp.check(POINT | {"ell": 1e-3}, model=model, progressbar=False).attrs
+    assert rough["rank_needed"] == np.inf
+
+
+@pytest.mark.filterwarnings("ignore:the features miss")
+def test_the_noise_that_features_add():
+    gp, model = model_of(sgp.GriefGP, {"rank": 4, "grid": 8, "approx": "DTC"})
+    found = gp.check(POINT, model=model, **OPTIONS)
+    added = float(found.missing.mean()) * POINT["eta"] ** 2 / POINT["sigma"] ** 2
+    np.testing.assert_allclose(found.attrs["noise_inflation"], added, rtol=1e-9)
+    assert re.search(r"Raise rank= .* to \d+ features or more", found.attrs["verdict"])
+
+
+def test_weights_and_tasks_have_no_exact_counterpart():
+    with pm.Model() as model:
+        gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=0.6), rank=20, grid=8)
+        gp.marginal_likelihood("y", X, Y, 0.3, weights=sgp.weights_prior("w", 20))
+    assert set(gp.check(model=model, rows=50, progressbar=False).data_vars) == {"missing"}
+    tasks = np.column_stack([X, np.arange(N) % 2])
+    with pm.Model() as model:
+        cov = pm.gp.cov.ExpQuad(3, ls=0.6, active_dims=[0, 1])
+        gp = sgp.SKIPMarginal(cov_func=cov, rank=8, grid_size=20, task_dim=2, task_cov=np.eye(2))
+        gp.marginal_likelihood("y", tasks, Y, 0.3)
+    found = gp.check(model=model, rows=50, progressbar=False)
+    assert set(found.data_vars) == {"missing"}
+    assert "rank_needed" not in found.attrs
+    phi = gp.features(tasks[found.obs.values]).eval()
+    np.testing.assert_allclose(found.missing, 1.0 - (phi**2).sum(axis=1), rtol=0, atol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.parametrize("over", ["draws", pytest.param("point", marks=pytest.mark.slow)])
+def test_the_picture(over):
+    gp, model = model_of(sgp.GriefGP, {"rank": 6, "grid": 8, "approx": "FITC"})
+    given = draws() if over == "draws" else POINT
+    check = gp.check(given, model=model, rows=50, neighbors=20, progressbar=False)
+    picture = sgp.plot_check(check, backend="none")
+    panels = {"difference", "difference_all", "mean_shift", "sd_ratio", "missing"}
+    if over == "draws":
+        panels |= {"moved", "moved_all"}
+    assert set(picture.viz["plot"].data_vars) == panels
+    exact, other = model_of(sgp.ExactMarginal, {})
+    shown = sgp.plot_check(exact.check(POINT, model=other, **OPTIONS), backend="none")
+    assert set(shown.viz["plot"].data_vars) == {"difference", "mean_shift", "sd_ratio"}
+    with pytest.raises(TypeError, match="what gp.check returns"):
+        sgp.plot_check(check.attrs)
+
+
+def test_what_cannot_be_compared_is_refused():
+    cov = pm.gp.cov.ExpQuad(2, ls=1.0)
+    with pm.Model():
+        with pytest.raises(ValueError, match="give X, or call marginal_likelihood or prior first"):
+            sgp.ExactMarginal(cov_func=cov).check()
+        softki = sgp.SoftKIMarginal(cov_func=cov, inducing=9)
+        softki.marginal_likelihood("known", statistics=softki.summarize(X, Y), sigma=0.2)
+        with pytest.raises(ValueError, match="statistics alone"):
+            softki.check()
+        for wrong in ({"rows": 1}, {"neighbors": 0}):
+            with pytest.raises(ValueError, match=next(iter(wrong))):
+                softki.check(X=X, **wrong)
+        latent = sgp.GriefGP(cov_func=cov, rank=5, grid=5)
+        latent.build(X)
+        latent.marginal_likelihood("latent", pm.Normal("inputs", 0.0, 0.3, shape=X.shape), Y, 0.2)
+        for call in (latent.check, lambda: latent.loo(draws())):
+            with pytest.raises(ValueError, match="X has a prior"):
+                call()

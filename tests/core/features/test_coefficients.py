@@ -1,0 +1,63 @@
+"""Posteriors of coefficients whose covariance is the identity minus a low-rank part."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+from numpy.testing import assert_allclose
+from pymc.gp.mean import Zero
+
+from pymc_scalable_gp.core.features.coefficients import Coefficients
+from pymc_scalable_gp.core.features.feature_map import FeatureMap
+from pymc_scalable_gp.core.likelihoods.predictor import Predictor
+
+RNG = np.random.default_rng(0)
+MAP = RNG.standard_normal((3, 5))
+G = np.linalg.qr(RNG.standard_normal((5, 2)))[0] * [0.99, 0.4]  # I - GG' is positive definite
+X = RNG.standard_normal((6, 3))
+MEAN = RNG.standard_normal(5)
+
+
+class Linear(FeatureMap):
+    """Features X M: nothing is missed."""
+
+    rank = 5
+
+    def features(self, X):
+        return X @ MAP
+
+    def kernel_diag(self, X):
+        return ((X @ MAP) ** 2).sum(axis=1)
+
+    def outside(self, X):
+        return None
+
+
+def test_the_factor_is_a_root_of_the_covariance():
+    phi = X @ MAP
+    factor = Coefficients(pt.constant(MEAN), pt.constant(G), deflated=True).factor(phi).eval()
+    assert_allclose(factor @ factor.T, phi @ (np.eye(5) - G @ G.T) @ phi.T, atol=1e-12)
+
+
+def test_some_of_the_coefficients():
+    part = Coefficients(pt.constant(MEAN), pt.constant(G), deflated=True).of(np.array([3, 1]))
+    phi = X[:, :2]
+    expected = phi @ (np.eye(2) - G[[3, 1]] @ G[[3, 1]].T) @ phi.T
+    factor = part.factor(phi).eval()
+    assert_allclose(part.mean.eval(), MEAN[[3, 1]])
+    assert_allclose(factor @ factor.T, expected, atol=1e-12)
+
+
+def test_draws_have_the_covariance():
+    """20 000 draws: 5 standard errors are 0.05 of a covariance."""
+    coef = Coefficients(pt.constant(MEAN), pt.constant(G), deflated=True)
+    predictor = Predictor(Linear(), Zero(), coef, pt.constant(0.0), pm.Model())
+    idata = xr.Dataset({"unused": ("sample", np.zeros(20_000))})
+    found = predictor.mixture(X, idata, None, True, False, 1)
+    f = found["f"].values[0]
+    phi = X @ MAP
+    cov = phi @ (np.eye(5) - G @ G.T) @ phi.T
+    sd = np.sqrt(np.diag(cov))
+    assert_allclose((f.mean(axis=0) - phi @ MEAN) / sd, 0.0, atol=0.035)
+    assert_allclose(np.cov(f.T) / np.outer(sd, sd), cov / np.outer(sd, sd), atol=0.05)
+    assert_allclose(found["sd"], sd, rtol=1e-10)

@@ -1,0 +1,38 @@
+"""The contract of feature maps, and their sums."""
+
+import numpy as np
+import pytensor.tensor as pt
+from numpy.testing import assert_array_equal
+
+from pymc_scalable_gp.core.features.feature_map import FeatureMap, SumMap
+
+
+class Columns(FeatureMap):
+    """Features that are the columns of X, for inputs in a box."""
+
+    rank = 2
+    box = None
+
+    def __init__(self, *box):
+        self.box = tuple(np.array(side, float) for side in box) or None
+
+    def features(self, X):
+        return X
+
+    def kernel_diag(self, X):
+        return pt.ones(X.shape[0])
+
+    def outside(self, X):
+        return None
+
+
+def test_a_sum_holds_its_prior_where_every_part_does():
+    parts = [Columns([-3.0, -1.0], [1.0, 4.0]), Columns([-2.0, -5.0], [2.0, 3.0]), Columns()]
+    low, high = SumMap(parts).box
+    assert_array_equal(low, [-2.0, -1.0])
+    assert_array_equal(high, [1.0, 3.0])
+    assert SumMap([Columns(), Columns()]).box is None
+
+
+def test_a_sum_takes_the_columns_of_its_parts():
+    assert_array_equal(SumMap([Columns(), Columns(), Columns()]).columns([2, 0]), [4, 5, 0, 1])

@@ -1,0 +1,64 @@
+"""Both routes to the regressions: blocks formed by the kernel's graph, and those an Op makes as it goes."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+
+from pymc_scalable_gp.core.features.residual import regressions
+from pymc_scalable_gp.core.vecchia.neighbors import Metric, order_rows
+
+rng = np.random.default_rng(0)
+X = rng.uniform(-1.0, 1.0, (23, 3)) + np.array([2e3, 0.0, -5.0])
+PHI, NOISE = 0.1 * rng.standard_normal((23, 2)), rng.uniform(0.1, 0.3, 23)
+KERNELS = {
+    "ExpQuad": {}, "Matern12": {}, "Exponential": {}, "Matern32": {}, "Matern52": {},
+    "RatQuad": {"alpha": 1.7},
+}  # fmt: skip
+
+
+def values_and_gradient(cov, variables, found_of):
+    """A, L and the slopes of a random contraction of both."""
+    weights = np.random.default_rng(1)
+    A, L, _ = found_of(cov)
+    total = (A * weights.standard_normal(A.type.shape)).sum()
+    total += (L * weights.standard_normal(L.type.shape)).sum()
+    outputs = [A, L, *pt.grad(total, variables)]
+    return pytensor.function(variables, outputs)(*VALUES[: len(variables)])
+
+
+VALUES = [np.array([0.8, 1.3]), 1.6]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_both_routes_agree(name, monkeypatch):
+    ell, scale = pt.vector("ell", shape=(2,)), pt.scalar("scale")
+    base = getattr(pm.gp.cov, name)(3, ls=ell, active_dims=[0, 2], **KERNELS[name])
+    plan = order_rows(X, Metric(pm.gp.cov.ExpQuad(3, ls=1.0), X), 4, 7)
+    near = pt.constant(plan.neighbors)
+
+    def found_of(cov):
+        found = regressions(cov, pt.constant(X[plan.order]), PHI, NOISE, near, 4)
+        names.append({type(v.owner.op).__name__ for v in found[:2]})
+        return found
+
+    names = []
+    fused = values_and_gradient(scale * base, [ell, scale], found_of)
+    monkeypatch.setattr("pymc_scalable_gp.core.features.residual._is_fused", lambda *_: False)
+    general = values_and_gradient(scale * base, [ell, scale], found_of)
+    assert names == [{"StationaryFactor"}, {"VecchiaFactor"}]
+    for a, b in zip(
+        fused, general, strict=True
+    ):  # the offset costs the graph's distances no digits
+        assert_allclose(a, b, rtol=0.0, atol=1e-12 * max(np.abs(b).max(), 1.0))
+
+
+def test_inputs_with_a_prior_take_the_route_with_their_gradient():
+    cov = pm.gp.cov.ExpQuad(3, ls=1.0)
+    with pm.Model():
+        inputs = X + pm.Normal("shift", shape=X.shape)
+    near = pt.constant(np.full((6, 0), -1))
+    found = regressions(cov, inputs, PHI, NOISE, near, 4)
+    assert type(found.L.owner.op).__name__ == "VecchiaFactor"
