@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.core import predict
+from pymc_scalable_gp.core.likelihoods import predictor
 from pymc_scalable_gp.testing import check_marginal_logp, dense_marginal, draw_many
 from pymc_scalable_gp.utils.evaluate import evaluate
 
@@ -98,7 +98,7 @@ def test_diag_pred_noise_and_the_model_context(fitc):
 def test_predictions_in_blocks_equal_those_in_one_piece(fitc, monkeypatch):
     gp, model = fitc
     whole = gp.predict(XNEW, point=POINT, diag=True, model=model)
-    monkeypatch.setattr(predict.blocks, "__defaults__", (4, *predict.blocks.__defaults__[1:]))
+    monkeypatch.setattr(predictor.blocks, "__defaults__", (4, *predictor.blocks.__defaults__[1:]))
     split = gp.predict(XNEW, point=POINT, diag=True, model=model)
     assert_allclose(split, whole, rtol=1e-13)
 

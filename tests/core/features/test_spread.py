@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.core import spread as module
+from pymc_scalable_gp.core.features import nystrom as module
 from pymc_scalable_gp.core.features.nystrom import KernelAt, spread
 
 RNG = np.random.default_rng(0)

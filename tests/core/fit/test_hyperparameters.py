@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize, stats
 
-from pymc_scalable_gp.core import hyperparameters
+from pymc_scalable_gp.core.fit import hyperparameters
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 
 POINT = {"scale": np.array([0.5, 2.0]), "rate": 0.3, "share": 0.2}

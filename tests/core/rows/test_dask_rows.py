@@ -8,7 +8,7 @@ import pymc as pm
 import pytest
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.core import dask_rows
+from pymc_scalable_gp.core.rows import dask_rows
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
