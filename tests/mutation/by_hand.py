@@ -1,0 +1,241 @@
+"""Faults of no rule's kind, put in by hand: what is left out, taken for another, or not copied."""
+
+from typing import NamedTuple
+
+
+class ByHand(NamedTuple):
+    """A fault: `old`, which stands once in a module, and the tests, named from tests/ on, to see it."""
+
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+BY_HAND = [
+    ByHand(*fields)
+    for fields in (
+        (
+            "core/likelihoods/summaries.py",
+            "return _holds(y, self.y) and (self.X is None or _holds(X, self.X))",
+            "return self.X is None or _holds(X, self.X)",
+            "methods/grief/test_gp.py -k test_set_data_never_gives_the_old_prediction",
+        ),
+        (
+            "core/likelihoods/summaries.py",
+            "return _holds(y, self.y) and (self.X is None or _holds(X, self.X))",
+            "return _holds(y, self.y)",
+            "core/likelihoods/test_base.py -k test_every_row_is_guarded",
+        ),
+        (
+            "core/likelihoods/summaries.py",
+            "same = _same(y, self.y) if self.X is None else _same(y, self.y) & _same(X, self.X)",
+            "same = _same(y, self.y)",
+            "core/likelihoods/test_base.py -k test_every_row_is_guarded",
+        ),
+        (
+            "core/likelihoods/summaries.py",
+            "return rows & pt.eq(tensor[:count], kept[:count]).all()",
+            "return rows & pt.eq(tensor[:count:16], kept[:count:16]).all()",
+            "core/likelihoods/test_base.py -k test_every_row_is_guarded",
+        ),
+        (
+            "core/likelihoods/summarized.py",
+            "Snapshot(inputs, np.array(data.y.value), ",
+            "Snapshot(inputs, data.y.value, ",
+            "core/likelihoods/test_base.py -k test_the_guard_keeps_a_copy_of_the_data",
+        ),
+        (
+            "core/likelihoods/summarized.py",
+            "np.array(data.X.value) if data.X.mutable",
+            "data.X.value if data.X.mutable",
+            "core/likelihoods/test_base.py -k test_the_guard_keeps_a_copy_of_the_data",
+        ),
+        (
+            "core/likelihoods/statistics_rows.py",
+            "difference = basis.mark.difference(statistics.mark)",
+            "difference = None",
+            "core/rows/test_statistics.py -k test_statistics_of_another_basis",
+        ),
+        (
+            "core/likelihoods/statistics_rows.py",
+            "gp.feature_map.covering(statistics.low, statistics.high)",
+            "gp.feature_map",
+            "core/rows/test_statistics.py -k test_the_range_is_that_of_the_rows",
+        ),
+        (
+            "core/rows/collect.py",
+            "start = kept.resume(source.size)",
+            "start = kept.resume(source.size) and 0",
+            "core/rows/test_statistics.py -k test_a_pass_goes_on_from_its_checkpoint",
+        ),
+        (
+            "core/vecchia/predictor.py",
+            "return (X[rows], phi[rows],",
+            "return (0.0 * X[rows], phi[rows],",
+            "methods/vecchia/test_vecchia.py -k inputs_with_a_prior",
+        ),
+        (
+            "core/checking/check.py",
+            "known.data.feature_map if isinstance(known, Likelihood) else known.prediction_map()",
+            "known.prediction_map()",
+            "core/checking/test_check.py -k weights_and_tasks",
+        ),
+        (
+            "core/vecchia/precision.py",
+            "[:, np.argsort(self._order)]",
+            "[:, np.arange(len(self._order))]",
+            "core/checking/test_loo.py -k test_the_precision_is_that_of_the_density",
+        ),
+        (
+            "core/checking/check.py",
+            'psislw(dim="sample")\n    weights = np.exp(log_weights',
+            'psislw(dim="sample")\n    weights = np.exp(-log_weights',
+            "core/checking/test_check.py -k test_the_weights_go_towards",
+        ),
+        (
+            "core/checking/verdict.py",
+            'return f"{name} moves by {by:+.2f} posterior sds{tail}", near',
+            'return f"{name} moves by {by:+.2f} posterior sds{tail}", True',
+            "core/checking/test_check.py -k test_all_rows_beside",
+        ),
+        (
+            "core/checking/loo.py",
+            "logp.azstats.psislw",
+            "(-logp).azstats.psislw",
+            "core/checking/test_loo.py -k test_draws_are_weighted",
+        ),
+        (
+            "core/features/feature_map.py",
+            "part.missed(X, phi[:, start:stop])",
+            "part.missed(X, phi)",
+            "core/test_front_ends.py -k test_variance_of_a_sum_counts_what_each_part_misses",
+        ),
+        (
+            "core/features/feature_map.py",
+            "return Assert(message)(rows, inside)",
+            "return rows",
+            "core/test_front_ends.py -k test_a_latent_function_beyond_its_range_is_refused",
+        ),
+        (
+            "core/features/coefficients.py",
+            "root = self.root[columns] if self.deflated else self.root[..., columns]",
+            "root = self.root[..., columns]",
+            "core/features/test_coefficients.py",
+        ),
+        (
+            "ops/_numba.py",
+            "if a.shape[axis] != 1 and a.strides[axis] != step:",
+            "if False:",
+            "ops/test_numba.py -k test_every_layout",
+        ),
+        (
+            "ops/_numba.py",
+            'if not (same and (want.layout == "A" or have.layout == "C" or have.ndim == 0)):',
+            "if False:",
+            "ops/test_numba.py -k test_machine_code",
+        ),
+        (
+            "core/vecchia/normal.py",
+            "draws = mu + rows[pt.argsort(order)].T",
+            "draws = mu + rows[order].T",
+            "methods/vecchia/test_vecchia.py -k test_draws_of_the_distribution",
+        ),
+        (
+            "core/vecchia/likelihood.py",
+            "return self.data.residual[self.plan.order]",
+            "return self.data.residual",
+            "methods/vecchia/test_vecchia.py -k test_predictions_with_all_neighbors",
+        ),
+        (
+            "core/vecchia/likelihood.py",
+            "return self.residual[pt.argsort(self.plan.order)]",
+            "return self.residual[self.plan.order]",
+            "methods/vecchia/test_latent.py -k test_with_all_neighbors",
+        ),
+        (
+            "core/vecchia/likelihood.py",
+            "self.neighbors.set_value(ordering.neighbors)",
+            "pass",
+            "methods/vecchia/test_vecchia.py -k test_rebuild_takes_the_neighbors",
+        ),
+        (
+            "methods/vecchia/gp.py",
+            "known.prediction_map().move(self._spec.points(known.present_inputs(), point))",
+            "pass",
+            "methods/vecchia/test_vecchia.py -k test_rebuild_takes_the_neighbors",
+        ),
+        (
+            "methods/softki/gp.py",
+            "return NystromMap(self.cov_func, found.points.tensor, found.low, found.high)",
+            "return found",
+            "methods/vecchia/test_vecchia.py -k test_every_class",
+        ),
+        (
+            "ops/_vecchia_batches.py",
+            "L_bar[part] = -np.tril(T @ white.transpose(0, 2, 1))",
+            "L_bar[part] = -(T @ white.transpose(0, 2, 1))",
+            "ops/test_vecchia.py -k test_whiten",
+        ),
+        (
+            "core/likelihoods/predictor.py",
+            "return state.coef + root.T @ rng.standard_normal(len(root))",
+            "return state.coef + root @ rng.standard_normal(len(root))",
+            "core/test_front_ends.py -k test_samples_of_the_function",
+        ),
+        (
+            "core/data/draws.py",
+            "np.asarray(variable.transpose(*order, ...))",
+            "np.asarray(variable)",
+            "core/test_front_ends.py -k test_posteriors_of_every_shape",
+        ),
+        (
+            "core/data/draws.py",
+            "rng.permutation(total)[:num_samples]",
+            "rng.permutation(total)",
+            "core/test_gp.py -k test_predict_posterior_of_some_draws",
+        ),
+        (
+            "core/fit/hyperparameters.py",
+            "return self.height, np.zeros_like(theta)",
+            "return value, gradient",
+            "core/fit/test_hyperparameters.py -k test_a_wall_where_the_objective_is_not_finite",
+        ),
+        (
+            "core/fit/subset_map.py",
+            "prior = hyper.log_prior(theta)",
+            "prior = 0.0 * hyper.log_prior(theta)",
+            "core/fit/test_subset_map.py -k test_the_mode_of_the_posterior",
+        ),
+        (
+            "ops/stationary_kernel.py",
+            "own = [x.type() for x in inputs]",
+            "own = list(inputs)",
+            "ops/test_stationary_kernel.py -k test_second_derivatives",
+        ),
+        (
+            "ops/khatri_rao.py",
+            "add_product(bars[left, :width], bars[target, :width], values[right, :width])",
+            "pass",
+            "ops/test_khatri_rao.py -k test_op",
+        ),
+        (
+            "ops/segments.py",
+            "return SegmentGram(self.count)(g, W, segment), back",
+            "return SegmentGram(self.count)(g, W, segment), 2.0 * back",
+            "ops/test_segments.py -k test_times",
+        ),
+        (
+            "methods/cholqr/search.py",
+            "if factor.objective(self.variational) - prior < self.value():",
+            "if True:",
+            "methods/cholqr/test_search.py -k test_a_step_that_does_not_lower",
+        ),
+        (
+            "methods/grief/grid.py",
+            "order = sorted(range(len(cells)), key=cells.__getitem__)",
+            "order = range(len(cells))",
+            "methods/grief/test_grid.py -k test_share_rank",
+        ),
+    )
+]
