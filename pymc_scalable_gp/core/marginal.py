@@ -9,7 +9,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.core.assessed import AssessedGP
 from pymc_scalable_gp.core.data.inputs import check_dims, check_inputs, check_sigma, check_target
 from pymc_scalable_gp.core.data.keywords import marginal_keywords
-from pymc_scalable_gp.core.features.feature_map import FeatureMap
+from pymc_scalable_gp.core.features.feature_map import FeatureMap, SumMap
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.statistics_rows import likelihood_of, summarize_source
 from pymc_scalable_gp.core.likelihoods.summarized import can_summarize, summarize
@@ -39,7 +39,7 @@ class FeatureMarginal(AssessedGP):
     ):  # fmt: skip
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
         if approx is not None:
-            check_choice("approx", approx, self.approximations)
+            self.check_approx(approx)
         self.given_approx: str | None = approx
         self.local = VecchiaSettings.checked(neighbors, block, pred_neighbors)
 
@@ -47,6 +47,14 @@ class FeatureMarginal(AssessedGP):
     def approx(self) -> str:
         """Treatment of the prior variance that the features miss, as in `pm.gp.MarginalApprox`."""
         return self.given_approx or self.default_approx
+
+    def check_approx(self, approx) -> None:
+        """Raise ValueError for an `approx`, the GP's own or that of a sum, that it does not go with."""
+        check_choice("approx", approx, self.approximations)
+
+    def map_for(self, approx) -> FeatureMap:
+        """The features that go with an `approx`, the GP's own or that of a sum."""
+        return self.feature_map
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
@@ -148,11 +156,12 @@ class FeatureMarginal(AssessedGP):
         """
         return summarize_source(self, source, y, columns, checkpoint, progressbar)
 
-    def check_summarizable(self) -> None:
-        """Raise ValueError if no statistics of rows give this GP's likelihood."""
-        if self.approx != "DTC":
+    def check_summarizable(self, approx=None) -> None:
+        """Raise ValueError if no statistics of rows give this GP's likelihood, with a sum's `approx`."""
+        approx = approx or self.approx
+        if approx != "DTC":
             raise ValueError(
-                f'statistics of rows need approx="DTC", this GP has {self.approx!r}: what features miss '
+                f'statistics of rows need approx="DTC", this GP has {approx!r}: what features miss '
                 "is known row by row"
             )
 
@@ -241,7 +250,7 @@ class FeatureMarginal(AssessedGP):
 
     def _map_for(self, X) -> FeatureMap:
         self.build_missing(X.tensor if X.mutable else X.value)
-        return self.feature_map
+        return self.map_for(self.approx)
 
     def conditioned_on(self, given):
         """The likelihood made before, with other data where ``given=`` brings them."""
@@ -274,8 +283,20 @@ class AdditiveMarginal(Additive, FeatureMarginal):
     def __init__(self, parts):
         Additive.__init__(self, parts)
         self.given_approx = joint_approx(parts)
+        for part in parts:
+            part.check_approx(self.approx)
         widest = zip(*(astuple(part.local) for part in self.parts), strict=True)
         self.local = VecchiaSettings(*map(max, widest))
+
+    def map_for(self, approx):
+        """Those of the parts side by side."""
+        return SumMap([part.map_for(approx) for part in self.parts])
+
+    def check_summarizable(self, approx=None):
+        """Ask the parts too."""
+        super().check_summarizable(approx)
+        for part in self.parts:
+            part.check_summarizable(approx or self.approx)
 
 
 FeatureMarginal.sum_classes = AdditiveMarginal.sum_classes = (AdditiveMarginal,)

@@ -145,20 +145,24 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         if not isinstance(cov_func, BaseCovariance):
             raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
         spec = GriefSpec(cov_func, grid, check_count("rank", rank))
+        self.grid, self.max_rank, self.rotate, self.basis = grid, rank, bool(rotate), basis
         super().__init__(
             spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
             neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
         )  # fmt: skip
-        kind = "rotate=True" if rotate else 'basis="frozen"'
-        if (rotate or basis == "frozen") and approx not in (None, "DTC"):
-            raise ValueError(f'{kind} works with approx="DTC" only, got {approx!r}')
         if rotate and basis == "frozen":
             raise ValueError(
                 "rotate=True needs a kernel without free parameters, a frozen basis has some"
             )
-        self.grid, self.max_rank, self.rotate, self.basis = grid, rank, bool(rotate), basis
         self.given_reference = reference
         self._rotated_rows: np.ndarray | None = None
+
+    def check_approx(self, approx):
+        """Rotated and frozen features go with "DTC" alone."""
+        super().check_approx(approx)
+        if approx != self.default_approx == "DTC":
+            kind = "rotate=True" if self.rotate else 'basis="frozen"'
+            raise ValueError(f'{kind} works with approx="DTC" only, got {approx!r}')
 
     @property
     def default_approx(self):

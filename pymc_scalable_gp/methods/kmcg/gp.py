@@ -173,7 +173,7 @@ class KMCGMarginal(FeatureMarginal):
         advise(self._conditioned, self.probes)
         return variable
 
-    def check_summarizable(self):
+    def check_summarizable(self, approx=None):
         """Not with features that come from the targets of all rows."""
         raise ValueError(
             "KMCG's features depend on the targets of all rows: statistics of rows in a fixed basis are "
@@ -317,10 +317,12 @@ class AdditiveKMCG(KMCGMarginal):
         mean_func, cov_func = sums(parts)
         steps = [part.n_iter for part in parts if part.n_iter is not None]
         probes = [part.probes for part in parts if part.probes is not None]
+        inducing = parts[0].inducing
+        if not all(np.array_equal(part.inducing, inducing) for part in parts):
+            raise TypeError("cannot add GPs with different inducing=: a sum has one basis")
         super().__init__(
             mean_func=mean_func, cov_func=cov_func, approx=joint_approx(parts),
-            n_iter=max(steps, default=None), probes=max(probes, default=None),
-            inducing=parts[0].inducing,
+            n_iter=max(steps, default=None), probes=max(probes, default=None), inducing=inducing,
         )  # fmt: skip
         self._parts = tuple(parts)
 

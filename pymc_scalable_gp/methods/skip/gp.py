@@ -209,18 +209,13 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         task_cov=None, task_var=None, n_iter=None, probes=8, preconditioner=200, neighbors=30,
         block=16, pred_neighbors=None,
     ):  # fmt: skip
-        spec = self._spec_of(cov_func, grid_size, rank, task_dim, task_cov, task_var)
+        self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
+        self.grid_size, self.max_rank, self.task_dim = grid_size, rank, task_dim
         super().__init__(
-            spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
+            self._spec_of(cov_func, grid_size, rank, task_dim, task_cov, task_var),
+            mean_func=mean_func, cov_func=cov_func, approx=approx,
             neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
         )  # fmt: skip
-        if approx == "VIF" and (task_dim is not None or n_iter is not None):
-            raise ValueError(
-                'approx="VIF" works with the features of one function: leave out n_iter and task_dim (for '
-                "tasks give sgp.VecchiaMarginal a kernel with pm.gp.cov.Coregion)"
-            )
-        self.grid_size, self.max_rank, self.task_dim = grid_size, rank, task_dim
-        self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
         self.probes = check_count("probes", probes)
         self.preconditioner = check_count("preconditioner", preconditioner)
         self._seed = 0
@@ -231,6 +226,15 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         if self.n_iter is not None:
             found |= {"n_iter": self.n_iter, "probes": self.probes}
         return found
+
+    def check_approx(self, approx):
+        """Neighbours go with the features of one function."""
+        super().check_approx(approx)
+        if approx == "VIF" and (self.task_dim is not None or self.n_iter is not None):
+            raise ValueError(
+                'approx="VIF" works with the features of one function: leave out n_iter and task_dim (for '
+                "tasks give sgp.VecchiaMarginal a kernel with pm.gp.cov.Coregion)"
+            )
 
     def check_addable(self):
         """Not with `n_iter`: products are those of one kernel."""
@@ -250,9 +254,9 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         self._seed = random_seed
         return super().marginal_likelihood(name, X, y, sigma, **kwargs)
 
-    def check_summarizable(self):
+    def check_summarizable(self, approx=None):
         """Not with likelihoods by products or by task, which have no features of one function."""
-        super().check_summarizable()
+        super().check_summarizable(approx)
         if self.n_iter is not None or self.task_dim is not None:
             raise ValueError(
                 "statistics of rows need the features of one function: leave out n_iter and task_dim"

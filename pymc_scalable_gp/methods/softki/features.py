@@ -29,12 +29,11 @@ OUTSIDE_SHARE = 0.05
 
 @dataclass(frozen=True)
 class SoftKISpec:
-    """Kernel, points or their number, temperature, and whether a diagonal correction follows."""
+    """Kernel, points or their number, and temperature."""
 
     cov_func: BaseCovariance
     inducing: int | Data | None
     temperature: TensorVariable
-    corrected: bool = False
 
     def fit(self, X, Xu=None, random_seed=0) -> "SoftKIMap":
         """Take the points given, or the k-means centres of X (n, d); note the range of X.
@@ -60,9 +59,8 @@ class SoftKIMap(FeatureMap):
     """
 
     def __init__(self, spec: SoftKISpec, points: Data, low, high, by_default=False):
-        self.cov_func, self.temperature, self.corrected = (
-            spec.cov_func, spec.temperature, spec.corrected,
-        )  # fmt: skip
+        self.cov_func, self.temperature = spec.cov_func, spec.temperature
+        self.corrected = False
         self.stationary = is_stationary(spec.cov_func)
         self.points, self.low, self.high, self.by_default = points, low, high, by_default
         self.columns = used_columns(spec.cov_func, len(low))
@@ -93,6 +91,12 @@ class SoftKIMap(FeatureMap):
         """The same weights, which fade beyond that range too."""
         found = copy(self)
         found.low, found.high = np.minimum(self.low, low), np.maximum(self.high, high)
+        return found
+
+    def with_correction(self):
+        """The map whose missing variance FITC or VFE correct."""
+        found = copy(self)
+        found.corrected = True
         return found
 
     def probes(self):

@@ -79,14 +79,14 @@ class _SoftKI(FeatureGP):
             )
 
 
-def make_spec(cov_func, inducing, temperature, corrected) -> SoftKISpec:
+def make_spec(cov_func, inducing, temperature) -> SoftKISpec:
     """Checked arguments of either class."""
     if not isinstance(cov_func, BaseCovariance):
         raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
     refuse_white_noise(cov_func)
     temperature = check_temperature(temperature)
     inducing = None if inducing is None else check_inducing(inducing)
-    return SoftKISpec(cov_func, inducing, temperature, corrected)
+    return SoftKISpec(cov_func, inducing, temperature)
 
 
 class SoftKIMarginal(_SoftKI, FeatureMarginal):
@@ -192,18 +192,18 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
         self, *, mean_func=None, cov_func, approx=None, inducing=None, temperature=1.0,
         neighbors=30, block=16, pred_neighbors=None,
     ):  # fmt: skip
-        spec = make_spec(cov_func, inducing, temperature, approx not in (None, "DTC"))
+        spec = make_spec(cov_func, inducing, temperature)
         super().__init__(
             spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
             neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
         )  # fmt: skip
 
-    def _map_for(self, X):
+    def map_for(self, approx):
         """Under "VIF" the points are inducing points: interpolation can exceed the kernel."""
-        found = super()._map_for(X)
-        if self.approx != "VIF":
-            return found
-        return NystromMap(self.cov_func, found.points.tensor, found.low, found.high)
+        found = super().map_for(approx)
+        if approx == "VIF":
+            return NystromMap(self.cov_func, found.points.tensor, found.low, found.high)
+        return found if approx == "DTC" else found.with_correction()
 
     def marginal_likelihood(
         self, name, X=None, y=None, sigma=None, *, statistics=None, Xu=None, progressbar=True,
@@ -294,7 +294,7 @@ class SoftKILatent(_SoftKI, FeatureLatent):
     """
 
     def __init__(self, *, mean_func=None, cov_func, inducing=None, temperature=1.0):
-        spec = make_spec(cov_func, inducing, temperature, False)
+        spec = make_spec(cov_func, inducing, temperature)
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
 
     def prior(self, name, X, *, Xu=None, **kwargs):
