@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from pymc_scalable_gp.core.features.feature_map import FeatureMap, FeatureSpec
 from pymc_scalable_gp.core.likelihoods import predictor as prediction
 from pymc_scalable_gp.core.likelihoods.base import Conditioned
 from pymc_scalable_gp.cov.queries import describe
+from pymc_scalable_gp.utils.graphs import is_random
 
 
 class FeatureGP(Base):
@@ -43,6 +45,7 @@ class FeatureGP(Base):
         super().__init__(mean_func=Zero() if mean_func is None else mean_func, cov_func=cov_func)
         self._spec = spec
         self._map: FeatureMap | None = None
+        self._unasked: bytes | None = None
         self._reference: dict | None = None
         self._conditioned: Conditioned | None = None
         self._predictors: dict[bool, Any] = {}
@@ -93,7 +96,7 @@ class FeatureGP(Base):
         return self._reference
 
     def _build(self, X: np.ndarray, **options) -> int:
-        self._reference = options.get("point")
+        self._reference, self._unasked = options.get("point"), None
         self._map = self._spec.fit(X, **options)
         return self.rank
 
@@ -101,6 +104,28 @@ class FeatureGP(Base):
         """Build on training inputs X unless that was done before."""
         if not self.is_built:
             self.build(X)
+
+    def build_for(self, X: Data, bound: bool = True) -> None:
+        """Build for a likelihood or a prior of rows X, unless the user did.
+
+        What another likelihood built on other rows is built again. `bound`: what the features miss
+        is nowhere else.
+
+        Raises
+        ------
+        ValueError
+            For rows beyond the range of the user's build, where its features hold no variance.
+        """
+        rows = blake2b(np.ascontiguousarray(X.value)).digest() + str(X.value.shape).encode()
+        if self.is_built and self._unasked in (None, rows):
+            if bound and not is_random(X.tensor):
+                self.feature_map.check_range(X.value)
+            return
+        self._build_unasked(X.tensor if X.mutable else X.value)
+        self._unasked = rows
+
+    def _build_unasked(self, X) -> None:
+        self.build(X)
 
     def settings(self) -> dict[str, Any]:
         """Arguments of the class besides mean and covariance, by name."""

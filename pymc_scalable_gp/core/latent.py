@@ -43,12 +43,12 @@ class FeatureLatent(CheckedGP):
         coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank)
         return self._latent(name, data, coef, kwargs)
 
-    def _latent_inputs(self, X, kwargs) -> Data:
+    def _latent_inputs(self, X, kwargs, bound=True) -> Data:
         """Checked inputs, with the features built on them unless they were before."""
         kwargs = prior_keywords(self, kwargs)
         data = check_inputs(X)
         check_dims(kwargs.get("dims"), data, "X")
-        self.build_missing(X)
+        self.build_for(data, bound)
         return data
 
     def _latent(self, name, data, coef, kwargs):

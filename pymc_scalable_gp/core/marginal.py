@@ -21,6 +21,8 @@ from pymc_scalable_gp.utils.checks import check_choice
 
 # Of the classes whose features leave a residual that is a covariance.
 WITH_RESIDUAL = (*APPROXIMATIONS, "VIF")
+# What the features miss is in the likelihood all the same.
+KEEPS_ALL = ("VIF", "exact")
 
 
 class FeatureMarginal(AssessedGP):
@@ -249,8 +251,8 @@ class FeatureMarginal(AssessedGP):
         return X, y, check_sigma(sigma, None if X.mutable else X.value.shape[0])
 
     def _map_for(self, X) -> FeatureMap:
-        self.build_missing(X.tensor if X.mutable else X.value)
-        return self.map_for(self.approx)
+        self.build_for(X, bound=self.approx not in KEEPS_ALL)
+        return self.map_for(self.approx).covering(X.value.min(axis=0), X.value.max(axis=0))
 
     def conditioned_on(self, given):
         """The likelihood made before, with other data where ``given=`` brings them."""
@@ -259,7 +261,10 @@ class FeatureMarginal(AssessedGP):
         known = self._conditioned
         if not isinstance(known, Likelihood):
             return self._likelihood_of(self._data(given["X"], given["y"], given["sigma"]), False)
-        return known.given(*self._checked(given["X"], given["y"], given["sigma"]))
+        X, y, sigma = self._checked(given["X"], given["y"], given["sigma"])
+        if self.approx not in KEEPS_ALL:
+            known.prediction_map().check_range(X.value)
+        return known.given(X, y, sigma)
 
 
 def joint_approx(parts) -> str:

@@ -62,3 +62,8 @@ class Additive(FeatureGP):
         """Build the parts that were not built before."""
         for part in self._parts:
             part.build_missing(X)
+
+    def build_for(self, X, bound=True) -> None:
+        """Build the parts."""
+        for part in self._parts:
+            part.build_for(X, bound)

@@ -147,15 +147,34 @@ class FeatureMap(ABC):
         """
         if self.box is None:
             return rows
-        low, high = self.box
-        margin = _REACH * (high - low) + 1e-9 * np.maximum(np.abs(low), np.abs(high))
-        inside = (X >= low - margin).all() & (X <= high + margin).all()
+        low, high = self._reach()
+        inside = (X >= low).all() & (X <= high).all()
         message = (
             "X was replaced by inputs beyond the range that the GP was built on, where its features "
             "hold no prior variance: use gp.conditional or gp.predict for new inputs, or build the "
             "model again on X that covers them"
         )
         return Assert(message)(rows, inside)
+
+    def _reach(self):
+        """The box with a margin."""
+        low, high = self.box
+        margin = _REACH * (high - low) + 1e-9 * np.maximum(np.abs(low), np.abs(high))
+        return low - margin, high + margin
+
+    def check_range(self, X: np.ndarray) -> None:
+        """Raise ValueError for training inputs (n, d) beyond the range, as `within` does later."""
+        if self.box is None:
+            return
+        low, high = self._reach()
+        beyond = np.flatnonzero((X.min(axis=0) < low) | (X.max(axis=0) > high))
+        if len(beyond):
+            j = beyond[0]
+            raise ValueError(
+                f"column {j} of X reaches from {X[:, j].min():.4g} to {X[:, j].max():.4g}, but the GP "
+                f"was built on inputs between {self.box[0][j]:.4g} and {self.box[1][j]:.4g}, beyond which "
+                "its features hold no prior variance: call gp.build(X) on inputs that cover these"
+            )
 
 
 def side_by_side(parts: Sequence[TensorVariable]) -> TensorVariable:

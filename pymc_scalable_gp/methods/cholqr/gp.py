@@ -260,11 +260,9 @@ class CholQRMarginal(FeatureMarginal):
         found = target.hyper.untransformed(hybrid.theta)
         return InducingSelection(hybrid.pivots, found, history, proposed, accepted)
 
-    def build_missing(self, X) -> None:
-        """Choose points by the kernel alone, as ``build(X)`` does, where nobody chose any, and say so."""
-        if self.is_built:
-            return
-        self.build(X)
+    def _build_unasked(self, X) -> None:
+        """Say that the points were chosen by the kernel alone."""
+        super()._build_unasked(X)
         warn(
             "points were chosen by the kernel alone: call gp.select_inducing(...) to choose them with "
             "y, or gp.build(X, point=...) at the hyperparameters you expect"

@@ -130,7 +130,7 @@ class VecchiaLatent(FeatureLatent):
         """
         if self.local is None:
             return super().prior(name, X, **kwargs)
-        data = self._latent_inputs(X, kwargs)
+        data = self._latent_inputs(X, kwargs, bound=False)
         ordering = self.local.order(self.cov_func, data.value, self.reference)
         found = VecchiaFunction(
             self.feature_map, data, self.cov_func, self.local, RowPlan(ordering, data.value),

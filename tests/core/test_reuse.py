@@ -1,0 +1,115 @@
+"""One GP used for several sets of rows: a likelihood or prior is never made of features of other rows."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_allclose
+
+import pymc_scalable_gp as sgp
+
+rng = np.random.default_rng(5)
+X = np.sort(rng.uniform(0.0, 1.0, (30, 1)), axis=0)
+y = np.sin(6.0 * X[:, 0]) + 0.1 * rng.standard_normal(30)
+X_NEW = np.linspace(0.0, 1.0, 5)[:, None]
+KERNEL = pm.gp.cov.Matern52(1, ls=0.3)
+
+MAKERS = {
+    "grief": lambda: sgp.GriefGP(cov_func=KERNEL, rank=12),
+    "grief-dtc": lambda: sgp.GriefGP(cov_func=KERNEL, rank=12, approx="DTC"),
+    "skip": lambda: sgp.SKIPMarginal(cov_func=KERNEL, rank=12),
+    "softki": lambda: sgp.SoftKIMarginal(cov_func=KERNEL, inducing=12),
+    "cholqr": lambda: sgp.CholQRMarginal(cov_func=KERNEL, n_inducing=12),
+    "vecchia": lambda: sgp.VecchiaMarginal(cov_func=KERNEL, n_inducing=5, neighbors=5),
+    "sum": lambda: (
+        sgp.GriefGP(cov_func=KERNEL, rank=12) + sgp.SKIPMarginal(cov_func=KERNEL, rank=12)
+    ),
+    "kmcg": lambda: sgp.KMCGMarginal(cov_func=KERNEL, n_iter=12),
+}
+
+
+def logp(gp, X, y=y):
+    with pm.Model() as model:
+        gp.marginal_likelihood("y", X, y, 0.2)
+    return float(model.compile_logp()({}))
+
+
+@pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
+@pytest.mark.parametrize("case", MAKERS)
+def test_a_new_likelihood_of_other_rows_has_features_of_its_own(case):
+    gp = MAKERS[case]()
+    logp(gp, X)
+    for rows, targets in ((X + 10.0, y), (X[:20], y[:20]), (X, y)):
+        assert_allclose(logp(gp, rows, targets), logp(MAKERS[case](), rows, targets), rtol=1e-12)
+
+
+def test_rows_changed_in_place_are_other_rows():
+    gp, rows = MAKERS["grief"](), X.copy()
+    logp(gp, rows)
+    rows += 10.0
+    assert_allclose(logp(gp, rows), logp(MAKERS["grief"](), X + 10.0), rtol=1e-12)
+
+
+def test_a_new_prior_of_other_rows_has_features_of_its_own():
+    def values(gp, X):
+        with pm.Model() as model:
+            f = gp.prior("f", X)
+        return model.compile_fn(f, inputs=[model["f_coeffs"]], point_fn=False)(np.ones(gp.rank))
+
+    gp = sgp.GriefGP(cov_func=KERNEL, rank=12)
+    values(gp, X)
+    fresh = sgp.GriefGP(cov_func=KERNEL, rank=12)
+    assert_allclose(values(gp, X + 10.0), values(fresh, X + 10.0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["grief", "grief-dtc", "skip", "softki", "cholqr", "sum"])
+def test_a_build_of_other_rows_is_refused_in_words(case):
+    """What a user built is kept: with the same range it serves a sample's whole, elsewhere nothing."""
+    gp = MAKERS[case]()
+    gp.build(X[::-1][:29])
+    rank = gp.rank
+    logp(gp, X)
+    assert gp.rank == rank
+    with pytest.raises(ValueError, match=r"was built on.*call gp\.build\(X\)"):
+        logp(gp, X + 10.0)
+    gp.build(X + 10.0)
+    logp(gp, X + 10.0)
+
+
+def test_a_prior_beyond_the_build_is_refused_in_words():
+    gp = sgp.SoftKILatent(cov_func=KERNEL, inducing=12)
+    gp.build(X)
+    with pm.Model(), pytest.raises(ValueError, match=r"was built on.*call gp\.build\(X\)"):
+        gp.prior("f", X + 10.0)
+
+
+def test_neighbours_keep_what_inducing_points_elsewhere_miss():
+    gp = MAKERS["vecchia"]()
+    gp.build(X)
+    with pm.Model() as model:
+        gp.marginal_likelihood("y", X + 10.0, y, 0.2)
+    assert_allclose(float(model.compile_logp()({})), logp(MAKERS["vecchia"](), X), atol=0.5)
+
+
+def test_features_by_hand_keep_their_build():
+    gp = sgp.GriefGP(cov_func=KERNEL, rank=12)
+    first = gp.features(X)
+    gp.features(X + 10.0)
+    assert_allclose(gp.features(X).eval(), first.eval())
+    with pytest.raises(ValueError, match="was built on"):
+        logp(gp, X + 10.0)
+
+
+def test_given_rows_beyond_the_build_are_refused_in_words():
+    gp = MAKERS["grief"]()
+    with pm.Model():
+        gp.marginal_likelihood("y", X, y, 0.2)
+        with pytest.raises(ValueError, match="was built on"):
+            gp.predict(X_NEW, {}, given={"X": X + 10.0, "y": y, "sigma": 0.2})
+
+
+def test_rows_a_little_beyond_the_build_have_no_warning():
+    """Of rows that replaced others: none did."""
+    gp = sgp.SoftKIMarginal(cov_func=KERNEL, inducing=12)
+    gp.build(X[1:-1])
+    logp(gp, X)
+    assert gp.likelihood_path == "summarized"
