@@ -92,7 +92,7 @@ def contiguous(a):
 
 @overload(contiguous)
 def _contiguous(a):
-    if a.layout == "C":
+    if a.layout == "C" or not a.ndim:
         return lambda a: a
 
     def impl(a):

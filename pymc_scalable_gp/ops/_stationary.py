@@ -7,6 +7,9 @@ from numba.extending import register_jitable
 KINDS = ("ExpQuad", "Matern12", "Exponential", "Matern32", "Matern52", "RatQuad")
 _EXPQUAD, _MATERN12, _EXPONENTIAL, _MATERN32, _MATERN52, _RATQUAD = range(len(KINDS))
 
+# Below this share of alpha a squared distance changes a RatQuad in alpha by a power series.
+_SMALL = 1e-3
+
 
 @register_jitable
 def local_inputs(X, scale, places):
@@ -37,7 +40,7 @@ def kernel_value(square, kind, shape):
     if kind == _EXPQUAD:
         return np.exp(-0.5 * square)
     if kind == _RATQUAD:
-        return (1.0 + 0.5 * square / shape) ** (-shape)
+        return np.exp(-shape * np.log1p(0.5 * square / shape))
     if kind == _MATERN32:
         root = np.sqrt(3.0 * square)
         return (1.0 + root) * np.exp(-root)
@@ -71,7 +74,7 @@ def kernel_of_squares(kind, squares, shape, xp):
     if kind == "ExpQuad":
         return xp.exp(-0.5 * squares)
     if kind == "RatQuad":
-        return (1.0 + 0.5 * squares / shape) ** (-shape)
+        return xp.exp(-shape * xp.log1p(0.5 * squares / shape))
     root = _root(squares, xp)
     if kind == "Matern32":
         return (1.0 + 3.0**0.5 * root) * xp.exp(-(3.0**0.5) * root)
@@ -96,10 +99,29 @@ def slope_of_squares(kind, squares, shape, xp):
     return xp.where(root > 0.0, -rate / xp.where(root > 0.0, root, 1.0), 0.0)
 
 
+def shape_slope_of_squares(squares, shape, xp):
+    """As `shape_slope`, of arrays."""
+    u = 0.5 * squares / shape
+    series = u * u * (-0.5 + u * (2.0 / 3.0 + u * (-0.75 + u * (0.8 - u * 5.0 / 6.0))))
+    return xp.where(u < _SMALL, series, u / (1.0 + u) - xp.log1p(u))
+
+
 def _root(squares, xp):
     """Distances; their derivative at 0 is 0."""
     zero = squares <= 0.0
     return xp.where(zero, 0.0, xp.sqrt(xp.where(zero, 1.0, squares)))
+
+
+@register_jitable
+def shape_slope(square, shape):
+    """Derivative of the logarithm of a RatQuad in alpha: ``u / (1 + u) - log(1 + u)``, u = square / 2 alpha.
+
+    For small u, where the two terms cancel, by its series.
+    """
+    u = 0.5 * square / shape
+    if u < _SMALL:
+        return u * u * (-0.5 + u * (2.0 / 3.0 + u * (-0.75 + u * (0.8 - u * 5.0 / 6.0))))
+    return u / (1.0 + u) - np.log1p(u)
 
 
 @register_jitable
@@ -126,8 +148,7 @@ def add_kernel_bars(inputs, squares, kind, shape, values, slopes, M_bar, scale, 
             weight = 2.0 * M_bar[i, j]  # the diagonal's distances are 0
             bars[d] += weight * values[i, j]
             if kind == _RATQUAD:
-                base = 1.0 + 0.5 * squares[i, j] / shape
-                change = (base - 1.0) / base - np.log(base)
+                change = shape_slope(squares[i, j], shape)
                 bars[d + 1] += weight * variance * values[i, j] * change
             slopes[i, j] *= weight * variance
     columns = np.empty(s)  # one sum alone would wait for each addition before the next

@@ -2,7 +2,11 @@
 
 import numpy as np
 
-from pymc_scalable_gp.ops._stationary import kernel_of_squares, slope_of_squares
+from pymc_scalable_gp.ops._stationary import (
+    kernel_of_squares,
+    shape_slope_of_squares,
+    slope_of_squares,
+)
 
 _ENTRIES = 2**22  # of a stack of blocks
 
@@ -168,8 +172,8 @@ def add_kernel_bars(bars, kind, X, scale, variance, shape, places, M_bar):
     d = X.shape[1]
     bars[d] += (M_bar * value).sum()
     if kind == "RatQuad":
-        base = 1.0 + 0.5 * squares / shape
-        bars[d + 1] += (M_bar * variance * value * ((base - 1.0) / base - np.log(base))).sum()
+        change = shape_slope_of_squares(squares, shape, np)
+        bars[d + 1] += (M_bar * variance * value * change).sum()
     weight = M_bar * slope * variance
     for a, part in enumerate(local_squares(X, scale, places)):
         total = (weight * part).sum()

@@ -16,6 +16,7 @@ from pymc_scalable_gp.ops._stationary import (
     kernel_of_squares,
     kernel_value,
     relative_slope,
+    shape_slope_of_squares,
     slope_of_squares,
 )
 from pymc_scalable_gp.ops.square_distances import (
@@ -65,8 +66,8 @@ class StationaryKernel(GufuncOp):
             disconnected_type(),
         ]
         if self.kind == "RatQuad":
-            base = 1.0 + 0.5 * SquareDistances(self.symmetric)(X, Z, scale) / shape
-            change = (base - 1.0) / base - pt.log(base)
+            squares = SquareDistances(self.symmetric)(X, Z, scale)
+            change = shape_slope_of_squares(squares, shape, pt)
             found[-1] = (cotangents[0] * K * change).sum()
         return found
 

@@ -56,6 +56,16 @@ def test_every_layout_is_read_right(layout):
         np.testing.assert_array_equal(function(value, factor), 2.0 * value)
 
 
+def test_a_scalar_may_come_out_of_a_longer_array():
+    """As a loop over a batch passes it: an array of no dimensions whose layout is not told."""
+    kinds = (MATRIX, types.Array(types.float64, 0, "C"))
+    function = seal(scaled, kinds, ("test", "scalar"))
+    scalar = types.Array(types.float64, 0, "A")
+    compiled = nb.numba_njit(lambda a, factor: function(a, factor), final_function=True)
+    compiled.compile((MATRIX, scalar))
+    np.testing.assert_array_equal(compiled(np.ones((2, 2)), np.asarray(3.0)), 3.0)
+
+
 def test_callers_compile_without_what_they_call():
     kinds = (MATRIX, types.Array(types.float64, 0, "C"))
     function = seal(scaled, kinds, ("test", "once"))

@@ -1,6 +1,7 @@
 """Kernel matrices in one pass: values, gradients, second derivatives, equal points, memory."""
 
 import tracemalloc
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pymc as pm
@@ -125,3 +126,20 @@ def test_memory_is_the_result_and_a_block():
 def test_refuses_other_kinds():
     with pytest.raises(ValueError, match="kind must be one of"):
         stationary_kernel("Cosine", np.zeros((3, 1)))
+
+
+@pytest.mark.parametrize("alpha", [1e-2, 3.0, 1e3, 1e8, 1e12, 1e17])
+@pytest.mark.parametrize("mode", ["NUMBA", PY])
+def test_rational_quadratic_keeps_its_digits_for_every_alpha(alpha, mode):
+    """Value and slope in alpha, against 60 digits: at a large alpha both are nearly those of an ExpQuad."""
+    x = np.array([[0.3], [1.0], [2.5]])
+    shape = pt.dscalar("shape")
+    K = stationary_kernel("RatQuad", np.zeros((1, 1)), x, shape=shape)
+    value, slope = pytensor.function([shape], [K, pt.grad(K[0, 1], shape)], mode=mode)(alpha)
+    with localcontext(prec=60):
+        a = Decimal(alpha)
+        u = [Decimal(float(v)) ** 2 / (2 * a) for v in x[:, 0]]
+        expected = [(-a * (1 + v).ln()).exp() for v in u]
+        change = expected[1] * (u[1] / (1 + u[1]) - (1 + u[1]).ln())
+    assert_allclose(value[0], np.array(expected, float), rtol=1e-13)
+    assert_allclose(slope, float(change), rtol=1e-11)
