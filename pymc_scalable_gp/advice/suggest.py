@@ -5,7 +5,6 @@ from functools import cache
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.gp.cov import BaseCovariance
 
 from pymc_scalable_gp.advice.candidates import candidates
 from pymc_scalable_gp.advice.costs import COMPILATION
@@ -16,7 +15,7 @@ from pymc_scalable_gp.advice.report import GIB, MUCH, Suggestions, verdict
 from pymc_scalable_gp.advice.sample import Sample, default_kernel, take_sample
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_target
 from pymc_scalable_gp.cov.evaluate import kernel_matrix
-from pymc_scalable_gp.cov.queries import refuse_white_noise
+from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.utils.checks import check_choice, check_count
 from pymc_scalable_gp.utils.graphs import is_random
@@ -236,9 +235,7 @@ def _checked(X, y):
 
 
 def _check_kernel(cov_func, X, model) -> None:
-    if not isinstance(cov_func, BaseCovariance):
-        raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
-    refuse_white_noise(cov_func)
+    check_kernel(cov_func)
     if model is None and is_random(kernel_matrix(cov_func, pt.constant(X[:2]))):
         raise ValueError(
             "cov_func has random hyperparameters, whose values losses need: call suggest in the model "

@@ -202,7 +202,7 @@ def product_terms(cov: BaseCovariance) -> list[ProductTerm]:
 def _expand(cov) -> list[list]:
     """Sum of products: a list (sum) of lists (product) of scalars and atomic kernels."""
     if isinstance(cov, WhiteNoise):
-        raise ValueError("WhiteNoise is no part of the function: give it as sigma=, the noise sd")
+        raise ValueError("WhiteNoise is no part of the function: drop it, or give it as sigma=")
     if isinstance(cov, Add | Prod):
         inner = [_expand(part) for part in cov._factor_list]
         if isinstance(cov, Add):

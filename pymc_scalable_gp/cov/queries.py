@@ -69,12 +69,31 @@ def _leaf_is_categorical(leaf):
     return getattr(leaf, "categorical", False if known else None)
 
 
-def refuse_white_noise(cov_func) -> None:
-    """Raise if the kernel contains `WhiteNoise`, which no smooth feature can represent."""
-    if any(isinstance(leaf, WhiteNoise) for leaf in leaves(cov_func)):
-        raise ValueError(
-            "cov_func contains WhiteNoise, which features cannot represent: give it as sigma="
-        )
+def check_kernel(cov_func, arrays: bool = False) -> None:
+    """Refuse what is no kernel of a function; `arrays` says whether a matrix may stand in it.
+
+    Raises
+    ------
+    TypeError
+        If it is no covariance of `pm.gp`.
+    ValueError
+        For `WhiteNoise`, or for an array in a sum or product, which belongs to the rows of one matrix.
+    """
+    if not isinstance(cov_func, BaseCovariance):
+        raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
+    for leaf in leaves(cov_func):
+        if isinstance(leaf, WhiteNoise):
+            raise ValueError(
+                "cov_func contains WhiteNoise, which is no part of the function: drop it (under Gaussian "
+                "noise, give it as sigma=)"
+            )
+        shape = () if isinstance(leaf, BaseCovariance) else pt.as_tensor_variable(leaf).type.shape
+        if not arrays and any(length != 1 for length in shape):
+            raise ValueError(
+                f"cov_func contains an array of shape {shape}, which belongs to the rows of one kernel "
+                "matrix: only scalars can scale a kernel at all inputs. For weights that depend on the "
+                "input take pm.gp.cov.ScaledCov; a fixed matrix is for sgp.ExactMarginal alone"
+            )
 
 
 def used_columns(cov_func, d: int) -> np.ndarray:

@@ -114,7 +114,7 @@ def _root(squares, xp):
 
 @register_jitable
 def shape_slope(square, shape):
-    """Derivative of the logarithm of a RatQuad in alpha: ``u / (1 + u) - log(1 + u)``, u = square / 2 alpha.
+    """Derivative of a RatQuad's logarithm in alpha: ``u / (1 + u) - log(1 + u)``, u = square / 2 alpha.
 
     For small u, where the two terms cancel, by its series.
     """

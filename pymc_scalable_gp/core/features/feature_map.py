@@ -43,9 +43,12 @@ class FeatureMap(ABC):
     def features(self, X: TensorVariable) -> TensorVariable:
         """Feature matrix (n, r) at inputs (n, d), differentiable in the hyperparameters."""
 
-    def features_by_rows(self, X: TensorVariable) -> TensorVariable:
-        """As `features`, where it costs nothing stored row by row, for those who gather rows."""
-        return self.features(X)
+    def for_residual(self) -> "FeatureMap":
+        """Map of nearly the same features that never exceed the kernel, so that it less them is one.
+
+        Where it can, it stores features row by row, for neighbours are gathered.
+        """
+        return self
 
     def features_at(self, data: Data) -> TensorVariable:
         """Features at checked inputs, whose structure a method may use."""
@@ -92,15 +95,6 @@ class FeatureMap(ABC):
     def intermediates(self) -> list[TensorVariable]:
         """What the features at new rows have in common: computed once, not for every block of rows."""
         return []
-
-    def check_residual(self, X: np.ndarray) -> None:
-        """Raise ValueError for new inputs where the kernel less the features is no covariance."""
-        return None
-
-    @property
-    def excess(self) -> float:
-        """Share of the prior variance that covers what features exceed the kernel by, or rounding."""
-        return 1e-7
 
     @property
     def block_rows(self) -> int:
@@ -200,6 +194,10 @@ class SumMap(FeatureMap):
         """Concatenation along the features."""
         return side_by_side([part.features(X) for part in self.parts])
 
+    def for_residual(self):
+        """Of all parts."""
+        return SumMap([part.for_residual() for part in self.parts])
+
     def features_at(self, data):
         """Concatenation along the features."""
         return side_by_side([part.features_at(data) for part in self.parts])
@@ -221,16 +219,6 @@ class SumMap(FeatureMap):
     def block_rows(self):
         """The least of the parts'."""
         return min(part.block_rows for part in self.parts)
-
-    def check_residual(self, X):
-        """Ask the parts."""
-        for part in self.parts:
-            part.check_residual(X)
-
-    @property
-    def excess(self):
-        """The largest of the parts'."""
-        return max(part.excess for part in self.parts)
 
     def kernel_diag(self, X):
         """Sum of the parts' prior variances."""

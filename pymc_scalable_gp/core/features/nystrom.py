@@ -1,5 +1,6 @@
 """Features from inducing points: any kernel, any points."""
 
+from copy import copy
 from typing import Protocol
 
 import numpy as np
@@ -24,6 +25,8 @@ class NystromMap(FeatureMap):
 
     `low` and `high` (d,) are the range of the training inputs.
     """
+
+    by_rows = False
 
     def __init__(self, cov_func, points, low, high):
         self.cov_func, self.points, self.low, self.high = cov_func, points, low, high
@@ -57,16 +60,19 @@ class NystromMap(FeatureMap):
         """Features (n, m)."""
         if not self.rank:
             return self.basis(X)
-        found = nystrom(self.shape, X, self.points, pt.sqrt(self.scale))
+        root = pt.sqrt(self.scale)
+        if self.by_rows:
+            root = root * _inverse_root(self.shape, self.points)
+            found = product(kernel_matrix(self.shape, X, self.points), root, transpose_b=True)
+        else:
+            found = nystrom(self.shape, X, self.points, root)
         return pt.specify_shape(found, (None, self.rank))
 
-    def features_by_rows(self, X):
-        """Features (n, m), row by row."""
-        if not self.rank:
-            return self.features(X)
-        root = pt.sqrt(self.scale) * _inverse_root(self.shape, self.points)
-        found = product(kernel_matrix(self.shape, X, self.points), root, transpose_b=True)
-        return pt.specify_shape(found, (None, self.rank))
+    def for_residual(self):
+        """The same, row by row."""
+        found = copy(self)
+        found.by_rows = True
+        return found
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``."""

@@ -121,7 +121,7 @@ class NeighborRows(Conditioned):
     @cached_property
     def phi(self) -> TensorVariable:
         """Features (n, r), in the order of the blocks."""
-        return self.feature_map.features_by_rows(self.inputs)
+        return self.feature_map.features(self.inputs)
 
     @cached_property
     def regressions(self) -> Regressions:
@@ -191,6 +191,7 @@ class VecchiaRows(NeighborRows, Likelihood):
     @classmethod
     def of(cls, data, cov_func, settings, point=None, progressbar=True) -> "VecchiaRows":
         """With order and neighbours chosen at a point of the model."""
+        data = replace(data, feature_map=data.feature_map.for_residual())
         ordering = settings.order(cov_func, data.X.value, point, progressbar)
         return cls(data, cov_func, settings, RowPlan(ordering, data.X.value))
 

@@ -18,6 +18,9 @@ from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, model_inpu
 _ROWS = 512  # new rows at a time, at most
 _NUMBERS = 2**23  # of the kernel between their neighbours, at most
 
+# Share of the prior variance that is added to that of new rows: what rounding may take from it.
+ROUNDING = 1e-7
+
 
 class Known(NamedTuple):
     """Training rows that new ones are given: inputs, features, residuals and noise variances."""
@@ -60,10 +63,10 @@ class VecchiaPredictor(Predictor):
         phi, mean = feature_map.features(X), mean_vector(mean_func, X)
         prior, cov_func = feature_map.kernel_diag(X), likelihood.cov_func
         # Alone, a new row's regression does not depend on its own noise.
-        alone = feature_map.excess * prior + known.slack
+        alone = ROUNDING * prior + known.slack
         found = _regressions(cov_func, known, X, phi, alone, near_)
         outputs = _given_neighbors(known, phi, mean, alone, found)
-        found = _regressions(cov_func, known, X, phi, feature_map.excess * prior, near_)
+        found = _regressions(cov_func, known, X, phi, ROUNDING * prior, near_)
         beta, white = pt.vector("beta", dtype="float64"), pt.matrix("white", dtype="float64")
         before = (known.residual - known.phi @ beta)[:, None]
         drawn = mean + phi @ beta + vecchia_color(white, *found, before)[:, 0]
@@ -95,7 +98,6 @@ class VecchiaPredictor(Predictor):
         key = (X, ordering)
         held, parts = self._last.get(jointly, (None, None))
         if held is None or any(a is not b for a, b in zip(held, key, strict=True)):
-            self.likelihood.prediction_map().check_residual(X)
             size = max(len(X), 1) if jointly else self.block_rows
             search = ordering.nearest_jointly if jointly else ordering.nearest
             found = [np.ascontiguousarray(X[i : i + size]) for i in range(0, len(X), size)]
@@ -180,13 +182,12 @@ def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, vari
     `variance` is added to every new row's own.
     """
     ordering = likelihood.plan.ordering
-    feature_map.check_residual(data.value)
     near, n = ordering.nearest_jointly(data.value), len(ordering.order)
     noise = likelihood.noise
     known = Known(likelihood.inputs, likelihood.phi, likelihood.residual, noise, noise.mean())
     X = data.tensor
     phi, mean = feature_map.features(X), mean_vector(mean_func, X)
-    own = variance + feature_map.excess * feature_map.kernel_diag(X)
+    own = variance + ROUNDING * feature_map.kernel_diag(X)
     found = _regressions(likelihood.cov_func, known, X, phi, own, pt.constant(near))
     before = pt.concatenate([known.residual[:, None], known.phi], axis=1)
     moved = vecchia_color(pt.zeros((X.shape[0], before.shape[1])), *found, before)

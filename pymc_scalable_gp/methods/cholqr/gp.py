@@ -2,12 +2,11 @@
 
 import numpy as np
 import pymc as pm
-from pymc.gp.cov import BaseCovariance
 
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_sigma, check_target
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
 from pymc_scalable_gp.cov.objects import FromFunction
-from pymc_scalable_gp.cov.queries import leaves, refuse_white_noise
+from pymc_scalable_gp.cov.queries import check_kernel, leaves
 from pymc_scalable_gp.methods.cholqr.features import CholQRSpec
 from pymc_scalable_gp.methods.cholqr.search import Hybrid, InducingSelection, Target, run
 from pymc_scalable_gp.utils.checks import check_count
@@ -108,9 +107,7 @@ class CholQRMarginal(FeatureMarginal):
         block=16,
         pred_neighbors=None,
     ):
-        if not isinstance(cov_func, BaseCovariance):
-            raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
-        refuse_white_noise(cov_func)
+        check_kernel(cov_func)
         count = check_count("n_inducing", n_inducing)
         self.n_candidates = check_count("n_candidates", n_candidates)
         dear = any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func))

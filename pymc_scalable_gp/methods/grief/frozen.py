@@ -122,6 +122,10 @@ class FrozenMap(FeatureMap):
         """``k(x_i, x_i)``."""
         return self.base.kernel_diag(X)
 
+    def for_residual(self):
+        """GRIEF's own features, which project."""
+        return self.base
+
     @property
     def box(self):
         """Ends of the grid."""

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.gp.cov import BaseCovariance
 from scipy.optimize import brentq
 
 from pymc_scalable_gp.core.data.draws import posterior_mean
@@ -16,6 +15,7 @@ from pymc_scalable_gp.core.likelihoods.base import FullRows
 from pymc_scalable_gp.core.likelihoods.statistics_rows import rotation_of
 from pymc_scalable_gp.core.likelihoods.summarized import can_summarize, summarize
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, AdditiveMarginal, FeatureMarginal
+from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.methods.grief.checks import check_periods
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
 from pymc_scalable_gp.methods.grief.spec import GriefSpec
@@ -142,8 +142,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             raise ValueError('reference= is the point of a frozen basis: give basis="frozen" too')
         if not isinstance(rotate, bool | np.bool_):
             raise TypeError(f"rotate must be True or False, got {rotate!r}")
-        if not isinstance(cov_func, BaseCovariance):
-            raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
+        check_kernel(cov_func)
         spec = GriefSpec(cov_func, grid, check_count("rank", rank))
         self.grid, self.max_rank, self.rotate, self.basis = grid, rank, bool(rotate), basis
         super().__init__(

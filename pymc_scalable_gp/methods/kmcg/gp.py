@@ -3,14 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
-from pymc.gp.cov import BaseCovariance
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_sigma, check_target
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.marginal import FeatureMarginal, joint_approx
 from pymc_scalable_gp.core.sums import sums
-from pymc_scalable_gp.cov.queries import refuse_white_noise, used_columns
+from pymc_scalable_gp.cov.queries import check_kernel, used_columns
 from pymc_scalable_gp.methods.kmcg.advice import advise
 from pymc_scalable_gp.methods.kmcg.basis import DEFAULT_STEPS, KrylovBasis
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
@@ -129,9 +128,7 @@ class KMCGMarginal(FeatureMarginal):
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, n_iter=None, probes=None, inducing=None
     ):
-        if not isinstance(cov_func, BaseCovariance):
-            raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
-        refuse_white_noise(cov_func)
+        check_kernel(cov_func)
         super().__init__(None, mean_func=mean_func, cov_func=cov_func, approx=approx)
         self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
         self.inducing = inducing

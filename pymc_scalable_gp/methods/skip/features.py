@@ -1,5 +1,6 @@
 """SKIP's feature map: the last two roots of one tree for each term of the kernel."""
 
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,8 @@ class SKIPSpec:
 
 class SKIPMap(FeatureMap):
     """Features ``A # B`` from the last two roots of the tree of each product term."""
+
+    projected = False
 
     def __init__(self, spec: SKIPSpec, X: np.ndarray, point=None):
         self.cov_func, self.terms = spec.cov_func, product_terms(spec.cov_func)
@@ -102,7 +105,7 @@ class SKIPMap(FeatureMap):
     def roots(self, X) -> list[Roots]:
         """The last two roots of each term; with tasks, what they share and what each has to itself."""
         if self.task_dim is None:
-            return [tree.roots(X) for tree in self.trees]
+            return [tree.roots(X, self.projected) for tree in self.trees]
         A, task = self.data_root(X), self.task_index(X)
         shared = Roots(A, self.task_cov[task])
         if self.task_var is None:
@@ -183,26 +186,17 @@ class SKIPMap(FeatureMap):
         scale = (self.task_cov**2).sum(axis=1)
         return (scale if self.task_var is None else scale + self.task_var)[self.task_index(X)]
 
-    def check_residual(self, X):
-        """Beyond the grids the features fade otherwise than the kernel."""
-        low, high = self.box
-        beyond = ((X < low) | (X > high)).any(axis=1)
-        if beyond.any():
-            raise ValueError(
-                f'{beyond.sum()} rows of Xnew lie beyond the grids, where approx="VIF" cannot tell what '
-                "the features miss: build on X that reaches there, or take sgp.VecchiaMarginal"
-            )
-
-    @property
-    def excess(self):
-        """Interpolation from grids can exceed the kernel, by its own error."""
-        return 1e-4
+    def for_residual(self):
+        """With 1-D kernels projected on the nodes of the grids: interpolation can exceed the kernel."""
+        found = copy(self)
+        found.projected = True
+        return found
 
     def outside(self, X):
-        """Say how far X lies beyond the grid."""
+        """Say how far X lies beyond the grid, which ends nothing but interpolation."""
         if self.task_dim is not None:
             self.check_task_column(X, "Xnew")
         found = {}
         for tree in self.trees:
             found |= tree.outside(X)
-        return "; ".join(found.values()) or None
+        return None if self.projected else "; ".join(found.values()) or None

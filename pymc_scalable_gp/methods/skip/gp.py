@@ -3,14 +3,14 @@
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.gp.cov import BaseCovariance, Coregion
+from pymc.gp.cov import Coregion
 from pytensor.graph.basic import Constant
 
 from pymc_scalable_gp.core.data.inputs import check_inputs
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
-from pymc_scalable_gp.cov.queries import leaves, refuse_white_noise
+from pymc_scalable_gp.cov.queries import check_kernel, leaves
 from pymc_scalable_gp.methods.skip.features import SKIPSpec
 from pymc_scalable_gp.methods.skip.products import HadamardProducts
 from pymc_scalable_gp.methods.skip.tasks import ByTask
@@ -24,9 +24,7 @@ class _SKIP(FeatureGP):
 
     @staticmethod
     def _spec_of(cov_func, grid_size, rank, task_dim, task_cov, task_var) -> SKIPSpec:
-        if not isinstance(cov_func, BaseCovariance):
-            raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
-        refuse_white_noise(cov_func)
+        check_kernel(cov_func)
         if any(isinstance(leaf, Coregion) for leaf in leaves(cov_func)):
             raise ValueError(
                 "cov_func contains Coregion: give the task's column as task_dim=, W as task_cov= and "

@@ -129,13 +129,13 @@ class TermTree:
                 part, columns[:, on_grid], support[:, on_grid], grid_size, self.rank, point
             )
 
-    def _roots(self, columns, inside=True):
+    def _roots(self, columns, inside=True, projected=False):
         """Roots (n, r_i) of the 1-D kernels."""
-        found = {i: leaf.roots(columns[:, i], inside)[0] for i, leaf in self.own.items()}
+        found = {i: leaf.roots(columns[:, i]) for i, leaf in self.own.items()}
         if self.grid is not None:
-            found |= zip(
-                self.on_grid, self.grid.roots(columns[:, self.on_grid], inside), strict=True
-            )
+            part = columns[:, self.on_grid]
+            roots = self.grid.projected_roots(part) if projected else self.grid.roots(part, inside)
+            found |= zip(self.on_grid, roots, strict=True)
         return [found[i] for i in range(len(found))]
 
     def outside(self, X) -> dict[int, str]:
@@ -173,10 +173,10 @@ class TermTree:
         self.cores.append(core)
         return _merge(left, right, core), value
 
-    def roots(self, X) -> Roots:
-        """The one or two last roots at inputs (n, d of X)."""
+    def roots(self, X, projected=False) -> Roots:
+        """The one or two last roots at inputs (n, d of X), of interpolated or projected 1-D kernels."""
         cores = iter(self.cores)
-        leaves = self._roots(X[:, self.term.dims], inside=False)
+        leaves = self._roots(X[:, self.term.dims], False, projected)
         roots = merge_by_halves(
             [leaves[i] for i in self.order],
             lambda left, right: _merge(left, right, next(cores)),

@@ -11,6 +11,7 @@ from scipy.spatial import cKDTree
 
 from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
+from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import is_stationary, used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.softki.points import check_inducing, kmeans_points
@@ -103,6 +104,11 @@ class SoftKIMap(FeatureMap):
         """Half way between points."""
         Z = self.points.value[:6]
         return 0.5 * (Z[1:] + Z[:-1]) if len(Z) > 1 else Z
+
+    def for_residual(self):
+        """The points as inducing points: interpolation can exceed the kernel."""
+        found = NystromMap(self.cov_func, self.points.tensor, self.low, self.high)
+        return found.for_residual()
 
     def weights(self, X):
         """``w(x)`` (n, m): each row a convex combination of the points."""

@@ -1,16 +1,14 @@
 """SoftKI: soft kernel interpolation from learned points."""
 
-from pymc.gp.cov import BaseCovariance
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_temperature
 from pymc_scalable_gp.core.data.keywords import marginal_keywords, prior_keywords
-from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.likelihoods.predictor import missing_share
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
-from pymc_scalable_gp.cov.queries import refuse_white_noise
+from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.methods.softki.points import check_inducing
 from pymc_scalable_gp.utils.warn import warn
@@ -81,9 +79,7 @@ class _SoftKI(FeatureGP):
 
 def make_spec(cov_func, inducing, temperature) -> SoftKISpec:
     """Checked arguments of either class."""
-    if not isinstance(cov_func, BaseCovariance):
-        raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
-    refuse_white_noise(cov_func)
+    check_kernel(cov_func)
     temperature = check_temperature(temperature)
     inducing = None if inducing is None else check_inducing(inducing)
     return SoftKISpec(cov_func, inducing, temperature)
@@ -199,11 +195,9 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
         )  # fmt: skip
 
     def map_for(self, approx):
-        """Under "VIF" the points are inducing points: interpolation can exceed the kernel."""
+        """With the variance that interpolation loses, where a correction asks for it."""
         found = super().map_for(approx)
-        if approx == "VIF":
-            return NystromMap(self.cov_func, found.points.tensor, found.low, found.high)
-        return found if approx == "DTC" else found.with_correction()
+        return found.with_correction() if approx in ("FITC", "VFE") else found
 
     def marginal_likelihood(
         self, name, X=None, y=None, sigma=None, *, statistics=None, Xu=None, progressbar=True,

@@ -1,9 +1,12 @@
 """The exact Gaussian process on the same front end."""
 
+import pytensor.tensor as pt
+
 from pymc_scalable_gp.core.data.inputs import check_inputs
+from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.marginal import FeatureMarginal
-from pymc_scalable_gp.methods.vecchia.gp import vecchia_spec
+from pymc_scalable_gp.cov.queries import check_kernel, used_columns, warn_unused_columns
 from pymc_scalable_gp.utils.warn import warn
 
 # Above so many rows a gradient takes seconds, and each of its arrays 200 MB.
@@ -71,7 +74,8 @@ class ExactMarginal(FeatureMarginal):
     approximations = ("exact",)
 
     def __init__(self, *, mean_func=None, cov_func):
-        super().__init__(vecchia_spec(cov_func, 0), mean_func=mean_func, cov_func=cov_func)
+        check_kernel(cov_func, arrays=True)
+        super().__init__(None, mean_func=mean_func, cov_func=cov_func)
 
     def settings(self):
         """None besides mean and covariance."""
@@ -79,7 +83,11 @@ class ExactMarginal(FeatureMarginal):
 
     def build(self, X) -> int:
         """Check training inputs X (n, d); returns 0, the number of features."""
-        return self._build(check_inputs(X).value)
+        X = check_inputs(X).value
+        used_columns(self.cov_func, X.shape[1])
+        warn_unused_columns(self.cov_func, X.shape[1])
+        self._map = NystromMap(self.cov_func, pt.constant(X[:0]), X.min(axis=0), X.max(axis=0))
+        return self.rank
 
     def check_addable(self):
         """Add the kernels instead."""

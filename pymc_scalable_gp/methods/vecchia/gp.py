@@ -1,12 +1,8 @@
 """The kernel that was written, nearly: inducing points, and neighbours for what they miss."""
 
-from pymc.gp.cov import BaseCovariance
-
 from pymc_scalable_gp.core.data.inputs import check_inputs
 from pymc_scalable_gp.core.marginal import FeatureMarginal
-from pymc_scalable_gp.cov.queries import refuse_white_noise
 from pymc_scalable_gp.methods.vecchia.spec import VecchiaSpec
-from pymc_scalable_gp.utils.checks import check_count
 
 
 class VecchiaMarginal(FeatureMarginal):
@@ -102,7 +98,7 @@ class VecchiaMarginal(FeatureMarginal):
         self, *, mean_func=None, cov_func, n_inducing=200, neighbors=30, block=16,
         pred_neighbors=None,
     ):  # fmt: skip
-        spec = vecchia_spec(cov_func, n_inducing)
+        spec = VecchiaSpec.checked(cov_func, n_inducing)
         super().__init__(
             spec, mean_func=mean_func, cov_func=cov_func, neighbors=neighbors, block=block,
             pred_neighbors=pred_neighbors,
@@ -140,11 +136,3 @@ class VecchiaMarginal(FeatureMarginal):
         super().rebuild(point)
         known = self.conditioned
         known.prediction_map().move(self._spec.points(known.present_inputs(), point))
-
-
-def vecchia_spec(cov_func, n_inducing) -> VecchiaSpec:
-    """Checked arguments."""
-    if not isinstance(cov_func, BaseCovariance):
-        raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
-    refuse_white_noise(cov_func)
-    return VecchiaSpec(cov_func, check_count("n_inducing", n_inducing, 0))

@@ -9,7 +9,7 @@ from pymc_scalable_gp.core.data.keywords import prior_keywords
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.vecchia.likelihood import RowPlan, VecchiaFunction, VecchiaSettings
-from pymc_scalable_gp.methods.vecchia.gp import vecchia_spec
+from pymc_scalable_gp.methods.vecchia.spec import VecchiaSpec
 
 
 class VecchiaLatent(FeatureLatent):
@@ -84,7 +84,7 @@ class VecchiaLatent(FeatureLatent):
         self, *, mean_func=None, cov_func, n_inducing=200, neighbors=15, block=16,
         pred_neighbors=None,
     ):  # fmt: skip
-        spec = vecchia_spec(cov_func, n_inducing)
+        spec = VecchiaSpec.checked(cov_func, n_inducing)
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
         self.local = None
         if neighbors is not None:
@@ -133,7 +133,7 @@ class VecchiaLatent(FeatureLatent):
         data = self._latent_inputs(X, kwargs, bound=False)
         ordering = self.local.order(self.cov_func, data.value, self.reference)
         found = VecchiaFunction(
-            self.feature_map, data, self.cov_func, self.local, RowPlan(ordering, data.value),
+            self.feature_map.for_residual(), data, self.cov_func, self.local, RowPlan(ordering, data.value),
             pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank),
             pm.Normal(f"{name}_white", 0.0, 1.0, shape=len(data.value)),
         )  # fmt: skip
