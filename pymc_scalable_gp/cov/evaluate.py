@@ -4,6 +4,8 @@
 destroys: years lose eight digits, seconds since 1970 all of them.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, mul
 
@@ -12,12 +14,16 @@ import pytensor.tensor as pt
 from pymc.gp.cov import (
     Add,
     BaseCovariance,
+    Circular,
+    Constant,
+    Coregion,
     Cosine,
     Covariance,
     Exponential,
     Exponentiated,
     ExpQuad,
     Gibbs,
+    Linear,
     Matern12,
     Matern32,
     Matern52,
@@ -31,19 +37,45 @@ from pymc.gp.cov import (
 )
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.ops._stationary import kernel_of_squares, root_of_squares
 from pymc_scalable_gp.ops.square_distances import square_distances
 from pymc_scalable_gp.ops.stationary_kernel import stationary_kernel
-
-# Kernels whose matrices, and whose blocks, an Op computes with the distances.
-FUSED = (ExpQuad, Matern12, Exponential, Matern32, Matern52, RatQuad)
 
 # Inputs up to which their gradients cost less than a matrix of distances kept for one lengthscale's.
 _FEW = 8
 
-# Functions of the distance itself, not of its square.
-_OF_ROOT = {
-    kernel.full_from_distance for kernel in (Matern12, Matern32, Matern52, Exponential, Cosine)
-}
+
+@dataclass(frozen=True)
+class Traits:
+    """What the package knows of a class of kernels; subclasses share what is not said to be its own.
+
+    Attributes
+    ----------
+    form : callable, optional
+        Its own: ``form(cov, X, Z)`` is the kernel matrix, in place of a call of the kernel.
+    fused : bool
+        Its own: an Op computes its matrices and blocks with the distances (`ops.stationary_kernel`).
+    stacked : bool
+        Its own: a function of ``|x - z| / ls`` alone, which products evaluate for all inputs at once.
+    stationary : bool
+        Whether it is a function of ``x - z`` alone.
+    categorical : bool, optional
+        Whether nothing lies between two values of its column. None where that is not known.
+    """
+
+    form: Callable | None = None
+    fused: bool = False
+    stacked: bool = False
+    stationary: bool = True
+    categorical: bool | None = False
+
+
+def traits(cov) -> Traits:
+    """Those of a kernel."""
+    if type(cov) in KERNELS:
+        return KERNELS[type(cov)]
+    base = next((KERNELS[kind] for kind in type(cov).__mro__ if kind in KERNELS), UNKNOWN)
+    return replace(base, form=None, fused=False, stacked=False)
 
 
 def kernel_matrix(cov_func: BaseCovariance, X, Z=None) -> TensorVariable:
@@ -82,11 +114,13 @@ def from_square_distance(kernel: Stationary, squared) -> TensorVariable:
     PyMC adds 1e-12 to the square before a root, which takes 1e-6 off the variance of an `Exponential`.
     Here ``k(x, x) = 1``, and the root's slope at 0 counts as 0.
     """
-    if type(kernel).full_from_distance not in _OF_ROOT:
-        return kernel.full_from_distance(squared, squared=True)
-    zero = pt.eq(squared, 0.0)
-    root = pt.switch(zero, 0.0, pt.sqrt(pt.switch(zero, 1.0, squared)))
-    return kernel.full_from_distance(root)
+    form = type(kernel).full_from_distance
+    for kind in type(kernel).__mro__:
+        if kind in KERNELS and KERNELS[kind].fused and kind.full_from_distance is form:
+            return kernel_of_squares(kind.__name__, squared, getattr(kernel, "alpha", 1.0), pt)
+    if form is Cosine.full_from_distance:
+        return kernel.full_from_distance(root_of_squares(squared, pt))
+    return kernel.full_from_distance(squared, squared=True)
 
 
 def _trimmed(cov_func, X):
@@ -113,9 +147,8 @@ def _is_all(dims, A):
 def _matrix(cov, X, Z):
     if not isinstance(cov, BaseCovariance):
         return cov  # a scalar or an array in a sum or a product
-    for kinds, form in _FORMS.items():
-        if type(cov) in kinds:
-            return form(cov, X, Z)
+    if form := traits(cov).form:
+        return form(cov, X, Z)
     if _is_plain(cov):
         return _stationary(cov, X, Z)
     return cov(X) if Z is None else cov(X, Z)
@@ -136,7 +169,7 @@ def _is_plain(cov):
 def _stationary(cov, X, Z):
     X, Z = _columns(cov, X, Z)
     single, d = cov.ls.ndim == 0 or cov.ls.type.shape == (1,), len(cov.active_dims)
-    if type(cov) in FUSED and (d <= _FEW or not single):
+    if traits(cov).fused and (d <= _FEW or not single):
         ls, shape = cov.ls * np.ones(d), getattr(cov, "alpha", 1.0)
         return stationary_kernel(type(cov).__name__, X, Z, ls, shape)
     if single:
@@ -179,12 +212,37 @@ def _gibbs(cov, X, Z):
     return pt.sqrt(2.0 * left * right.T / total) * pt.exp(-square_distances(X, Z) / total)
 
 
-_FORMS = {
-    (Add,): lambda cov, X, Z: reduce(add, (_matrix(part, X, Z) for part in cov._factor_list)),
-    (Prod,): lambda cov, X, Z: reduce(mul, (_matrix(part, X, Z) for part in cov._factor_list)),
-    (Exponentiated,): lambda cov, X, Z: _matrix(cov.kernel, X, Z) ** cov.power,
-    (Periodic, WrappedPeriodic): _periodic,
-    (ScaledCov,): _scaled,
-    (WarpedInput,): _warped,
-    (Gibbs,): _gibbs,
+def _parts(join):
+    """Matrix of a sum or product."""
+    return lambda cov, X, Z: reduce(join, (_matrix(part, X, Z) for part in cov._factor_list))
+
+
+def _power(cov, X, Z):
+    return _matrix(cov.kernel, X, Z) ** cov.power
+
+
+# Whatever else is called, as it is, and holds what its user says.
+UNKNOWN = Traits(stationary=False, categorical=None)
+
+KERNELS = {
+    ExpQuad: Traits(fused=True, stacked=True),
+    Matern12: Traits(fused=True, stacked=True),
+    Exponential: Traits(fused=True, stacked=True),
+    Matern32: Traits(fused=True, stacked=True),
+    Matern52: Traits(fused=True, stacked=True),
+    RatQuad: Traits(fused=True),
+    Cosine: Traits(stacked=True),
+    Periodic: Traits(_periodic),
+    WrappedPeriodic: Traits(_periodic),
+    Stationary: Traits(),
+    Circular: Traits(),
+    Constant: Traits(),
+    Gibbs: Traits(_gibbs, stationary=False),
+    Linear: Traits(stationary=False),
+    Coregion: Traits(stationary=False, categorical=True),
+    Add: replace(UNKNOWN, form=_parts(add)),
+    Prod: replace(UNKNOWN, form=_parts(mul)),
+    Exponentiated: replace(UNKNOWN, form=_power),
+    ScaledCov: replace(UNKNOWN, form=_scaled),
+    WarpedInput: replace(UNKNOWN, form=_warped),
 }

@@ -12,28 +12,20 @@ from pymc.gp.cov import (
     Add,
     BaseCovariance,
     Constant,
-    Cosine,
     Covariance,
-    Exponential,
     Exponentiated,
     ExpQuad,
-    Matern12,
-    Matern32,
-    Matern52,
     Periodic,
     Prod,
     WhiteNoise,
 )
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.cov.evaluate import from_square_distance, kernel_matrix
+from pymc_scalable_gp.cov.evaluate import from_square_distance, kernel_matrix, traits
 from pymc_scalable_gp.cov.objects import FromFunction, Hamming, HistogramIntersection, Spectrum
 from pymc_scalable_gp.cov.queries import is_categorical, is_stationary
 
 __all__ = ["FromFunction", "Hamming", "HistogramIntersection", "Product", "Spectrum"]
-
-# Functions of |x - z| / ls alone: all dimensions with such a kernel are evaluated in one graph.
-_STATIONARY = (ExpQuad, Matern12, Matern32, Matern52, Exponential, Cosine)
 
 
 def Product(
@@ -114,7 +106,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Factor:
-    """A kernel on one input dimension; `prototype` and `ls` are set for the `_STATIONARY` ones.
+    """A kernel on one input dimension; `prototype` and `ls` are set for stacked ones.
 
     `categorical` says whether it compares categories (see :func:`is_categorical`).
     """
@@ -252,7 +244,6 @@ def _multiply(dim, factors):
 def _factors(kernel: Covariance) -> list[Factor]:
     """1-D factors of an atomic kernel."""
     dims = [int(dim) for dim in kernel.active_dims]
-    stationary = type(kernel) in _STATIONARY
     if isinstance(kernel, Exponentiated):
         return [
             Factor(
@@ -263,7 +254,7 @@ def _factors(kernel: Covariance) -> list[Factor]:
             )
             for f in _factors(kernel.kernel)
         ]
-    if stationary and (len(dims) == 1 or type(kernel) is ExpQuad):
+    if traits(kernel).stacked and (len(dims) == 1 or type(kernel) is ExpQuad):
         ls = pt.as_tensor_variable(kernel.ls).astype("float64")
         return [Factor(dim, None, kernel, Entry(ls, k), True) for k, dim in enumerate(dims)]
     if len(dims) == 1:

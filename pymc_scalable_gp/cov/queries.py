@@ -8,29 +8,18 @@ import pytensor.tensor as pt
 from pymc.gp.cov import (
     Add,
     BaseCovariance,
-    Circular,
     Combination,
     Constant,
-    Coregion,
     Covariance,
     Exponentiated,
-    Gibbs,
-    Linear,
     Prod,
     ScaledCov,
-    Stationary,
     WarpedInput,
     WhiteNoise,
-    WrappedPeriodic,
 )
 
+from pymc_scalable_gp.cov.evaluate import traits
 from pymc_scalable_gp.utils.warn import warn
-
-_OF_DIFFERENCES = (Circular, Constant, Stationary, WrappedPeriodic)
-
-
-# Kernels of real numbers: values between two others are between them for the kernel too.
-_CONTINUOUS = (*_OF_DIFFERENCES, Gibbs, Linear)
 
 
 def leaves(cov_func) -> list:
@@ -44,10 +33,8 @@ def leaves(cov_func) -> list:
 
 def is_stationary(cov_func) -> bool:
     """Whether the kernel is a function of ``x - z`` alone."""
-    return all(
-        isinstance(leaf, _OF_DIFFERENCES) if isinstance(leaf, BaseCovariance) else True
-        for leaf in leaves(cov_func)
-    )
+    kernels = (leaf for leaf in leaves(cov_func) if isinstance(leaf, BaseCovariance))
+    return all(traits(kernel).stationary for kernel in kernels)
 
 
 def is_categorical(cov_func) -> bool | None:
@@ -63,10 +50,8 @@ def is_categorical(cov_func) -> bool | None:
 def _leaf_is_categorical(leaf):
     if isinstance(leaf, WarpedInput | ScaledCov):
         return is_categorical(leaf.cov_func)
-    if isinstance(leaf, Coregion):
-        return True
-    known = not isinstance(leaf, BaseCovariance) or isinstance(leaf, _CONTINUOUS)
-    return getattr(leaf, "categorical", False if known else None)
+    known = traits(leaf).categorical if isinstance(leaf, BaseCovariance) else False
+    return getattr(leaf, "categorical", known)
 
 
 def check_kernel(cov_func, arrays: bool = False) -> None:

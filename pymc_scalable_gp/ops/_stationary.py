@@ -75,7 +75,7 @@ def kernel_of_squares(kind, squares, shape, xp):
         return xp.exp(-0.5 * squares)
     if kind == "RatQuad":
         return xp.exp(-shape * xp.log1p(0.5 * squares / shape))
-    root = _root(squares, xp)
+    root = root_of_squares(squares, xp)
     if kind == "Matern32":
         return (1.0 + 3.0**0.5 * root) * xp.exp(-(3.0**0.5) * root)
     if kind == "Matern52":
@@ -89,7 +89,7 @@ def slope_of_squares(kind, squares, shape, xp):
         return -0.5
     if kind == "RatQuad":
         return -0.5 / (1.0 + 0.5 * squares / shape)
-    root = _root(squares, xp)
+    root = root_of_squares(squares, xp)
     if kind == "Matern32":
         return -1.5 / (1.0 + 3.0**0.5 * root)
     if kind == "Matern52":
@@ -106,7 +106,7 @@ def shape_slope_of_squares(squares, shape, xp):
     return xp.where(u < _SMALL, series, u / (1.0 + u) - xp.log1p(u))
 
 
-def _root(squares, xp):
+def root_of_squares(squares, xp):
     """Distances; their derivative at 0 is 0."""
     zero = squares <= 0.0
     return xp.where(zero, 0.0, xp.sqrt(xp.where(zero, 1.0, squares)))

@@ -12,6 +12,7 @@ from pymc_scalable_gp.cov.queries import warn_unused_columns
 
 X = np.random.default_rng(0).uniform(size=(12, 3))
 Y = X.sum(axis=1)
+WEIGHTS = np.eye(12) + 0.5 * np.outer(Y, Y)
 MATCH = r"^Only 1 column\(s\) out of 3 are being used .* column 1, 2 of X\. Give .* input_dim=3"
 pytestmark = pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
 
@@ -59,3 +60,33 @@ def test_nothing_is_said_about_what_is_intended():
 def test_columns_with_another_use_are_not_counted():
     with pytest.warns(UserWarning, match=r"column\(s\) out of 4 .* column 1, 3 of X"):
         warn_unused_columns(c.ExpQuad(1, ls=0.5), 4, also=[2])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda k: sgp.VecchiaMarginal(cov_func=k),
+        lambda k: sgp.VecchiaLatent(cov_func=k),
+        lambda k: sgp.GriefGP(cov_func=k, grid=6, rank=6),
+        lambda k: sgp.SoftKIMarginal(cov_func=k, inducing=6),
+        lambda k: sgp.KMCGMarginal(cov_func=k, n_iter=5),
+        lambda k: sgp.CholQRMarginal(cov_func=k, n_inducing=6),
+        lambda k: sgp.SKIPMarginal(cov_func=k, grid_size=20, rank=6),
+    ],
+    ids=["Vecchia", "VecchiaLatent", "GriefGP", "SoftKI", "KMCG", "CholQR", "SKIP"],
+)
+def test_a_matrix_belongs_to_the_exact_gp(make):
+    """With blocks of as many rows as the matrix has, densities were off by 28 without a word."""
+    for kernel in (c.ExpQuad(3, ls=0.5) * WEIGHTS, c.ExpQuad(3, ls=0.5) + WEIGHTS):
+        with pytest.raises(ValueError, match=r"array of shape \(12, 12\).* sgp.ExactMarginal"):
+            make(kernel)
+
+
+def test_the_exact_gp_takes_a_matrix():
+    found = []
+    for kind, options in ((sgp.ExactMarginal, {}), (pm.gp.Marginal, {"jitter": 0.0})):
+        with pm.Model() as model:
+            gp = kind(cov_func=c.ExpQuad(3, ls=0.5) * WEIGHTS)
+            gp.marginal_likelihood("y", X=X, y=Y, sigma=0.1, **options)
+        found.append(model.compile_logp()({}))
+    assert found[0] == pytest.approx(found[1], rel=1e-8)

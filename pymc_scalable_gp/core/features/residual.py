@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.cov.evaluate import FUSED, kernel_matrix
+from pymc_scalable_gp.cov.evaluate import kernel_matrix, traits
 from pymc_scalable_gp.cov.queries import split_scale
 from pymc_scalable_gp.ops.stationary_factor import stationary_factor
 from pymc_scalable_gp.ops.vecchia_factor import vecchia_factor
@@ -61,7 +61,7 @@ def regressions(cov_func, X, phi, noise, neighbors, block: int, first=0) -> Regr
 
 def _is_fused(X, scale, kernels) -> bool:
     """Inputs with a prior need the gradient that the fused Op does not have."""
-    if len(kernels) != 1 or type(kernels[0]) not in FUSED or pt.as_tensor(scale).ndim:
+    if len(kernels) != 1 or not traits(kernels[0]).fused or pt.as_tensor(scale).ndim:
         return False
     return pt.as_tensor(kernels[0].ls).ndim <= 1 and not is_random(X)
 

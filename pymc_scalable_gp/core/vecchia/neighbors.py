@@ -9,24 +9,16 @@ import pytensor.tensor as pt
 from pymc.gp.cov import (
     BaseCovariance,
     Constant,
-    Exponential,
-    ExpQuad,
-    Matern12,
-    Matern32,
-    Matern52,
-    RatQuad,
     Stationary,
 )
 from pymc.progress_bar import create_simple_progress
 from sklearn.neighbors import NearestNeighbors
 
 from pymc_scalable_gp.core.features.nystrom import NystromMap, reference_values, spread_rows
+from pymc_scalable_gp.cov.evaluate import traits
 from pymc_scalable_gp.cov.queries import leaves
 from pymc_scalable_gp.utils.blocks import blocks
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS
-
-# Kernels that fall with the Euclidean distance of scaled inputs.
-_EUCLIDEAN = (Exponential, ExpQuad, Matern12, Matern32, Matern52, RatQuad)
 
 # Candidates looked at for each neighbour that is taken.
 _CANDIDATES = 4
@@ -56,7 +48,8 @@ class Metric:
     def __init__(self, cov_func, X, point=None):
         kernels = [leaf for leaf in leaves(cov_func) if isinstance(leaf, Stationary)]
         others = [leaf for leaf in leaves(cov_func) if isinstance(leaf, BaseCovariance)]
-        plain = all(type(leaf) in (*_EUCLIDEAN, Constant) for leaf in others)
+        # Such kernels fall with the Euclidean distance of scaled inputs.
+        plain = all(traits(leaf).fused or isinstance(leaf, Constant) for leaf in others)
         inputs = pt.matrix("inputs", dtype="float64")
         if kernels and plain:  # from the first row on: an offset would cost digits
             places = [
