@@ -49,8 +49,9 @@ def test_the_residual_is_a_covariance(name):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_all_neighbors_are_the_exact_gp(name, sigma=0.01):
+def test_all_neighbors_are_the_exact_gp(name):
     """Density, joint predictions and those of single rows: NaN before, most of them."""
+    sigma = 0.01
     settings = {"approx": "VIF", "rank": 6, "grid_size": 12, "neighbors": N, "block": 4}
     gp, model = observed(sgp.SKIPMarginal, sigma, kernel=KERNELS[name], **settings)
     exact, reference = observed(sgp.ExactMarginal, sigma, kernel=KERNELS[name])
