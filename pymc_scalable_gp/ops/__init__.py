@@ -12,7 +12,6 @@ array([4., 4.])
 """
 
 from pymc_scalable_gp.ops.cubic_interpolation import cubic_interpolation
-from pymc_scalable_gp.ops.eigh_sorted import eigh_sorted
 from pymc_scalable_gp.ops.gaussian_logp import gaussian_logp
 from pymc_scalable_gp.ops.hadamard import (
     hadamard_matvec,
@@ -41,7 +40,6 @@ from pymc_scalable_gp.ops.whitened_columns import whitened_columns
 
 __all__ = [
     "cubic_interpolation",
-    "eigh_sorted",
     "gaussian_logp",
     "hadamard_matvec",
     "inverse_cholesky",

@@ -9,7 +9,7 @@ from pymc_scalable_gp.ops._jax import SymbolicZero, jax, jnp, register_jax
 from pymc_scalable_gp.ops._lanczos_steps import CHUNK, jax_backward, jax_forward, plain
 from pymc_scalable_gp.ops._products import HasProducts, Products, build_split, cache_key
 from pymc_scalable_gp.ops._pruning import ParametrizedOp
-from pymc_scalable_gp.ops.log_quadrature import jax_quadrature, quadrature
+from pymc_scalable_gp.ops._quadrature import jax_quadrature, quadrature
 from pymc_scalable_gp.utils.checks import check_count
 
 

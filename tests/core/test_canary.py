@@ -26,7 +26,7 @@ X = RNG.uniform(-1.0, 1.0, (N, 2))
 Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.standard_normal(N)
 TASK = np.column_stack([X, np.arange(N) % 3])
 CUBIC = (
-    "Cholesky", "Eigh", "EighSorted", "InverseCholesky", "LU", "LowRankLogp",
+    "Cholesky", "Eigh", "InverseCholesky", "LU", "LowRankLogp",
     "LowRankLogpGrad", "LowRankPosterior", "MatrixInverse", "QR", "SVD", "Solve",
     "SolveTriangular", "StackedCholesky", "StackedSolve", "WhitenedColumns", "WhitenedColumnsGrad",
 )  # fmt: skip

@@ -5,8 +5,12 @@ from typing import NamedTuple
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.ops.eigh_sorted import eigh_sorted
+from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
+from pymc_scalable_gp.ops.stacked_solve import lower_solve
+
+# Where the data determine a coefficient, rounding may leave I - G'G this far below zero.
+_ROUNDING = 1e-12
 
 
 class Coefficients(NamedTuple):
@@ -32,9 +36,8 @@ class Coefficients(NamedTuple):
             return None if self.root is None else phi * self.root
         if not self.deflated:
             return product(phi, self.root, transpose_b=True)
-        # (I - G W G')^2 = I - G G' for W = (I + (I - G'G)^1/2)^-1
-        gram = product(self.root, self.root, transpose_a=True)
-        values, vectors = (x[0] for x in eigh_sorted(gram[None]))
-        turned = product(self.root, vectors)  # G W G' = turned diag(.) turned'
-        shrunk = product(phi, turned) / (1.0 + pt.sqrt(pt.maximum(1.0 - values, 0.0)))
-        return phi - product(shrunk, turned, transpose_b=True)
+        # I - G (I + C)^-1 G' is a root of I - G G' for the Cholesky factor C of I - G'G.
+        eye = pt.eye(self.root.shape[1])
+        C = cholesky((1.0 + _ROUNDING) * eye - product(self.root, self.root, transpose_a=True))
+        shrunk = lower_solve(eye + C, self.root.T)
+        return phi - product(product(phi, self.root), shrunk)

@@ -2,76 +2,30 @@
 
 import numpy as np
 from numba.extending import register_jitable
-from pytensor.link.numba.dispatch import basic as nb
 
-from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._elementwise import fill_from
-from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._jax import jax, jnp
 
 # The trapezoidal rule in log s: this far beyond the eigenvalues the integrand is below rounding, and with
 # this many nodes their distance stays below 1/2 for ratios of up to 1e50.
 _TAIL, _NODES = 37.0, 400
 
 
-class LogQuadrature(GufuncOp):
-    """``e_1' log(T + c I) e_1`` and its gradient in alpha, beta and c (see `log_quadrature`)."""
-
-    gufunc_signature = "(p),(p),()->(),(p),(p),()"
-    differentiable_outputs = (0,)
-
-    def perform(self, node, inputs, output_storage):
-        for storage, value in zip(output_storage, quadrature(*inputs), strict=True):
-            storage[0] = np.asarray(value)
-
-    def connection_pattern(self, node):
-        return [[True, False, False, False]] * 3
-
-    def pullback(self, inputs, outputs, cotangents):
-        """The gradient comes with the value."""
-        return [cotangents[0] * gradient for gradient in outputs[1:]]
-
-
-def log_quadrature(alpha, beta, shift):
-    r"""``q_1' log(A + c I) q_1`` for the unit start vector of a Lanczos run on A.
+@register_jitable
+def quadrature(alpha, beta, shift):
+    r"""``e_1' log(T + c I) e_1`` and its gradients in alpha, beta and c, in Python and Numba.
 
     .. math:: e_1^\top \log(T + c I)\, e_1 = \sum_k v_{1k}^2 \log(\lambda_k + c)
 
-    with the eigenpairs of ``T = tridiag(beta, alpha, beta)``: exact when the Krylov space is
-    invariant, and otherwise a Gauss quadrature with P nodes.
-
-    Parameters
-    ----------
-    alpha, beta : tensors, shape (P,)
-        As `lanczos` returns them; the last beta is not used.
-    shift : tensor, scalar
-        c, positive.
-
-    Returns
-    -------
-    tensor, scalar
-
-    Notes
-    -----
-    O(P): the logarithm is the integral of resolvents over a shift s,
+    with the eigenpairs of ``T = tridiag(beta, alpha, beta)``, whose last beta is not used. NaN if T + c I
+    is not positive definite. O(P): the logarithm is the integral of resolvents over a shift s,
 
     .. math:: \log x = \log x_0 + \int_0^\infty \frac{1}{x_0 + s} - \frac{1}{x + s}\, ds,
 
     taken by the trapezoidal rule in log s, exact to rounding, and ``(T + c I + s I)^{-1} e_1`` comes from a
     recurrence. Its entries, and with them the gradient, are right relative to their own size: they
-    fall off along a converged basis, whose adjoint divides by their like. It has no second derivative.
-
-    References
-    ----------
-    .. [1] Ubaru, S., Chen, J. and Saad, Y. (2017). Fast Estimation of tr(f(A)) via Stochastic Lanczos
-       Quadrature. https://doi.org/10.1137/16M1104974
+    fall off along a converged basis, whose adjoint divides by their like.
     """
-    return LogQuadrature()(alpha, beta, shift)[0]
-
-
-@register_jitable
-def quadrature(alpha, beta, shift):
-    """Value and gradients, in Python and Numba; NaN if ``T + c I`` is not positive definite."""
     p, c = alpha.size, float(shift)
     g_alpha, g_beta = np.zeros(p), np.zeros(p)
     size = 0.0
@@ -108,16 +62,6 @@ def _nodes(low, high):
     return s, step * s
 
 
-@register_numba(LogQuadrature)
-def numba_log_quadrature(op):
-    @nb.numba_njit
-    def log_quadrature_values(alpha, beta, shift):
-        value, g_alpha, g_beta, g_shift = quadrature(alpha, beta, shift.item())
-        return np.asarray(value), g_alpha, g_beta, np.asarray(g_shift)
-
-    return log_quadrature_values
-
-
 def jax_quadrature(alpha, beta, shift):
     """As `quadrature`."""
     size = jnp.abs(alpha).max() + 2.0 * jnp.abs(beta).max() + shift
@@ -144,8 +88,3 @@ def jax_quadrature(alpha, beta, shift):
     g_beta = jnp.concatenate([2.0 * products @ weights, jnp.zeros(1)])
     value = jnp.where((pivots > 0.0).all() & (shift > 0.0), value, jnp.nan)
     return value, g_alpha, g_beta, g_alpha.sum()
-
-
-@register_jax(LogQuadrature)
-def jax_log_quadrature(op):
-    return jax_quadrature
