@@ -6,7 +6,7 @@ from pymc_scalable_gp import cov, linops, ops
 from pymc_scalable_gp.advice.suggest import suggest
 from pymc_scalable_gp.core.checking.verdict import plot_check
 from pymc_scalable_gp.core.fit.subset_map import subset_map
-from pymc_scalable_gp.core.likelihoods.lowrank_normal import LowRankNormal
+from pymc_scalable_gp.core.likelihoods.lowrank import LowRankNormal
 from pymc_scalable_gp.core.rows.statistics import RowStatistics
 from pymc_scalable_gp.methods.cholqr.gp import CholQRMarginal
 from pymc_scalable_gp.methods.cholqr.search import InducingSelection

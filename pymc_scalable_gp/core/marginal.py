@@ -11,8 +11,8 @@ from pymc_scalable_gp.core.data.inputs import check_dims, check_inputs, check_si
 from pymc_scalable_gp.core.data.keywords import marginal_keywords
 from pymc_scalable_gp.core.features.feature_map import FeatureMap, SumMap
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
-from pymc_scalable_gp.core.likelihoods.statistics_rows import likelihood_of, summarize_source
-from pymc_scalable_gp.core.likelihoods.summarized import can_summarize, summarize
+from pymc_scalable_gp.core.likelihoods.summary import can_summarize, likelihood_of, summarize
+from pymc_scalable_gp.core.rows.dask_rows import summarize_source
 from pymc_scalable_gp.core.rows.statistics import RowStatistics
 from pymc_scalable_gp.core.sums import Additive
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows, VecchiaSettings
@@ -104,10 +104,11 @@ class FeatureMarginal(AssessedGP):
 
         Notes
         -----
-        An evaluation costs O(n r^2). Under "DTC", with a scalar sigma, a fixed mean and features that
-        the parameters at most mix, the rows are summarised once and it costs O(r^3) whatever n:
-        :attr:`likelihood_path` tells. With `pm.Data` each evaluation then compares the data with those
-        that were summarised, O(n d); arrays need no comparison.
+        An evaluation costs O(n r^2). Under "DTC", with a scalar sigma, a mean that is fixed or linear in
+        free coefficients (Constant, Linear, sums), and features that the parameters at most mix, the
+        rows are summarised once and it costs O(r^3) whatever n: :attr:`likelihood_path` tells. With
+        `pm.Data` each evaluation then compares the data with those that were summarised, O(n d); arrays
+        need no comparison.
         """
         marginal_keywords(self, kwargs)
         if statistics is not None:

@@ -1,6 +1,14 @@
 """Checks of options, and the wording of their errors."""
 
 import numpy as np
+from pytensor.raise_op import Assert, CheckAndRaise
+
+
+class Refuse(Assert):
+    """`Assert` in a compiled function that raises ValueError: what came does not fit, and why."""
+
+    def __init__(self, message: str):
+        CheckAndRaise.__init__(self, ValueError, message)
 
 
 def check_choice(name: str, value, options) -> None:

@@ -8,6 +8,7 @@ import pytensor
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Cast
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 
 
@@ -70,3 +71,14 @@ def depends_only_on(outputs: Sequence[Variable], allowed: Iterable[Variable] = (
         elif isinstance(v.owner.op, RandomVariable | RNGConsumerOp):
             return False
     return True
+
+
+def present_value(variable):
+    """Current value of a constant or shared variable (perhaps behind a cast), else None."""
+    while variable.owner is not None and isinstance(
+        getattr(variable.owner.op, "scalar_op", None), Cast
+    ):
+        variable = variable.owner.inputs[0]
+    if isinstance(variable, SharedVariable):
+        return variable.get_value(borrow=True)
+    return getattr(variable, "data", None)

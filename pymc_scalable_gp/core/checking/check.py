@@ -26,9 +26,8 @@ from pymc_scalable_gp.core.data.draws import (
     mean_point,
     posterior_draws,
 )
-from pymc_scalable_gp.core.data.inputs import check_inputs
+from pymc_scalable_gp.core.data.inputs import check_inputs, held_value
 from pymc_scalable_gp.core.likelihoods.base import Conditioned, Likelihood
-from pymc_scalable_gp.core.likelihoods.summaries import held_value
 from pymc_scalable_gp.core.rows.subsamples import subsamples
 from pymc_scalable_gp.cov.evaluate import kernel_matrix
 from pymc_scalable_gp.utils.evaluate import (

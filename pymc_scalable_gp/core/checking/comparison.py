@@ -8,11 +8,10 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data.inputs import Data
+from pymc_scalable_gp.core.data.inputs import Data, held_value
 from pymc_scalable_gp.core.features.nystrom import NystromMap, spread_rows
 from pymc_scalable_gp.core.likelihoods.base import Likelihood
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
-from pymc_scalable_gp.core.likelihoods.summaries import held_value
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows, VecchiaRows, VecchiaSettings
 from pymc_scalable_gp.utils.graphs import fixed_shared
 

@@ -10,8 +10,8 @@ from pymc.progress_bar import create_simple_progress
 from scipy.stats import norm
 
 from pymc_scalable_gp.core.data.draws import FEWEST, posterior_draws
+from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.likelihoods.base import Likelihood
-from pymc_scalable_gp.core.likelihoods.summaries import held_value
 
 
 class LeftOut(NamedTuple):

@@ -13,7 +13,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.utils.evaluate import evaluate
-from pymc_scalable_gp.utils.graphs import fixed_shared, is_random
+from pymc_scalable_gp.utils.graphs import fixed_shared, is_random, present_value
 
 # What pandas puts where a value is missing, by the name of its type: pandas is not imported.
 _ABSENT = ("NAType", "NaTType", "NoneType")
@@ -30,6 +30,20 @@ class Data:
     value: np.ndarray
     mutable: bool
     grid: Any = None
+
+
+def held_value(data: Data, name: str) -> np.ndarray:
+    """What checked inputs or targets hold now.
+
+    Raises
+    ------
+    ValueError
+        If they have a prior.
+    """
+    if is_random(data.tensor):
+        raise ValueError(f"{name} has a prior, and this needs rows that are known")
+    present = present_value(data.tensor)
+    return np.asarray(evaluate([data.tensor])[0] if present is None else present)
 
 
 def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) -> Data:

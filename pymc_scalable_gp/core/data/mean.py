@@ -39,6 +39,7 @@ class MeanDesign(NamedTuple):
     fixed: list
     columns: list  # functions X (n, d) -> (n, 1) or (n, d)
     beta: TensorVariable | None
+    count: int  # h, of the columns
 
     def fixed_values(self, X: TensorVariable) -> TensorVariable:
         """Fixed part (n,)."""
@@ -49,37 +50,36 @@ class MeanDesign(NamedTuple):
         return [column(X) for column in self.columns]
 
 
-def mean_design(mean_func, d: int) -> MeanDesign:
+def mean_design(mean_func, d: int) -> MeanDesign | None:
     """Take a mean function of d inputs apart.
 
-    Raises
-    ------
-    ValueError
-        For a mean with free parameters that is not Constant, Linear, or a sum of such.
+    None for a mean with free parameters that is not Constant, Linear, or a sum of such.
     """
-    fixed, columns, beta = [], [], []
+    fixed, columns, beta, count = [], [], [], 0
     for part in _parts(mean_func):
         X = pt.matrix("X", shape=(None, d))
         if isinstance(part, Zero):
             continue
         if depends_only_on([pt.as_tensor_variable(part(X))], [X]):
             fixed.append(part)
-        elif isinstance(part, Constant):
+        elif isinstance(part, Constant) and _is_scalar(part.c):
             columns.append(_ones)
             beta.append(pt.atleast_1d(part.c))
-        elif isinstance(part, Linear):
+            count += 1
+        elif isinstance(part, Linear) and _is_scalar(part.b):
             columns += [_itself, _ones]
             slope = pt.as_tensor_variable(part.A)
             slope = slope[:, 0] if slope.ndim == 2 else slope * pt.ones(d)
-            beta += [slope, pt.atleast_1d(pt.as_tensor_variable(part.b))]
+            beta += [slope, pt.atleast_1d(part.b)]
+            count += d + 1
         else:
-            raise ValueError(
-                f"the mean {type(part).__name__} has free parameters and is not linear in them, which "
-                "statistics of rows cannot hold: take pm.gp.mean.Constant, Linear or a sum of these, fix "
-                "its parameters, or give X and y instead of statistics"
-            )
+            return None
     joined = pt.concatenate([b.astype("float64") for b in beta]) if beta else None
-    return MeanDesign(fixed, columns, joined)
+    return MeanDesign(fixed, columns, joined, count)
+
+
+def _is_scalar(coefficient) -> bool:
+    return pt.as_tensor_variable(coefficient).type.shape in ((), (1,))
 
 
 def _ones(X):

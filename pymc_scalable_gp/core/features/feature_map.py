@@ -6,13 +6,13 @@ from typing import Protocol
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.raise_op import Assert
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.blocks import BLOCK
+from pymc_scalable_gp.utils.checks import Refuse
 
 # Inputs that replace the training inputs may reach this share of the range beyond it.
 _REACH = 0.05
@@ -148,7 +148,7 @@ class FeatureMap(ABC):
             "hold no prior variance: use gp.conditional or gp.predict for new inputs, or build the "
             "model again on X that covers them"
         )
-        return Assert(message)(rows, inside)
+        return Refuse(message)(rows, inside)
 
     def _reach(self):
         """The box with a margin."""

@@ -14,13 +14,13 @@ from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
-from pymc_scalable_gp.core.likelihoods.lowrank_normal import LowRankNormal
+from pymc_scalable_gp.core.likelihoods.lowrank import LowRank
+from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal
 from pymc_scalable_gp.core.likelihoods.precision import LowRankPrecisions, Precisions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
-from pymc_scalable_gp.ops.lowrank_logp import LowRankTerms
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
 from pymc_scalable_gp.ops.stacked_product import product
-from pymc_scalable_gp.utils.graphs import depends_only_on, is_random
+from pymc_scalable_gp.utils.graphs import is_random
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,16 +57,12 @@ class MarginalData:
         """The same model of other rows."""
         return replace(self, X=X, y=y, sigma=sigma)
 
-    def is_fixed(self, *tensors: TensorVariable) -> bool:
-        """Whether tensors are functions of the inputs alone, whatever those depend on."""
-        return depends_only_on(tensors, [self.X.tensor])
-
-    def corrected(self, missed: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
+    def corrected(self, missed, noise) -> tuple[TensorVariable, TensorVariable]:
         """Variances D (n,) beside the features, and what the bound of "VFE" takes off the density.
 
-        From prior variances (n,) that the features miss.
+        From prior variances (n,) that the features miss, and the noise's.
         """
-        noise = self.sigma**2 * pt.ones_like(missed)
+        noise = noise * pt.ones_like(missed)
         if self.approx == "FITC":
             return noise + missed, pt.constant(0.0)
         penalty = 0.5 * (missed / noise).sum() if self.approx == "VFE" else pt.constant(0.0)
@@ -118,11 +114,11 @@ class Conditioned(ABC):
         """Random variable of the function at new inputs; `variance` is added to each row's own."""
         phi = feature_map.features_at(data)
         mean = mean_vector(mean_func, data.tensor) + product(phi, coef.mean)
-        sd = pt.sqrt(feature_map.missed(data.tensor, phi) + variance)
+        variance = feature_map.missed(data.tensor, phi) + variance
         factor = coef.factor(phi)
         if factor is None:
-            return pm.Normal(name, mean, sd, **kwargs)
-        return LowRankNormal(name, mean, factor, sd, **kwargs)
+            return pm.Normal(name, mean, pt.sqrt(variance), **kwargs)
+        return LowRank(mean, factor, variance).variable(name, **kwargs)
 
     @property
     def state(self):
@@ -156,8 +152,9 @@ class LatentFunction(Conditioned):
 class Likelihood(Conditioned):
     """Gaussian likelihood with the function integrated out: one way to evaluate it.
 
-    A method chooses the kind in ``_likelihood(data)``. A kind makes the observed variable, gives the
-    coefficients' posterior, and says which features predictions take.
+    A method chooses the kind in ``make_likelihood(data)``. A kind gives the distribution of targets and
+    the coefficients' posterior, both for whatever targets and noise are handed in, and says which
+    features predictions take.
     """
 
     path: ClassVar[str]
@@ -175,21 +172,27 @@ class Likelihood(Conditioned):
         return self.data.sigma
 
     @abstractmethod
+    def normal(self, noise: TensorVariable) -> StructuredNormal:
+        """Distribution of targets with noise variances, a scalar or (n,)."""
+
+    @abstractmethod
+    def coefficients(self, target=None, noise=None) -> Coefficients:
+        """Posterior of the coefficients, given targets (n,) and noise variances: see :meth:`handed`."""
+
+    def handed(self, target, noise) -> tuple[TensorVariable, TensorVariable]:
+        """Targets and noise variances that were handed in; the data's own in place of None."""
+        target = self.data.y.tensor if target is None else target
+        return target, self.data.sigma**2 if noise is None else noise
+
     def observe(self, name: str, **kwargs) -> TensorVariable:
         """The observed random variable, in the model of the context."""
+        target, noise = self.handed(None, None)
+        return self.normal(noise).variable(name, observed=target, **kwargs)
 
-    def logp(self) -> TensorVariable:
-        """Log density of the targets, where it has such a form beside the observed variable.
-
-        Raises
-        ------
-        ValueError
-            Where this kind of likelihood has none.
-        """
-        raise ValueError(
-            f"a {self.path} likelihood cannot be compared with the exact one on some of its rows: write "
-            "the model again with approx= and settings that have features, or on few rows"
-        )
+    def logp(self, target=None, noise=None) -> TensorVariable:
+        """Log density of targets (n,) with noise variances: see :meth:`handed`."""
+        target, noise = self.handed(target, noise)
+        return self.normal(noise).logp(target)
 
     def missed(self, X: TensorVariable, phi: TensorVariable) -> TensorVariable:
         """Variances (n,) beside the noise's under "FITC", at rows X with the prediction's features."""
@@ -226,33 +229,26 @@ class FullRows(Likelihood):
 
     path = "full"
 
-    def observe(self, name, **kwargs):
-        """A :class:`LowRankNormal`."""
-        data, X = self.data, self.X.tensor
-        phi = data.guarded(data.feature_map.features(X))
-        return LowRankNormal(
-            name, data.mean, phi, data.sigma, weights=data.weights,
-            kdiag=data.feature_map.kernel_diag(X), approx=data.approx,
-            observed=data.y.tensor, **kwargs,
-        )  # fmt: skip
+    def _features(self):
+        """Features (n, r), and what "FITC" and "VFE" need besides."""
+        data, X = self.data, self.data.X.tensor
+        kdiag = None if data.approx == "DTC" else data.feature_map.kernel_diag(X)
+        return data.feature_map.features(X), kdiag
 
-    def coefficients(self):
+    def normal(self, noise):
+        """Low rank plus diagonal."""
+        data, (phi, kdiag) = self.data, self._features()
+        return LowRank(data.mean, data.guarded(phi), noise, data.weights, kdiag, data.approx)
+
+    def coefficients(self, target=None, noise=None):
         """From the same terms as the density."""
-        found = self.terms()
+        target, noise = self.handed(target, noise)
+        data, (phi, kdiag) = self.data, self._features()
+        found = lowrank_posterior(
+            phi, noise, target - data.mean, weights=data.weights, kdiag=kdiag, approx=data.approx
+        )
         return Coefficients(found.coef, found.root)
-
-    def logp(self):
-        """Of the terms."""
-        return self.terms().logp
 
     def precisions(self, model):
         """Low rank plus diagonal."""
         return LowRankPrecisions(self, model)
-
-    def terms(self) -> LowRankTerms:
-        """Terms of the density at the targets, all differentiable."""
-        data, X = self.data, self.X.tensor
-        return lowrank_posterior(
-            data.feature_map.features(X), data.sigma**2, data.residual, weights=data.weights,
-            kdiag=data.feature_map.kernel_diag(X), approx=data.approx,
-        )  # fmt: skip

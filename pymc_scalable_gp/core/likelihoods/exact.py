@@ -1,6 +1,6 @@
 """The dense likelihood: all rows given all others."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -8,16 +8,12 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
-from pymc.distributions.shape_utils import rv_size_is_none
-from pymc.logprob.abstract import _logprob
-from pymc.pytensorf import normalize_rng_param
-from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
+from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal, white
 from pymc_scalable_gp.core.likelihoods.precision import DensePrecisions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
@@ -29,52 +25,22 @@ from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, model_inpu
 JITTER = 1e-8
 
 
-class DenseNormalRV(SymbolicRandomVariable):
-    """Random graph of :class:`DenseNormal`."""
+@dataclass(frozen=True, eq=False)
+class DenseNormal(StructuredNormal):
+    """``N(mean, cov + diag(noise))``: `pm.MvNormal` with a faster gradient, and NaN for a bad `cov`."""
 
-    _print_name = ("DenseNormal", "\\operatorname{DenseNormal}")
-    extended_signature = "[rng],[size],(n),(n,n),(n)->[rng],(n)"
+    cov: TensorVariable  # (n, n)
+    noise: TensorVariable  # (n,)
 
-    @classmethod
-    def rv_op(cls, mu, cov, noise, *, rng=None, size=None):
-        """Build the graph; `noise` (n,) is added to the diagonal."""
-        mu, cov, noise = (pt.as_tensor(x) for x in (mu, cov, noise))
-        rng, size = normalize_rng_param(rng), normalize_size_param(size)
-        shape = mu.shape if rv_size_is_none(size) else (*tuple(size), mu.shape[0])
-        next_rng, white = pt.random.normal(size=shape, rng=rng, return_next_rng=True)
-        root = pt.linalg.cholesky(cov + pt.diag(noise), on_error="nan")
-        draws = mu + white @ root.T
-        op = cls(inputs=[rng, size, mu, cov, noise], outputs=[next_rng, draws])
-        return op(rng, size, mu, cov, noise)
+    def draw(self, rng, size):
+        """From a Cholesky factor."""
+        next_rng, (z,) = white(rng, size, (self.mean.shape[0],))
+        root = pt.linalg.cholesky(self.cov + pt.diag(self.noise), on_error="nan")
+        return next_rng, self.mean + z @ root.T
 
-
-class DenseNormal(Continuous):
-    """Multivariate normal with covariance ``cov + diag(noise)``: `pm.MvNormal` with a faster gradient.
-
-    A covariance that is not positive definite gives NaN.
-    """
-
-    rv_type = DenseNormalRV
-    rv_op = DenseNormalRV.rv_op
-
-    @classmethod
-    def dist(cls, mu, cov, noise, **kwargs):
-        """Distribution outside a model: mean (n,), covariance (n, n), variances (n,)."""
-        return super().dist([pt.as_tensor(x) for x in (mu, cov, noise)], **kwargs)
-
-    @staticmethod
-    def support_point(rv, rng, size, mu, *_parameters):
-        """Mean."""
-        return pt.full_like(rv, mu)
-
-
-@_logprob.register(DenseNormalRV)
-def dense_normal_logprob(op, values, rng, size, mu, cov, noise, **kwargs):
-    """Log density of one vector."""
-    (value,) = values
-    if value.ndim != 1:
-        raise NotImplementedError("DenseNormal's logp takes one vector at a time")
-    return gaussian_logp(cov, noise, value - mu)
+    def logp(self, value):
+        """Dense."""
+        return gaussian_logp(self.cov, self.noise, value - self.mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,33 +58,24 @@ class ExactRows(Likelihood):
         """Kernel matrix (n, n)."""
         return kernel_matrix(self.cov_func, self.data.X.tensor)
 
-    @cached_property
-    def noise(self) -> TensorVariable:
-        """Noise variances (n,)."""
-        return self.data.sigma**2 * pt.ones(self.data.X.tensor.shape[0])
+    def normal(self, noise):
+        """Dense."""
+        return DenseNormal(self.data.mean, self.kernel, noise * pt.ones(self.kernel.shape[0]))
 
-    def observe(self, name, **kwargs):
-        """A :class:`DenseNormal`."""
-        return DenseNormal(
-            name, self.data.mean, self.kernel, self.noise, observed=self.data.y.tensor, **kwargs
-        )
-
-    def coefficients(self):
+    def coefficients(self, target=None, noise=None):
         """There are no features."""
         return Coefficients(pt.zeros(0), None)
 
     def given(self, X, y, sigma):
         """The same with other data."""
-        return ExactRows(replace(self.data, X=X, y=y, sigma=sigma), self.cov_func)
+        return ExactRows(self.data.with_rows(X, y, sigma), self.cov_func)
 
-    def whitened(self) -> tuple[TensorVariable, TensorVariable]:
+    def whitened(self, target=None, noise=None) -> tuple[TensorVariable, TensorVariable]:
         """``L^-1`` (n, n) and ``L^-1 e`` (n,)."""
-        inverse = inverse_cholesky((self.kernel + pt.diag(self.noise))[None], 0.0)[0]
-        return inverse, inverse @ self.data.residual
-
-    def logp(self):
-        """Dense."""
-        return gaussian_logp(self.kernel, self.noise, self.data.residual)
+        target, noise = self.handed(target, noise)
+        normal = self.normal(noise)
+        inverse = inverse_cholesky((normal.cov + pt.diag(normal.noise))[None], 0.0)[0]
+        return inverse, inverse @ (target - normal.mean)
 
     def precisions(self, model):
         """Dense."""

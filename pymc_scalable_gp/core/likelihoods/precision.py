@@ -7,8 +7,8 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
+from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.data.mean import mean_vector
-from pymc_scalable_gp.core.likelihoods.summaries import held_value
 from pymc_scalable_gp.utils.blocks import blocks
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, compile_outputs, model_inputs
 

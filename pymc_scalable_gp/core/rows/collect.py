@@ -9,8 +9,9 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.progress_bar import create_simple_progress
 
-from pymc_scalable_gp.core.data.mean import MeanDesign
+from pymc_scalable_gp.core.data.mean import MeanDesign, mean_design
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
+from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.core.rows.sources import Block, Source
 from pymc_scalable_gp.core.rows.statistics import BasisMark, RowStatistics
 from pymc_scalable_gp.core.rows.triangle import QR_LIMIT, RowFactor, RowFunction
@@ -21,42 +22,60 @@ from pymc_scalable_gp.utils.graphs import depends_only_on
 _PERIOD = 60.0
 
 
+def row_function(basis, design: MeanDesign) -> RowFunction:
+    """Numbers of ``[B | H | fixed mean]``, with B a function of X and H the columns of the mean."""
+
+    def rows(X):
+        return pt.concatenate(
+            [basis(X), *design.values(X), design.fixed_values(X)[:, None]], axis=1
+        )
+
+    return RowFunction(rows)
+
+
 class Basis(NamedTuple):
-    """What the rows are summarised in: the map, numbers of ``[B | H | fixed mean]``, and the mark."""
+    """What the rows are summarised in: the map, the mean, numbers of both, and the mark."""
 
     feature_map: FeatureMap
+    design: MeanDesign
     function: RowFunction
     mark: BasisMark
 
     @classmethod
-    def of(cls, feature_map: FeatureMap, design: MeanDesign) -> "Basis":
-        """The map's basis and the columns of the mean.
+    def of(cls, gp) -> "Basis":
+        """A GP's basis and the columns of its mean.
 
         Raises
         ------
         ValueError
-            If the basis has free parameters.
+            If the GP is not built, the basis has free parameters, or the mean others than linear ones.
         """
-
-        def rows(X):
-            parts = [feature_map.training_basis(X), *design.values(X)]
-            return pt.concatenate([*parts, design.fixed_values(X)[:, None]], axis=1)
-
+        gp.check_summarizable()
+        if not gp.is_built:
+            raise ValueError(
+                "build(X) the GP first, on a sample of rows that spans the range of all (the same "
+                "sample, wherever these statistics are used)"
+            )
+        feature_map = gp.feature_map.unrotated
+        probes = feature_map.probes()
+        design = mean_design(gp.mean_func, probes.shape[1])
+        if design is None:
+            raise ValueError(
+                f"the mean {type(gp.mean_func).__name__} has free parameters and is not linear in them, "
+                "which statistics of rows cannot hold: take pm.gp.mean.Constant, Linear or a sum of "
+                "these, fix its parameters, or give X and y instead of statistics"
+            )
         X = pt.matrix("X")
-        if not depends_only_on([rows(X)], [X]):
+        if not depends_only_on([feature_map.training_basis(X)], [X]):
             raise ValueError(
                 "the basis has free parameters or data that may be replaced, and statistics hold one "
                 "fixed basis: SoftKIMarginal with fixed points and temperature, GriefGP with a fixed "
                 'kernel or basis="frozen", CholQRMarginal with a fixed kernel have one'
             )
-        function, probes = RowFunction(rows), feature_map.probes()
+        function = row_function(feature_map.training_basis, design)
         values = function(probes)
-        count = 0 if design.beta is None else values.shape[1] - 1 - _width(feature_map)
-        return cls(
-            feature_map,
-            function,
-            BasisMark(probes, values, values.shape[1] - 1 - count, count),
-        )
+        columns = values.shape[1] - 1 - design.count
+        return cls(feature_map, design, function, BasisMark(probes, values, columns, design.count))
 
     def check(self, block: Block, label: str) -> None:
         """Raise ValueError for rows that the basis does not describe."""
@@ -72,9 +91,32 @@ class Basis(NamedTuple):
             )
 
 
-def _width(feature_map):
-    mixing = feature_map.mixing()
-    return feature_map.rank if mixing is None else mixing.type.shape[0]
+def basis_of(gp, statistics) -> Basis:
+    """A GP's basis, if it is the statistics' own.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For anything but statistics in this basis.
+    """
+    if not isinstance(statistics, RowStatistics):
+        raise TypeError(
+            f"statistics must be what gp.summarize(...) returns, got {type(statistics).__name__}"
+        )
+    basis = Basis.of(gp)
+    difference = basis.mark.difference(statistics.mark)
+    if difference:
+        raise ValueError(
+            f"these statistics were made in another basis: {difference}. Build the GP as it was then, "
+            "or summarise the rows again"
+        )
+    return basis
+
+
+def rotation_of(gp, statistics) -> Singular:
+    """What makes a GP's basis orthogonal on the rows that the statistics have seen."""
+    columns = basis_of(gp, statistics).mark.columns
+    return Singular.of(statistics.triangle[:, :columns])[0]
 
 
 class Collector:

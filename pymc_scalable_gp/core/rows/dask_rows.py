@@ -4,14 +4,27 @@ import numpy as np
 from pymc.progress_bar import create_simple_progress
 
 from pymc_scalable_gp.core.data.inputs import check_block
-from pymc_scalable_gp.core.rows.collect import Basis, Collector
-from pymc_scalable_gp.core.rows.sources import Block, dataset_arrays, table_names
+from pymc_scalable_gp.core.rows.collect import Basis, Collector, collect
+from pymc_scalable_gp.core.rows.sources import Block, dataset_arrays, open_source, table_names
 from pymc_scalable_gp.core.rows.statistics import RowStatistics
 from pymc_scalable_gp.core.rows.triangle import QR_LIMIT
 
 # Statistics that are merged at a time.
 _FAN_IN = 8
 _LEAF = "statistics of rows"
+
+
+def summarize_source(gp, source, y, columns, checkpoint, progressbar) -> RowStatistics:
+    """:meth:`FeatureMarginal.summarize`."""
+    if is_dask(source):
+        if checkpoint is not None:
+            raise TypeError("checkpoint= is not for dask, which repeats lost tasks itself")
+        return collect_dask(Basis.of(gp), source, y, columns, progressbar)
+    opened = open_source(source, y, columns)
+    X = source[0] if isinstance(source, tuple) else source
+    if not gp.is_built and isinstance(X, np.ndarray):
+        gp.build(X)
+    return collect(Basis.of(gp), opened, progressbar, checkpoint)
 
 
 def is_dask(source) -> bool:

@@ -152,26 +152,22 @@ class RowFunction:
         return self._local.compiled(X)
 
 
-def triangle_of_rows(function: RowFunction, X, target=None, progressbar=True) -> np.ndarray:
-    """R with ``R'R = A'A``, for A the function's values at X (n, d).
+def target_blocks(function: RowFunction, X, target, label, progressbar=True):
+    """The function's values at X (n, d) in blocks of rows.
 
-    With a `target` (n,) the last column of A is that, less the function's last value.
+    With a `target` (n,) the last column is that, less the function's last value.
     """
-    factor = None
-    for rows, block in blocks(X, label="Summarising the rows", progressbar=progressbar):
+    for rows, block in blocks(X, label=label, progressbar=progressbar):
         values = function(block)
         if target is not None:
             values[:, -1] = target[rows] - values[:, -1]
+        yield values
+
+
+def triangle_of_rows(function: RowFunction, X, target=None, progressbar=True) -> np.ndarray:
+    """R with ``R'R = A'A``, for A the rows of :func:`target_blocks`."""
+    factor = None
+    for values in target_blocks(function, X, target, "Summarising the rows", progressbar):
         factor = RowFactor(values.shape[1]) if factor is None else factor
         factor.add(values)
     return factor.triangle()
-
-
-def cross_products(function: RowFunction, X, target, progressbar=True) -> tuple[np.ndarray, float]:
-    """``B'e`` (k,) and ``e'e``, for ``[B | mean]`` the function's values and e the target less the mean."""
-    cross, square = 0.0, 0.0
-    for rows, block in blocks(X, label="Projecting the targets", progressbar=progressbar):
-        values = function(block)
-        e = target[rows] - values[:, -1]
-        cross, square = cross + values[:, :-1].T @ e, square + float(e @ e)
-    return cross, square

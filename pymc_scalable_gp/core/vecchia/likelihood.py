@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.raise_op import Assert
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.draws import mean_point
@@ -24,7 +23,7 @@ from pymc_scalable_gp.core.vecchia.precision import VecchiaPrecisions
 from pymc_scalable_gp.core.vecchia.predictor import VecchiaPredictor, joint_conditional
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
-from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.checks import Refuse, check_count
 from pymc_scalable_gp.utils.graphs import data_shared, is_random
 from pymc_scalable_gp.utils.warn import warn
 
@@ -111,7 +110,7 @@ class NeighborRows(Conditioned):
         """Inputs (n, d) in the order of the blocks; refused where they are not those of the plan."""
         X = self.X.tensor
         if self.X.mutable and not is_random(X):
-            X = Assert(
+            X = Refuse(
                 "X was replaced, and order and neighbors are those of the rows before: call "
                 "gp.rebuild() for as many rows as before, build the model again for another number, "
                 "or use gp.conditional or gp.predict for new inputs"
@@ -123,13 +122,17 @@ class NeighborRows(Conditioned):
         """Features (n, r), in the order of the blocks."""
         return self.feature_map.features(self.inputs)
 
-    @cached_property
-    def regressions(self) -> Regressions:
-        """Of the blocks on their neighbours."""
+    def regressed(self, noise) -> Regressions:
+        """Of the blocks on their neighbours, with variances (n,) in the order of the blocks."""
         return regressions(
-            self.cov_func, self.inputs, self.phi, self.noise, self.plan.neighbors,
+            self.cov_func, self.inputs, self.phi, noise, self.plan.neighbors,
             self.plan.ordering.block,
         )  # fmt: skip
+
+    @cached_property
+    def regressions(self) -> Regressions:
+        """With the likelihood's own noise."""
+        return self.regressed(self.noise)
 
     def of_parts(self, parts: Sequence, places: Sequence[int]):
         """Not known: what the features of the parts miss is one residual."""
@@ -203,30 +206,29 @@ class VecchiaRows(NeighborRows, Likelihood):
     @cached_property
     def noise(self):
         """Those of the noise."""
-        sigma, ones = self.data.sigma, pt.ones(self.inputs.shape[0])
-        return (sigma if sigma.ndim == 0 else sigma[self.plan.order]) ** 2 * ones
+        return self._placed(self.data.sigma**2)
+
+    def _placed(self, noise):
+        """Noise variances, a scalar or (n,), in the order of the blocks."""
+        ones = pt.ones(self.inputs.shape[0])
+        return (noise if noise.ndim == 0 else noise[self.plan.order]) * ones
 
     @cached_property
     def residual(self):
         """Targets less their mean."""
         return self.data.residual[self.plan.order]
 
-    def observe(self, name, **kwargs):
-        """A :class:`VecchiaNormal`."""
-        return VecchiaNormal(
-            name, self.data.mean, self.phi, *self.regressions, self.plan.order,
-            observed=self.data.y.tensor, **kwargs,
-        )  # fmt: skip
+    def normal(self, noise):
+        """Low rank plus block Vecchia."""
+        found = self.regressed(self._placed(noise))
+        return VecchiaNormal(self.data.mean, self.phi, *found, self.plan.order)
 
-    def coefficients(self):
+    def coefficients(self, target=None, noise=None):
         """From the same terms as the density."""
-        found = posterior_terms(self.residual, self.phi, self.regressions)
+        target, noise = self.handed(target, noise)
+        residual = (target - self.data.mean)[self.plan.order]
+        found = posterior_terms(residual, self.phi, self.regressed(self._placed(noise)))
         return Coefficients(found.coef, found.root)
-
-    def logp(self):
-        """That of the whitened targets, and the determinant."""
-        found = self.regressions
-        return posterior_terms(self.residual, self.phi, found).logp - found.half_logdet()
 
     def precisions(self, model):
         """Sparse, and low rank."""
@@ -234,9 +236,8 @@ class VecchiaRows(NeighborRows, Likelihood):
 
     def given(self, X: Data, y: Data, sigma: TensorVariable):
         """The same with other data, and their own neighbours."""
-        changed = replace(self.data, X=X, y=y, sigma=sigma)
-        ordering = self.settings.order_by(self.plan.ordering.metric, X.value)
-        return VecchiaRows(changed, self.cov_func, self.settings, RowPlan(ordering, X.value))
+        plan = RowPlan(self.settings.order_by(self.plan.ordering.metric, X.value), X.value)
+        return replace(self, data=self.data.with_rows(X, y, sigma), plan=plan)
 
 
 @dataclass(frozen=True, eq=False)

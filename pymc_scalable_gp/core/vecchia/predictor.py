@@ -194,7 +194,6 @@ def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, vari
     spread = phi - moved[:, 1:]
     factor = pt.zeros((X.shape[0], 0)) if coef.root is None else spread @ coef.root.T
     new = pt.constant(np.where(near >= n, near - n, -1))
-    return VecchiaNormal(
-        name, mean + moved[:, 0] + spread @ coef.mean, factor,
-        found.A, found.L, new, pt.arange(X.shape[0]), **kwargs,
-    )  # fmt: skip
+    mean = mean + moved[:, 0] + spread @ coef.mean
+    normal = VecchiaNormal(mean, factor, found.A, found.L, new, pt.arange(X.shape[0]))
+    return normal.variable(name, **kwargs)

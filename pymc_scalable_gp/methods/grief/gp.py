@@ -12,9 +12,9 @@ from pymc_scalable_gp.core.data.inputs import check_inputs, check_weights
 from pymc_scalable_gp.core.data.keywords import marginal_keywords
 from pymc_scalable_gp.core.latent import AdditiveLatent, FeatureLatent
 from pymc_scalable_gp.core.likelihoods.base import FullRows
-from pymc_scalable_gp.core.likelihoods.statistics_rows import rotation_of
-from pymc_scalable_gp.core.likelihoods.summarized import can_summarize, summarize
+from pymc_scalable_gp.core.likelihoods.summary import can_summarize, summarize
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, AdditiveMarginal, FeatureMarginal
+from pymc_scalable_gp.core.rows.collect import rotation_of
 from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.methods.grief.checks import check_periods
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
@@ -277,9 +277,9 @@ class GriefGP(FeatureMarginal, FeatureLatent):
 
         Notes
         -----
-        With a kernel without free parameters, a scalar sigma and a fixed mean, the rows are
-        summarised once and an evaluation costs O(r^3), or O(r) with ``rotate=True``, whatever n;
-        :attr:`likelihood_path` tells.
+        With a kernel without free parameters, a scalar sigma and a mean that is fixed or linear in
+        free coefficients, the rows are summarised once and an evaluation costs O(r^3), or O(r) with
+        ``rotate=True``, whatever n; :attr:`likelihood_path` tells.
         """
         marginal_keywords(self, kwargs)
         if weights is not None:

@@ -7,11 +7,11 @@ from typing import ClassVar
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
-from pymc_scalable_gp.core.likelihoods.lowrank_normal import LowRankNormal
-from pymc_scalable_gp.core.likelihoods.summaries import held_value
+from pymc_scalable_gp.core.likelihoods.lowrank import LowRank
 from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
 from pymc_scalable_gp.methods.kmcg.krylov_normal import KrylovNormal
@@ -103,14 +103,13 @@ class KrylovCoordinates(KrylovLikelihood):
 
     path: ClassVar[str] = "coordinates"
 
-    def observe(self, name, **kwargs):
-        """A :class:`KrylovNormal`."""
+    def normal(self, noise):
+        """In the coordinates of the basis."""
         data, logdet = self.data, self.logdet
         return KrylovNormal(
-            name, data.mean, self.basis.Q, self.basis.coordinates, data.sigma,
+            data.mean, self.basis.Q, self.basis.coordinates, noise,
             None if logdet is None else logdet.estimate(),
             targets=np.array(data.y.value), mutable=data.X.mutable or data.y.mutable,
-            observed=data.y.tensor, **kwargs,
         )  # fmt: skip
 
     @cached_property
@@ -123,11 +122,12 @@ class KrylovCoordinates(KrylovLikelihood):
             basis.operator, data.sigma**2, data.X, basis.steps, settings.probes, settings.seed
         )
 
-    def coefficients(self):
+    def coefficients(self, target=None, noise=None):
         """From the coordinates, where the residual is ``|e|`` times the first axis."""
-        length = pt.sqrt((self.data.residual**2).sum())
+        target, noise = self.handed(target, noise)
+        length = pt.sqrt(((target - self.data.mean) ** 2).sum())
         projected = pt.concatenate([length[None], pt.zeros(self.basis.steps)])
-        found = lowrank_posterior(self.basis.coordinates, self.data.sigma**2, projected)
+        found = lowrank_posterior(self.basis.coordinates, noise, projected)
         return Coefficients(found.coef, found.root)
 
 
@@ -149,20 +149,18 @@ class KrylovFeatures(KrylovLikelihood):
     def _kdiag(self):
         return self.data.feature_map.kernel_diag(self.data.X.tensor)
 
-    def observe(self, name, **kwargs):
-        """A :class:`LowRankNormal`."""
+    def normal(self, noise):
+        """Low rank plus diagonal."""
         data = self.data
-        return LowRankNormal(
-            name, data.mean, self._features(), data.sigma, kdiag=self._kdiag(),
-            approx=data.approx, observed=data.y.tensor, **kwargs,
-        )  # fmt: skip
+        return LowRank(data.mean, self._features(), noise, None, self._kdiag(), data.approx)
 
-    def coefficients(self):
+    def coefficients(self, target=None, noise=None):
         """From the same terms as the density."""
-        data = self.data
+        target, noise = self.handed(target, noise)
         found = lowrank_posterior(
-            self._features(), data.sigma**2, data.residual, kdiag=self._kdiag(), approx=data.approx
-        )
+            self._features(), noise, target - self.data.mean, kdiag=self._kdiag(),
+            approx=self.data.approx,
+        )  # fmt: skip
         return Coefficients(found.coef, found.root)
 
 

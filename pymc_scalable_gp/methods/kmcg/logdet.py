@@ -5,7 +5,6 @@ from functools import cached_property
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.raise_op import Assert
 from pytensor.tensor.variable import TensorVariable
 from scipy import linalg
 
@@ -13,6 +12,7 @@ from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.linops.base import LinearOperator
 from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
+from pymc_scalable_gp.utils.checks import Refuse
 from pymc_scalable_gp.utils.evaluate import evaluate_at
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
@@ -44,7 +44,7 @@ class ProbedLogdet:
             f"the probes of the log determinant were drawn for {n} rows, and X has another number now: "
             "build the model again with the new rows, or, for predictions alone, give probes=0"
         )
-        return Assert(message)(signs, pt.eq(self.X.tensor.shape[0], n))
+        return Refuse(message)(signs, pt.eq(self.X.tensor.shape[0], n))
 
     def estimate(self) -> TensorVariable:
         """The estimate, differentiable."""

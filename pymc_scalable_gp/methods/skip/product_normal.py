@@ -1,21 +1,16 @@
 """Normal vectors whose covariance is a sum of Hadamard products plus a diagonal, by Lanczos steps."""
 
 from dataclasses import dataclass
-from functools import partial
 from itertools import batched
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
-from pymc.distributions.shape_utils import rv_size_is_none
-from pymc.logprob.abstract import _logprob
-from pymc.pytensorf import normalize_rng_param
-from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal, white
 from pymc_scalable_gp.linops.base import LinearOperator
 from pymc_scalable_gp.linops.krylov import tridiagonal
-from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner, root_inverse
+from pymc_scalable_gp.linops.preconditioner import root_inverse
 from pymc_scalable_gp.ops.hadamard import row_kronecker_apply, row_kronecker_project
 from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
@@ -93,36 +88,8 @@ class WhitenedProducts(LinearOperator):
         return out - 2.0 * (QH * MQ).sum(axis=1) + ((QH @ (Q.T @ MQ)) * QH).sum(axis=1)
 
 
-class ProductNormalRV(SymbolicRandomVariable):
-    """Random graph of :class:`ProductNormal`."""
-
-    _print_name = ("ProductNormal", "\\operatorname{ProductNormal}")
-
-    @classmethod
-    def rv_op(cls, *params, steps, rng=None, size=None):
-        """Build the graph; parameters as `ProductNormal.dist` orders them."""
-        params = [pt.as_tensor(p) for p in params]
-        mu, variance, _penalty, _vectors, _shrinkage, _logdet, _probes, *roots = params
-        rng, size = normalize_rng_param(rng), normalize_size_param(size)
-        batch = () if rv_size_is_none(size) else tuple(size)
-        next_rng, e = pt.random.normal(size=(*batch, mu.shape[-1]), rng=rng, return_next_rng=True)
-        draws = mu + pt.sqrt(variance) * e
-        for A, B in batched(roots, 2, strict=True):
-            shape = (*batch, A.shape[-1], B.shape[-1])
-            next_rng, Z = pt.random.normal(size=shape, rng=next_rng, return_next_rng=True)
-            draws = draws + ((A @ Z) * B).sum(axis=-1)
-        names = ",".join(f"(n,r{i})" for i in range(len(roots)))
-        op = cls(
-            inputs=[rng, size, *params],
-            outputs=[next_rng, draws],
-            extended_signature=f"[rng],[size],(n),(n),(),(n,k),(k),(),(s,n),{names}->[rng],(n)",
-        )
-        op.steps = steps
-        op.rv_op = partial(cls.rv_op, steps=steps)  # used when resized
-        return op(rng, size, *params)
-
-
-class ProductNormal(Continuous):
+@dataclass(frozen=True, eq=False)
+class ProductNormal(StructuredNormal):
     r"""Multivariate normal with covariance :math:`\sum_t A_t A_t^\top \circ B_t B_t^\top + D`.
 
     The features, rows ``a_i (x) b_i``, are never formed: ``logp`` takes products only.
@@ -132,20 +99,20 @@ class ProductNormal(Continuous):
         -2 \log p = \|b\|^2\, e_1^\top T^{-1} e_1
         + \frac1S \sum_s \|z_s\|^2\, e_1^\top \log(T_s)\, e_1 + \log|P| + \log|D| + n \log 2\pi
 
-    with ``b = P^{-1/2} D^{-1/2} (y - mu)``, and T, T_s from that many Lanczos steps of the preconditioned
+    with ``b = P^{-1/2} D^{-1/2} (y - mean)``, and T, T_s from that many Lanczos steps of the preconditioned
     matrix, started at b (conjugate gradients, in other words) and at the probes z_s.
 
     Parameters
     ----------
-    mu : tensor, shape (n,)
+    mean : tensor, shape (n,)
         Mean.
-    roots : sequence of tensors
+    roots : tuple of tensors
         A_1 (n, a), B_1 (n, b), A_2, ....
     variance : tensor, shape (n,)
         Diagonal D, positive.
-    preconditioner : LowRankPreconditioner
-        Frozen P, close to ``I + D^{-1/2} K D^{-1/2}`` where the posterior is.
-    probes : array, shape (S, n)
+    vectors, shrinkage, frozen_logdet : tensors, shapes (n, k), (k,) and ()
+        Of a frozen P, close to ``I + D^{-1/2} K D^{-1/2}`` where the posterior is.
+    probes : tensor, shape (S, n)
         Frozen vectors of independent signs.
     steps : int
         Lanczos steps.
@@ -159,55 +126,42 @@ class ProductNormal(Continuous):
     definite gives ``logp = nan``.
     """
 
-    rv_type = ProductNormalRV
-    rv_op = ProductNormalRV.rv_op
+    roots: tuple[TensorVariable, ...]
+    variance: TensorVariable
+    vectors: TensorVariable
+    shrinkage: TensorVariable
+    frozen_logdet: TensorVariable
+    probes: TensorVariable
+    steps: int
+    penalty: TensorVariable
 
     @classmethod
-    def dist(
-        cls, mu, roots, variance, *, preconditioner: LowRankPreconditioner, probes, steps,
-        penalty=0.0, **kwargs,
-    ):  # fmt: skip
-        """Distribution outside a model; parameters as in the class."""
+    def of(cls, mean, roots, variance, preconditioner, probes, steps, penalty):
+        """With a frozen preconditioner."""
         frozen = preconditioner.vectors, preconditioner.shrinkage, preconditioner.logdet, probes
-        frozen = [fixed_shared(part) for part in frozen]
-        variance = pt.as_tensor(variance)
-        mu = (pt.ones_like(variance) * mu).astype("float64")
-        return super().dist([mu, variance, penalty, *frozen, *roots], steps=steps, **kwargs)
+        return cls(mean, tuple(roots), variance, *map(fixed_shared, frozen), steps, penalty)
 
-    @staticmethod
-    def support_point(rv, rng, size, mu, *_parameters):
-        """Mean."""
-        return pt.full_like(rv, mu)
+    def draw(self, rng, size):
+        """In O(n sum a b)."""
+        pairs = list(batched(self.roots, 2, strict=True))
+        shapes = [(A.shape[1], B.shape[1]) for A, B in pairs]
+        next_rng, (e, *normals) = white(rng, size, (self.mean.shape[0],), *shapes)
+        draws = self.mean + pt.sqrt(self.variance) * e
+        for (A, B), Z in zip(pairs, normals, strict=True):
+            draws = draws + ((A @ Z) * B).sum(axis=-1)
+        return next_rng, draws
 
-
-@_logprob.register(ProductNormalRV)
-def product_normal_logprob(
-    op,
-    values,
-    rng,
-    size,
-    mu,
-    variance,
-    penalty,
-    vectors,
-    shrinkage,
-    logdet,
-    probes,
-    *roots,
-    **kwargs,
-):
-    """Log density of one vector."""
-    (value,) = values
-    if value.ndim != 1:
-        raise NotImplementedError("ProductNormal's logp takes one vector at a time")
-    operator = WhitenedProducts.of(roots, variance**-0.5, vectors, shrinkage)
-    _, length, alpha, beta = start(operator, value - mu, op.steps)
-    L = cholesky(tridiagonal(alpha, beta))
-    first = pt.eye(op.steps)[0]
-    quadratic = length**2 * (lower_solve(L, first) ** 2).sum()
-    logdet = logdet + stochastic_logdet(operator, _SHIFT, probes, op.steps)
-    logdet = logdet + pt.log(variance).sum()
-    return -0.5 * (quadratic + logdet + value.shape[0] * np.log(2.0 * np.pi)) - penalty
+    def logp(self, value):
+        """By Lanczos steps from the residual, and from the probes."""
+        operator = WhitenedProducts.of(
+            self.roots, self.variance**-0.5, self.vectors, self.shrinkage
+        )
+        _, length, alpha, beta = start(operator, value - self.mean, self.steps)
+        L = cholesky(tridiagonal(alpha, beta))
+        quadratic = length**2 * (lower_solve(L, pt.eye(self.steps)[0]) ** 2).sum()
+        logdet = self.frozen_logdet + stochastic_logdet(operator, _SHIFT, self.probes, self.steps)
+        logdet = logdet + pt.log(self.variance).sum()
+        return -0.5 * (quadratic + logdet + value.shape[0] * np.log(2.0 * np.pi)) - self.penalty
 
 
 def start(operator: WhitenedProducts, residual, steps):

@@ -16,7 +16,6 @@ from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.utils.evaluate import evaluate, evaluate_at
-from pymc_scalable_gp.utils.graphs import fixed_shared
 
 _NO_GRADIENT = (
     "predictions of SKIPMarginal(n_iter=...) have no gradient: add gp.conditional after pm.sample or "
@@ -43,7 +42,7 @@ class HadamardProducts(Likelihood):
         """With a preconditioner frozen where the features' directions were."""
         roots = training_roots(data)
         *roots, variance = evaluate(
-            [*roots, diagonal_beside(data, roots)[0]], data.feature_map.point
+            [*roots, diagonal_beside(data, roots, data.sigma**2)[0]], data.feature_map.point
         )
         scale = 1.0 / np.sqrt(variance)[:, None]
         scaled = [(scale * A, B) for A, B in zip(roots[::2], roots[1::2], strict=True)]
@@ -60,33 +59,30 @@ class HadamardProducts(Likelihood):
         data, rank = replace(self.data, X=X, y=y, sigma=sigma), len(self.preconditioner.values)
         return self.of(data, min(self.steps, data.size), 2.0 * signs - 1.0, rank)
 
-    def observe(self, name, **kwargs):
-        """A :class:`ProductNormal`."""
+    def normal(self, noise):
+        """By products."""
         roots = training_roots(self.data)
-        variance, penalty = diagonal_beside(self.data, roots)
-        return ProductNormal(
-            name, self.data.mean, roots, variance, penalty=penalty,
-            preconditioner=self.preconditioner, probes=self.probes, steps=self.steps,
-            observed=self.data.y.tensor, **kwargs,
-        )  # fmt: skip
+        variance, penalty = diagonal_beside(self.data, roots, noise)
+        return ProductNormal.of(
+            self.data.mean, roots, variance, self.preconditioner, self.probes, self.steps, penalty
+        )
 
-    def _start(self):
+    def _start(self, target=None, noise=None):
         """Operator, roots, residual and its Lanczos basis."""
-        roots = training_roots(self.data)
-        scale = diagonal_beside(self.data, roots)[0] ** -0.5
-        frozen = self.preconditioner.vectors, self.preconditioner.shrinkage
-        operator = WhitenedProducts.of(roots, scale, *map(fixed_shared, frozen))
-        residual = self.data.residual
-        return operator, roots, residual, start(operator, residual, self.steps)
+        target, noise = self.handed(target, noise)
+        normal = self.normal(noise)
+        scale, residual = normal.variance**-0.5, target - normal.mean
+        operator = WhitenedProducts.of(normal.roots, scale, normal.vectors, normal.shrinkage)
+        return operator, normal.roots, residual, start(operator, residual, self.steps)
 
-    def coefficients(self) -> Coefficients:
+    def coefficients(self, target=None, noise=None) -> Coefficients:
         r"""Posterior in the span V of the preconditioner's vectors and the Krylov basis (Galerkin).
 
         ``(I + F F')^{-1}`` with ``F = D^{-1/2} Phi`` becomes ``V (V'V + V'F F'V)^{-1} V'``, which is never
         above it: with ``G = F'V L^{-T}`` the coefficients have mean ``G L^{-1} V' D^{-1/2} (y - mu)`` and
         covariance ``I - G G'``.
         """
-        operator, roots, residual, (Q, *_) = self._start()
+        operator, roots, residual, (Q, *_) = self._start(target, noise)
         scale, krylov = operator.scale, operator.root_inverse(Q[:, : self.steps])
         V = pt.concatenate([operator.vectors, krylov], axis=1)
         pairs = list(zip(roots[::2], roots[1::2], strict=True))
@@ -120,12 +116,12 @@ def training_roots(data) -> list:
     return [pt.specify_shape(root, (data.size, None)) for root in found]
 
 
-def diagonal_beside(data, roots):
+def diagonal_beside(data, roots, noise):
     """Variances D (n,) beside the products, and what the bound of "VFE" takes off."""
     pairs = zip(roots[::2], roots[1::2], strict=True)
     low = sum((A**2).sum(axis=1) * (B**2).sum(axis=1) for A, B in pairs)
     kdiag = data.feature_map.kernel_diag(data.X.tensor)
-    return data.corrected(pt.maximum(kdiag - low, 0.0))
+    return data.corrected(pt.maximum(kdiag - low, 0.0), noise)
 
 
 def _features_t(A, B, V):

@@ -1,16 +1,13 @@
 """Normal vectors of many tasks that share a low-rank kernel: likelihood and posterior by task."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
-from pymc.distributions.shape_utils import rv_size_is_none
-from pymc.logprob.abstract import _logprob
-from pymc.pytensorf import normalize_rng_param
-from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal, white
 from pymc_scalable_gp.ops.segments import segment_gram, segment_times
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky, stacked_cholesky
 from pymc_scalable_gp.ops.stacked_product import product, stacked_product
@@ -63,31 +60,8 @@ class TaskPosterior(NamedTuple):
         return cls(own, half[:, :, -1], shared, whitened, mean, penalty)
 
 
-class TaskNormalRV(SymbolicRandomVariable):
-    """Random graph of :class:`TaskNormal`."""
-
-    extended_signature = "[rng],[size],(n),(n),(),(n,a),(n),(s,q),(s)->[rng],(n)"
-    _print_name = ("TaskNormal", "\\operatorname{TaskNormal}")
-
-    @classmethod
-    def rv_op(cls, mu, variance, penalty, A, task, B, v, *, rng=None, size=None):
-        """Build the graph; parameters as in `TaskNormal.dist`."""
-        params = [pt.as_tensor(p) for p in (mu, variance, penalty, A, task, B, v)]
-        mu, variance, _penalty, A, task, B, v = params
-        rng, size = normalize_rng_param(rng), normalize_size_param(size)
-        batch = () if rv_size_is_none(size) else tuple(size)
-        shapes = [(mu.shape[0],), (A.shape[1], B.shape[1]), (v.shape[0], A.shape[1])]
-        normals, state = [], rng
-        for shape in shapes:
-            state, z = pt.random.normal(size=(*batch, *shape), rng=state, return_next_rng=True)
-            normals.append(z)
-        e, Z, own = normals
-        coef = B @ Z.swapaxes(-1, -2) + pt.sqrt(v)[:, None] * own  # (..., s, a)
-        draws = mu + pt.sqrt(variance) * e + (A * coef[..., task, :]).sum(axis=-1)
-        return cls(inputs=[rng, size, *params], outputs=[state, draws])(rng, size, *params)
-
-
-class TaskNormal(Continuous):
+@dataclass(frozen=True, eq=False)
+class TaskNormal(StructuredNormal):
     r"""Multivariate normal with ``cov(y_i, y_j) = a_i' a_j (b_t' b_t' + v_t [t = t']) + D_i [i = j]``.
 
     .. math::
@@ -100,7 +74,7 @@ class TaskNormal(Continuous):
 
     Parameters
     ----------
-    mu : tensor, shape (n,)
+    mean : tensor, shape (n,)
         Mean.
     variance : tensor, shape (n,)
         Diagonal D, positive.
@@ -121,34 +95,31 @@ class TaskNormal(Continuous):
     O(n a + s (a^2 + q^2) + (a q)^2). A matrix that is not positive definite gives ``logp = nan``.
     """
 
-    rv_type = TaskNormalRV
-    rv_op = TaskNormalRV.rv_op
+    variance: TensorVariable
+    A: TensorVariable
+    task: TensorVariable
+    B: TensorVariable
+    v: TensorVariable
+    penalty: TensorVariable
 
-    @classmethod
-    def dist(cls, mu, variance, A, task, B, v, *, penalty=0.0, **kwargs):
-        """Distribution outside a model; parameters as in the class."""
-        variance = pt.as_tensor(variance)
-        mu = (pt.ones_like(variance) * mu).astype("float64")
-        return super().dist([mu, variance, penalty, A, task, B, v], **kwargs)
+    def draw(self, rng, size):
+        """Of the coefficients, and of what is beside them."""
+        A, B, s = self.A, self.B, self.v.shape[0]
+        shapes = [(self.mean.shape[0],), (A.shape[1], B.shape[1]), (s, A.shape[1])]
+        next_rng, (e, Z, own) = white(rng, size, *shapes)
+        coef = B @ Z.swapaxes(-1, -2) + pt.sqrt(self.v)[:, None] * own  # (..., s, a)
+        rows = (A * coef[..., self.task, :]).sum(axis=-1)
+        return next_rng, self.mean + pt.sqrt(self.variance) * e + rows
 
-    @staticmethod
-    def support_point(rv, rng, size, mu, *_parameters):
-        """Mean."""
-        return pt.full_like(rv, mu)
+    def posterior(self, value) -> TaskPosterior:
+        """Posterior of the coefficients."""
+        return TaskPosterior.of(value - self.mean, self.variance, self.A, self.task, self.B, self.v)
 
-
-@_logprob.register(TaskNormalRV)
-def task_normal_logprob(
-    op, values, rng, size, mu, variance, penalty, A, task, B, v, **kwargs
-):  # fmt: skip
-    """Log density of one vector."""
-    (value,) = values
-    if value.ndim != 1:
-        raise NotImplementedError("TaskNormal's logp takes one vector at a time")
-    residual = value - mu
-    found = TaskPosterior.of(residual, variance, A, task, B, v)
-    rest = residual - segment_times(found.mean[:, None, :], A, task)[:, 0]
-    own = pt.log(pt.diagonal(found.own, axis1=1, axis2=2)).sum()
-    logdet = pt.log(variance).sum() + 2.0 * (pt.log(pt.diag(found.shared)).sum() - own)
-    quadratic = (rest**2 / variance).sum() + found.penalty
-    return -0.5 * (quadratic + logdet + value.shape[0] * np.log(2.0 * np.pi)) - penalty
+    def logp(self, value):
+        """By the posterior's mean."""
+        found = self.posterior(value)
+        fitted = segment_times(found.mean[:, None, :], self.A, self.task)[:, 0]
+        own = pt.log(pt.diagonal(found.own, axis1=1, axis2=2)).sum()
+        logdet = pt.log(self.variance).sum() + 2.0 * (pt.log(pt.diag(found.shared)).sum() - own)
+        quadratic = ((value - self.mean - fitted) ** 2 / self.variance).sum() + found.penalty
+        return -0.5 * (quadratic + logdet + value.shape[0] * np.log(2.0 * np.pi)) - self.penalty

@@ -24,33 +24,25 @@ class ByTask(Likelihood):
     path = "tasks"
     divisible = False
 
-    @cached_property
-    def _parts(self):
-        """Root A, tasks, D, and what the bound of "VFE" takes off."""
-        X, feature_map = self.data.X.tensor, self.data.feature_map
+    def normal(self, noise):
+        """A sum over tasks."""
+        data, X, feature_map = self.data, self.data.X.tensor, self.data.feature_map
         A, task = feature_map.data_root(X), feature_map.task_index(X)
-        A = pt.specify_shape(A, (self.data.size, None))
-        return A, task, *self.data.corrected(feature_map.missed_by(X, A))
-
-    def observe(self, name, **kwargs):
-        """A :class:`TaskNormal`."""
-        A, task, variance, penalty = self._parts
-        B, v = self.data.feature_map.task_cov, self.data.feature_map.task_variances
-        return TaskNormal(
-            name, self.data.mean, variance, A, task, B, v, penalty=penalty,
-            observed=self.data.y.tensor, **kwargs,
-        )  # fmt: skip
+        A = pt.specify_shape(A, (data.size, None))
+        variance, penalty = data.corrected(feature_map.missed_by(X, A), noise)
+        B, v = feature_map.task_cov, feature_map.task_variances
+        return TaskNormal(data.mean, variance, A, task, B, v, penalty)
 
     @cached_property
     def posterior(self) -> TaskPosterior:
         """Posterior of the shared and of the tasks' own coefficients."""
-        A, task, variance, _ = self._parts
-        B, v = self.data.feature_map.task_cov, self.data.feature_map.task_variances
-        return TaskPosterior.of(self.data.residual, variance, A, task, B, v)
+        target, noise = self.handed(None, None)
+        return self.normal(noise).posterior(target)
 
-    def coefficients(self) -> Coefficients:
+    def coefficients(self, target=None, noise=None) -> Coefficients:
         """Coefficients of :class:`TaskMap`: independent, with variance one."""
-        found, v = self.posterior, self.data.feature_map.task_variances
+        target, noise = self.handed(target, noise)
+        found, v = self.normal(noise).posterior(target), self.data.feature_map.task_variances
         own = (pt.sqrt(v)[:, None] * found.projected).ravel()
         rank = self.prediction_map().rank
         return Coefficients(pt.concatenate([found.whitened, own]), pt.ones(rank))

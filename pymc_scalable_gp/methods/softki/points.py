@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.raise_op import Assert
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs
-from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.checks import Refuse, check_count
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.warn import warn
 
@@ -57,7 +56,7 @@ def check_inducing(points, d: int | None = None, name: str = "inducing"):
     """A number of points as int, or the points (m, d) as :class:`Data`.
 
     Those of ``pm.Data`` may move later, but not change in number, which the features have fixed: an
-    AssertionError says so at run time.
+    ValueError says so at run time.
 
     Raises
     ------
@@ -89,7 +88,7 @@ def _of_one_size(data: Data, name) -> Data:
     count = data.value.shape[0]
     if data.tensor.type.shape[0] == count:
         return data
-    same = Assert(
+    same = Refuse(
         f"{name} had {count} points when the GP was built, and another number since pm.set_data: give "
         f"{count} points, or build a new model"
     )

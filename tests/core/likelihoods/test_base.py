@@ -160,7 +160,7 @@ def test_every_row_is_guarded(name, rotate):
     changed = rows[name].copy()
     changed[501] += 0.01
     pm.set_data({name: changed}, model=model)
-    with pytest.raises(AssertionError, match="were replaced after it was compiled"):
+    with pytest.raises(ValueError, match="were replaced after it was compiled"):
         compiled(model.initial_point(0))
     after = logp(model)
     pm.set_data({name: rows[name]}, model=model)
@@ -180,7 +180,7 @@ def test_the_guard_keeps_a_copy_of_the_data(name):
         gp.marginal_likelihood("y", X=inputs, y=targets, sigma=pm.HalfNormal("sigma", 1))
     compiled = model.compile_logp(**FAST)
     model[name].get_value(borrow=True)[3] *= 0.9  # in place: nothing is told of it
-    with pytest.raises(AssertionError, match="were replaced"):
+    with pytest.raises(ValueError, match="were replaced"):
         compiled(model.initial_point(0))
 
 

@@ -94,6 +94,47 @@ def test_the_density_is_that_of_the_rows(kind, mean):
         np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
+@pytest.mark.parametrize("mean", ["constant", "linear"])
+@pytest.mark.parametrize("kind", ["SoftKI", "frozen", "weights", "rotated"])
+def test_arrays_under_a_mean_with_free_coefficients(kind, mean):
+    """O(r^3) or O(r): the density and predictions of all rows, and of those that replaced them."""
+
+    def model(sigma_of):
+        with pm.Model() as m:
+            if kind == "rotated":
+                sigma = pm.HalfNormal("sigma")
+                gp = sgp.GriefGP(
+                    cov_func=FIXED, grid=8, rank=20, rotate=True, mean_func=means(mean)
+                )
+            else:
+                gp, sigma = make(kind, mean)
+            gp.marginal_likelihood("y", X, pm.Data("targets", Y), sigma_of(sigma))
+        return m, gp
+
+    (short, gp), (full, by_rows) = model(lambda s: s), model(lambda s: s * np.ones(N))
+    assert gp.likelihood_path == ("rotated" if kind == "rotated" else "summarized")
+    assert by_rows.likelihood_path == "full"
+    for targets in (Y, 1e6 + Y[::-1]):
+        for m in (short, full):
+            pm.set_data({"targets": targets}, model=m)
+        np.testing.assert_allclose(logp(short), logp(full), rtol=1e-9)
+        expected = by_rows.predict(X[:5], point=POINT, diag=True, model=full)
+        found = gp.predict(X[:5], point=POINT, diag=True, model=short)
+        np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+
+def test_a_mean_that_is_not_linear_keeps_the_rows():
+    for free in (
+        lambda: pm.gp.mean.Constant(pm.Normal("c")) * pm.gp.mean.Constant(2.0),
+        lambda: pm.gp.mean.Constant(pm.Normal("c", shape=N)),
+    ):
+        with pm.Model() as model:
+            gp = sgp.GriefGP(cov_func=FIXED, grid=6, rank=10, approx="DTC", mean_func=free())
+            gp.marginal_likelihood("y", X, Y, 0.3)
+        assert gp.likelihood_path == "full"
+        assert np.isfinite(model.compile_logp()(model.initial_point()))
+
+
 @pytest.fixture(scope="module")
 def softki():
     with pm.Model() as model:

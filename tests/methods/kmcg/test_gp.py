@@ -576,8 +576,7 @@ def test_targets_that_the_basis_does_not_start_at_are_refused():
     Q = np.linalg.qr(np.column_stack([values + 0.1, rng.standard_normal((12, 3))]))[0]
     Q *= np.sign(Q[:, 0] @ values)
     y = pytensor.shared(values)
-    rv = KrylovNormal.dist(
-        np.zeros(12), Q, rng.standard_normal((4, 3)), 0.3, targets=values, mutable=True
-    )
-    with pytest.raises(AssertionError, match="others than the inputs' Krylov basis starts at"):
+    params = map(pt.as_tensor, (np.zeros(12), Q, rng.standard_normal((4, 3)), 0.09))
+    rv = KrylovNormal(*params, targets=values, mutable=True).dist()
+    with pytest.raises(ValueError, match="others than the inputs' Krylov basis starts at"):
         pm.logp(rv, y).eval(mode="FAST_COMPILE")

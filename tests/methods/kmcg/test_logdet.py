@@ -91,7 +91,7 @@ def test_probes_with_data_that_can_be_replaced():
         expected = fixed(pm.gp.cov.Exponential(1, ls=0.3), targets, X=inputs, n_iter=20)[2]
         assert_allclose(logp({}), expected, rtol=1e-10)
     pm.set_data({"X": X[:40], "y_data": Y[:40]}, model=model)
-    with pytest.raises(AssertionError, match="drawn for 60 rows, and X has another number now"):
+    with pytest.raises(ValueError, match="drawn for 60 rows, and X has another number now"):
         logp({})
 
 

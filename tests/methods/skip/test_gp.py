@@ -10,8 +10,6 @@ from pytensor.graph.traversal import graph_inputs
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.skip import tree as skip_tree
-from pymc_scalable_gp.methods.skip.product_normal import ProductNormal
-from pymc_scalable_gp.methods.skip.products import diagonal_beside, training_roots
 from pymc_scalable_gp.testing import (
     check_feature_map,
     check_marginal_logp,
@@ -401,11 +399,8 @@ def test_prior_draws_have_the_covariance():
     gp, model = by_products(X, np.zeros(6), cov=two_terms)
     point = {"ell": np.full(3, 1.2), "eta": 1.1, "sigma": 0.3}
     fit = gp.conditioned
-    roots = training_roots(fit.data)
-    options = {"preconditioner": fit.preconditioner, "probes": fit.probes, "steps": 6}
     with model:
-        variance = diagonal_beside(fit.data, roots)[0]
-        ProductNormal("draws", 0.0, roots, variance, shape=(20_000, 6), **options)
+        fit.normal(fit.data.sigma**2).variable("draws", shape=(20_000, 6))
     draws = pm.draw(pm.do(model, point)["draws"], random_seed=0, **FAST)
     expected = gram(gp, X, point, model) + 0.09 * np.eye(6)
     expected += np.diag(2.21 + 0.09 - np.diag(expected))  # FITC: the prior's variance

@@ -124,7 +124,7 @@ def test_replaced_inputs_and_rebuild():
     before = evaluate([f], at, model)[0]
     with model:
         pm.set_data({"X": X + 0.1})
-        with pytest.raises(AssertionError, match="X was replaced"):
+        with pytest.raises(ValueError, match="X was replaced"):
             evaluate([f], at, model)
         gp.rebuild()
         after = evaluate([f], at, model)[0]

@@ -1,0 +1,121 @@
+"""Normal vectors with low-rank plus diagonal covariance, as a PyMC distribution too."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.core.likelihoods.observed import NormalVector, StructuredNormal, white
+from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS, lowrank_logp
+from pymc_scalable_gp.utils.checks import check_choice, check_keywords
+
+# What `Distribution.dist` takes, and the random graph.
+_KEYWORDS = ("shape", "size", "rng", "return_next_rng")
+
+
+@dataclass(frozen=True, eq=False)
+class LowRank(StructuredNormal):
+    """``N(mean, phi W phi' + D)``, as :class:`LowRankNormal`; `noise` is a variance."""
+
+    phi: TensorVariable
+    noise: TensorVariable
+    weights: TensorVariable | None = None
+    kdiag: TensorVariable | None = None
+    approx: str = "DTC"
+
+    label: ClassVar[str] = "LowRankNormal"
+
+    def draw(self, rng, size):
+        """In O(n r)."""
+        scaled = self.phi if self.weights is None else self.phi * pt.sqrt(self.weights)
+        variance = self.noise
+        if self.approx == "FITC":
+            variance = variance + pt.maximum(self.kdiag - (scaled**2).sum(axis=-1), 0.0)
+        return draw_low_rank(self.mean, scaled, variance, rng, size)
+
+    def logp(self, value):
+        """Or the collapsed bound."""
+        return lowrank_logp(
+            self.phi, self.noise, value - self.mean, weights=self.weights, kdiag=self.kdiag,
+            approx=self.approx,
+        ).logp  # fmt: skip
+
+
+def draw_low_rank(mean, factor, variance, rng, size):
+    """Next generator, and draws of ``N(mean, factor factor' + diag(variance))`` in O(n r)."""
+    n, rank = factor.shape
+    next_rng, (z, e) = white(rng, size, (rank,), (n,))
+    return next_rng, mean + z @ factor.T + pt.sqrt(variance) * e
+
+
+class LowRankNormal(NormalVector):
+    r"""Multivariate normal with covariance :math:`\Phi W \Phi^\top + D`, in O(n r^2).
+
+    .. math::
+
+        y \sim N(\mu,\; \Phi\,\mathrm{diag}(w)\,\Phi^\top + D), \qquad D_i = \sigma_i^2 + \delta_i
+
+    with :math:`\delta_i = \max(k_i - \sum_j w_j\Phi_{ij}^2, 0)` for ``approx="FITC"``, else 0.
+
+    Parameters
+    ----------
+    mu : tensor, scalar or shape (n,)
+        Mean.
+    phi : tensor, shape (n, r)
+        Features.
+    sigma : tensor, scalar or shape (n,)
+        Noise standard deviation (positive).
+    weights : tensor, shape (r,), optional
+        Prior variances of the features' coefficients; 1 when left out.
+    kdiag : tensor, shape (n,), optional
+        Prior variance ``k(x_i, x_i)``, needed by "FITC" and "VFE".
+    approx : {"DTC", "FITC", "VFE"}
+        As in `pm.gp.MarginalApprox`. Under "VFE" ``logp`` is the collapsed lower bound: the
+        density minus ``sum_i max(k_i - sum_j w_j Phi_ij^2, 0) / (2 sigma_i^2)``.
+
+    Raises
+    ------
+    TypeError
+        For an unknown keyword.
+    ValueError
+        For an unknown `approx`, or when `kdiag` is missing where it is needed.
+
+    See Also
+    --------
+    ops.lowrank_logp : Its log density, with posterior terms.
+
+    Notes
+    -----
+    Draws cost O(n r). A covariance that cannot be factorised gives ``logp = nan``, which samplers
+    reject. Missing values (NaN) in `observed` are not imputed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> phi, y = np.array([[1.0], [2.0], [3.0]]), np.array([1.0, 0.5, -0.5])
+    >>> low = sgp.LowRankNormal.dist(mu=0.0, phi=phi, sigma=0.5)
+    >>> full = pm.MvNormal.dist(mu=np.zeros(3), cov=phi @ phi.T + 0.25 * np.eye(3))
+    >>> print(pm.logp(low, y).eval().round(4), pm.logp(full, y).eval().round(4))
+    -5.6638 -5.6638
+    >>> pm.draw(low, draws=10).shape
+    (10, 3)
+    """
+
+    rv_type = NormalVector.rv_type
+    rv_op = NormalVector.rv_op
+
+    @classmethod
+    def dist(cls, mu, phi, sigma, *, weights=None, kdiag=None, approx="DTC", **kwargs):
+        """Distribution outside a model; parameters as in the class."""
+        check_choice("approx", approx, APPROXIMATIONS)
+        check_keywords("LowRankNormal", kwargs, _KEYWORDS, {"noise": "give sigma=, its root"})
+        if kdiag is None and approx != "DTC":
+            raise ValueError(f"approx={approx!r} needs kdiag, the prior variances k(x_i, x_i)")
+        phi = pt.as_tensor(phi)
+        mean = (pt.ones_like(phi[:, 0]) * mu).astype("float64")
+        weights, kdiag = (None if p is None else pt.as_tensor(p) for p in (weights, kdiag))
+        noise = pt.square(pt.as_tensor(sigma))
+        return super().dist(LowRank(mean, phi, noise, weights, kdiag, approx), **kwargs)

@@ -1,0 +1,139 @@
+"""Observed variables: one PyMC distribution for normal vectors whose covariance has any structure."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+import pytensor.tensor as pt
+from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
+from pymc.distributions.shape_utils import rv_size_is_none
+from pymc.logprob.abstract import _logprob
+from pymc.pytensorf import normalize_rng_param
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.utils import normalize_size_param
+from pytensor.tensor.variable import TensorVariable
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a parameter of the variable stood."""
+
+    index: int
+
+
+@dataclass(frozen=True, eq=False)
+class StructuredNormal(ABC):
+    """A multivariate normal of one vector, by its draws and its log density.
+
+    Subclasses are frozen dataclasses. Fields that hold tensors, or tuples of tensors, become the
+    parameters of a random variable, and its Op keeps the others: nothing in those may hold a
+    variable of the model.
+    """
+
+    mean: TensorVariable  # (n,)
+
+    @abstractmethod
+    def draw(self, rng, size) -> tuple[Variable, TensorVariable]:
+        """Next generator, and draws (..., n)."""
+
+    @abstractmethod
+    def logp(self, value: TensorVariable) -> TensorVariable:
+        """Log density of one vector (n,)."""
+
+    @property
+    def label(self) -> str:
+        """Name in errors and in the graph of a model."""
+        return type(self).__name__
+
+    def dist(self, **kwargs) -> TensorVariable:
+        """Random variable outside a model."""
+        return NormalVector.dist(self, **kwargs)
+
+    def variable(self, name: str, **kwargs) -> TensorVariable:
+        """Random variable of the model of the context."""
+        return NormalVector(name, self, **kwargs)
+
+    def parted(self) -> tuple["StructuredNormal", list[Variable]]:
+        """The same with places where its tensors stood, and the tensors."""
+        params: list[Variable] = []
+
+        def placed(value):
+            if isinstance(value, tuple):
+                return tuple(map(placed, value))
+            if not isinstance(value, Variable):
+                return value
+            params.append(value)
+            return _Place(len(params) - 1)
+
+        return self._changed(placed), params
+
+    def filled(self, params) -> "StructuredNormal":
+        """The same with tensors in their places."""
+
+        def found(value):
+            if isinstance(value, tuple):
+                return tuple(map(found, value))
+            return params[value.index] if isinstance(value, _Place) else value
+
+        return self._changed(found)
+
+    def _changed(self, change) -> Any:
+        return replace(self, **{f.name: change(getattr(self, f.name)) for f in fields(self)})
+
+
+class NormalVectorRV(SymbolicRandomVariable):
+    """Random graph of a :class:`StructuredNormal`, which `form` is with places for its inputs."""
+
+    _ndim_supp = 1
+
+    @classmethod
+    def rv_op(cls, *params, form: StructuredNormal, rng=None, size=None):
+        """Build the graph."""
+        rng, size = normalize_rng_param(rng), normalize_size_param(size)
+        next_rng, draws = form.filled(params).draw(rng, size)
+        shapes = [",".join(f"p{i}_{j}" for j in range(p.ndim)) for i, p in enumerate(params)]
+        op = cls(
+            inputs=[rng, size, *params],
+            outputs=[next_rng, draws],
+            extended_signature=f"[rng],[size],({'),('.join(shapes)})->[rng],(n)",
+        )
+        op.form, op.rv_op = form, partial(cls.rv_op, form=form)  # the latter when resized
+        op._print_name = (form.label, f"\\operatorname{{{form.label}}}")
+        return op(rng, size, *params)
+
+
+class NormalVector(Continuous):
+    """PyMC's side of a :class:`StructuredNormal`."""
+
+    rv_type = NormalVectorRV
+    rv_op = NormalVectorRV.rv_op
+
+    @classmethod
+    def dist(cls, normal: StructuredNormal, **kwargs):
+        """Distribution outside a model."""
+        form, params = normal.parted()
+        return super().dist(params, form=form, **kwargs)
+
+    @staticmethod
+    def support_point(rv, rng, size, *params):
+        """Mean."""
+        return pt.full_like(rv, rv.owner.op.form.filled(params).mean)
+
+
+@_logprob.register(NormalVectorRV)
+def normal_logprob(op, values, rng, size, *params, **kwargs):
+    """Log density of one vector."""
+    (value,) = values
+    if value.ndim != 1:
+        raise NotImplementedError(f"{op.form.label}'s logp takes one vector at a time")
+    return op.form.filled(params).logp(value)
+
+
+def white(rng, size, *shapes) -> tuple[Variable, list[TensorVariable]]:
+    """Next generator, and standard normal arrays of these shapes for each of `size` draws."""
+    batch, found = () if rv_size_is_none(size) else tuple(size), []
+    for shape in shapes:
+        rng, z = pt.random.normal(size=(*batch, *shape), rng=rng, return_next_rng=True)
+        found.append(z)
+    return rng, found

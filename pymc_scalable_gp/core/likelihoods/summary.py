@@ -1,0 +1,293 @@
+"""Likelihoods whose rows are seen once, in a fixed basis: from arrays, or from statistics alone."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.core.data.inputs import Data, check_inputs
+from pymc_scalable_gp.core.data.mean import MeanDesign, mean_design
+from pymc_scalable_gp.core.features.singular import Singular
+from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
+from pymc_scalable_gp.core.likelihoods.lowrank import draw_low_rank
+from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal
+from pymc_scalable_gp.core.likelihoods.precision import LowRankPrecisions
+from pymc_scalable_gp.core.likelihoods.row_summary import RotatedSummary, RowSummary
+from pymc_scalable_gp.core.rows.collect import basis_of, row_function
+from pymc_scalable_gp.core.rows.triangle import target_blocks, triangle_of_rows
+from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
+from pymc_scalable_gp.ops.stacked_product import product
+from pymc_scalable_gp.utils.checks import Refuse
+from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared, present_value
+from pymc_scalable_gp.utils.warn import warn
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Data at some time; X is None for inputs that nothing can replace."""
+
+    X: np.ndarray | None
+    y: np.ndarray
+
+    @classmethod
+    def now(cls, *variables) -> "Snapshot":
+        """Copies of what X, or None, and y hold."""
+        found = (None if v is None else np.array(present_value(v), "float64") for v in variables)
+        return cls(*found)
+
+    def __eq__(self, other):
+        """Whether all entries are the same."""
+        same = isinstance(other, Snapshot) and np.array_equal(self.y, other.y)
+        return same and (self.X is None or np.array_equal(self.X, other.X))
+
+    __hash__ = None
+
+    def guard(self, result: TensorVariable, X, y) -> TensorVariable:
+        """`result`, refused in a compiled function whose data were replaced since.
+
+        All entries are compared, O(n d).
+        """
+        same = _same(y, self.y) if self.X is None else _same(y, self.y) & _same(X, self.X)
+        message = (
+            "the data behind a summarised likelihood were replaced after it was compiled: "
+            "compile it again, and make gp.conditional anew"
+        )
+        return Refuse(message)(result, same)
+
+
+def _same(tensor, value):
+    """Whether `tensor` equals `value`, without an error where their lengths differ."""
+    rows = pt.eq(tensor.shape[0], len(value))
+    kept = fixed_shared(value)
+    count = pt.minimum(tensor.shape[0], len(value))
+    return rows & pt.eq(tensor[:count], kept[:count]).all()
+
+
+class ArrayRows:
+    """A model's own rows: their summary, made again where `pm.set_data` replaced them."""
+
+    def __init__(self, data: MarginalData, design: MeanDesign, rotation, progressbar):
+        feature_map, X, y = data.feature_map, data.X, np.array(data.y.value)
+        # With a rotation the features are B V already.
+        basis = feature_map.training_basis if rotation is None else feature_map.features
+        self._function, self._design = row_function(basis, design), design
+        self._kept = None if X.mutable else X.value
+        self._serves = feature_map.trained_on
+        self._mutable = X.mutable or data.y.mutable
+        # Copies: what can be replaced needs its value now.
+        self._first = Snapshot(np.array(X.value) if X.mutable else None, y)
+        if rotation is None:
+            self._summary = self._summarized(X.value, y, progressbar)
+        else:
+            plain = row_function(feature_map.unrotated.features, design)
+            self._summary = RotatedSummary.of_rows(
+                lambda: target_blocks(plain, X.value, y, "Projecting the targets", progressbar),
+                feature_map.unrotated.rank, len(y), rotation,
+            )  # fmt: skip
+
+    def _summarized(self, X, y, progressbar=True) -> RowSummary:
+        factor = triangle_of_rows(self._function, X, y, progressbar)
+        return RowSummary.of(factor, len(factor) - self._design.count - 1, len(y))
+
+    @property
+    def path(self) -> str:
+        """Of the summary."""
+        return self._summary.path
+
+    def state(self, X, y) -> Snapshot | None:
+        """The data that X and y hold now, where they can be replaced."""
+        return Snapshot.now(X, y) if self._mutable else None
+
+    def present(self, X, y) -> tuple[RowSummary, Callable] | None:
+        """Summary of the data that X and y hold now, and what refuses a result once these are replaced.
+
+        None where the features at X are not those of a fixed basis, or no value is known.
+        """
+        if any(v is not None and present_value(v) is None for v in (X, y)):
+            return None
+        now, summary = Snapshot.now(X, y), self._summary
+        if now != self._first:
+            if X is not None and not self._serves(now.X):
+                return None
+            summary = self._summarized(self._kept if X is None else now.X, now.y)
+        elif not self._mutable:
+            return summary, lambda result: result
+        return summary, partial(now.guard, X=X, y=y)
+
+
+@dataclass(frozen=True, eq=False)
+class SummarizedNormal(StructuredNormal):
+    r"""``N(mean, B W B' + noise I)`` of targets whose rows were summarised in the basis B.
+
+    The density of those targets comes from the summary, O(r^3) or O(r) whatever n; where `pm.set_data`
+    replaced them, from one that is made again when the density is built. That of other values, and
+    draws, come from the rows. Without rows the vector is ``U'y``, and B stands for ``U'B``: the
+    density is that of all targets.
+
+    Parameters
+    ----------
+    mean : tensor, shape (n,)
+        Mean.
+    basis : tensor, shape (n, k)
+        Functions at the rows: used for draws, and for targets that were not summarised.
+    weights : tensor, shape (k,) or (k, r)
+        Prior variances of the basis' coefficients, or a matrix L with prior covariance ``L L'``.
+    noise : tensor, scalar or shape (n,)
+        Noise variance.
+    beta : tensor, shape (h,), or None
+        Coefficients of the mean.
+    X : tensor, shape (n, d), or None
+        Inputs that `pm.set_data` may replace.
+    rows : RowSummary or ArrayRows
+        What is known of the rows: their statistics alone, or they themselves.
+
+    Warns
+    -----
+    UserWarning
+        When the density is built for inputs that have no summary.
+    """
+
+    basis: TensorVariable
+    weights: TensorVariable
+    noise: TensorVariable
+    beta: TensorVariable | None
+    X: TensorVariable | None
+    rows: RowSummary | ArrayRows
+
+    @property
+    def scaled(self) -> TensorVariable:
+        """Basis times a root of its coefficients' prior covariance: ``W^1/2``, or L itself."""
+        if self.weights.ndim == 1:
+            return self.basis * pt.sqrt(self.weights)
+        return product(self.basis, self.weights)
+
+    def draw(self, rng, size):
+        """Of the rows."""
+        return draw_low_rank(self.mean, self.scaled, self.noise, rng, size)
+
+    def logp(self, value):
+        """From the summary."""
+        if isinstance(self.rows, RowSummary):
+            return self.rows.logp(self.weights, self.noise, self.beta, value)
+        if not self.noise.ndim:
+            found = self.rows.present(self.X, value)
+            if found is not None:
+                summary, guard = found
+                return guard(summary.logp(self.weights, self.noise, self.beta))
+            if present_value(value) is not None:
+                warn(
+                    "X was replaced by inputs beyond the range that the GP was built on, where its "
+                    "features have no fixed basis: every evaluation now costs O(n r^2). Build the model "
+                    "again with the new data"
+                )
+        return lowrank_logp(self.scaled, self.noise, value - self.mean).logp
+
+
+@dataclass(frozen=True, eq=False)
+class SummarizedRows(Likelihood):
+    """The density and the posterior of the coefficients, from a summary of the rows.
+
+    Of statistics, `data` has the ends of X and the targets ``U'y``.
+    """
+
+    data: MarginalData
+    beta: TensorVariable | None
+    rows: RowSummary | ArrayRows
+
+    @property
+    def path(self):
+        """Of the summary."""
+        return self.rows.path
+
+    @property
+    def has_rows(self):
+        """Whether they are more than statistics."""
+        return isinstance(self.rows, ArrayRows)
+
+    @property
+    def _weights(self):
+        return self.data.feature_map.coefficient_prior(self.data.weights)
+
+    @property
+    def _inputs(self):
+        return self.data.X.tensor if self.has_rows and self.data.X.mutable else None
+
+    @property
+    def state(self):
+        """The data, where they can be replaced."""
+        return self.rows.state(self._inputs, self.data.y.tensor) if self.has_rows else None
+
+    def normal(self, noise):
+        """Of the rows, or of their projections."""
+        data = self.data
+        if self.has_rows:
+            mean, basis = data.mean, data.guarded(data.feature_map.basis(data.X.tensor))
+        else:
+            mean, basis = self.rows.mean(self.beta), fixed_shared(self.rows.factor)
+        return SummarizedNormal(
+            mean, basis, self._weights, noise, self.beta, self._inputs, self.rows
+        )
+
+    def coefficients(self, target=None, noise=None):
+        """From the summary, made again where the rows were replaced, or else from the rows."""
+        y, variance = self.handed(target, noise)
+        if not self.has_rows:
+            return self.rows.coefficients(self._weights, variance, self.beta, y)
+        found = None if variance.ndim else self.rows.present(self._inputs, y)
+        if found is None:
+            return FullRows(self.data).coefficients(y, variance)
+        summary, guard = found
+        coef = summary.coefficients(self._weights, variance, self.beta)
+        return coef._replace(mean=guard(coef.mean))
+
+    def precisions(self, model):
+        """Low rank plus diagonal; the rows are read for it."""
+        return LowRankPrecisions(self, model)
+
+
+def can_summarize(data: MarginalData) -> bool:
+    """Whether nothing of size n depends on a parameter: DTC, one sigma, a fixed basis, a linear mean."""
+    if data.approx != "DTC" or data.sigma.ndim:
+        return False
+    if any(d.mutable and present_value(d.tensor) is None for d in (data.X, data.y)):
+        return False  # an expression: nothing tells when its value changes
+    X = data.X.tensor
+    fixed = depends_only_on([data.feature_map.training_basis(X)], [X])
+    return fixed and mean_design(data.mean_func, data.X.value.shape[1]) is not None
+
+
+def summarize(data: MarginalData, rotation: Singular | None = None, progressbar=True):
+    """Likelihood from one pass over the rows, in blocks.
+
+    With the `rotation` that made the basis orthogonal on these rows: O(r) an evaluation.
+    """
+    design = mean_design(data.mean_func, data.X.value.shape[1])
+    return SummarizedRows(data, design.beta, ArrayRows(data, design, rotation, progressbar))
+
+
+def likelihood_of(gp, statistics, sigma, weights=None) -> SummarizedRows:
+    """Likelihood of the rows that the statistics have seen.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For anything but statistics in this GP's basis, a basis rotated on other rows, or one sigma for
+        each row.
+    """
+    if sigma.ndim:
+        raise ValueError("statistics of rows need a scalar sigma: the rows' own are not in them")
+    beta = basis_of(gp, statistics).design.beta
+    rotation = gp.feature_map.rotation
+    if rotation is None:
+        known = statistics.triangle, statistics.mark.columns, statistics.size
+        summary = RowSummary.of(*known)
+    else:
+        summary = RotatedSummary.of_statistics(statistics, rotation)
+    ends = check_inputs(np.stack([statistics.low, statistics.high]))
+    target = Data(fixed_shared(summary.projected[:, -1]), summary.projected[:, -1], False)
+    feature_map = gp.feature_map.covering(statistics.low, statistics.high)
+    data = MarginalData(feature_map, gp.mean_func, ends, target, sigma, "DTC", weights)
+    return SummarizedRows(data, beta, summary)
