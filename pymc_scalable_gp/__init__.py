@@ -11,7 +11,6 @@ from pymc_scalable_gp.core.rows.statistics import RowStatistics
 from pymc_scalable_gp.methods.cholqr.gp import CholQRMarginal
 from pymc_scalable_gp.methods.cholqr.search import InducingSelection
 from pymc_scalable_gp.methods.grief.gp import GriefGP, weights_prior
-from pymc_scalable_gp.methods.grief.report import frozen_report
 from pymc_scalable_gp.methods.kmcg.gp import KMCGMarginal
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.methods.skip.gp import SKIPLatent, SKIPMarginal
@@ -41,7 +40,6 @@ __all__ = [
     "VecchiaMarginal",
     "cov",
     "fit_inducing",
-    "frozen_report",
     "linops",
     "ops",
     "plot_check",

@@ -205,7 +205,7 @@ def _notes(facts, sample, first) -> list[str]:
     ]
     if first.settings.get("basis") == "frozen":
         found.append(
-            "That of a frozen basis is its loss with reference= there; sgp.frozen_report has it elsewhere."
+            "That of a frozen basis is its loss with reference= there; gp.check has it elsewhere."
         )
     if first.class_name.startswith("SoftKI"):
         found.append("Its points have to be learned: sgp.fit_inducing.")

@@ -1,171 +1,169 @@
-"""What the Marginal and the Latent front end share: features and predictions."""
+"""What the Marginal and the Latent front end share: a likelihood or prior, checks and predictions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import blake2b
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.gp.gp import Base
-from pymc.gp.mean import Zero
 from pymc.gp.util import JITTER_DEFAULT
-from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.core.built import BuiltGP
+from pymc_scalable_gp.core.checking.check import check_gp
+from pymc_scalable_gp.core.checking.verdict import Check
+from pymc_scalable_gp.core.data.draws import model_mean
 from pymc_scalable_gp.core.data.inputs import Data, check_dims, check_given, check_inputs
 from pymc_scalable_gp.core.data.keywords import conditional_keywords
 from pymc_scalable_gp.core.features.coefficients import Coefficients
-from pymc_scalable_gp.core.features.feature_map import FeatureMap, FeatureSpec
-from pymc_scalable_gp.core.likelihoods import predictor as prediction
+from pymc_scalable_gp.core.features.feature_map import FeatureMap
+from pymc_scalable_gp.core.features.reach import warn_beyond
 from pymc_scalable_gp.core.likelihoods.base import Conditioned
-from pymc_scalable_gp.cov.queries import describe
-from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.classes import as_typed
 
 
-class FeatureGP(Base):
-    """What every GP with a finite feature map can do; base of the public classes.
+@as_typed
+class FeatureGP(BuiltGP):
+    """A GP that is conditioned on data, and what follows: base of the public classes."""
 
-    `front_ends` says, in errors, which class has the front end that this one lacks; `knobs`, in advice,
-    which arguments make this one closer to the kernel.
-    """
-
-    approx: str | None = None
-    approximations: ClassVar[tuple[str, ...]] = ()
-    knobs: ClassVar[str] = "the number of features of each part"
-
-    sum_classes: ClassVar[tuple[type["FeatureGP"], ...]] = ()
-    front_ends: ClassVar[dict[str, str]] = {
-        "prior": "VecchiaLatent, GriefGP, SKIPLatent or SoftKILatent",
-        "marginal_likelihood": "VecchiaMarginal, ExactMarginal, GriefGP, SKIPMarginal, SoftKIMarginal, "
-        "KMCGMarginal or CholQRMarginal",
-    }
-
-    def __init__(self, spec: FeatureSpec | None, *, mean_func=None, cov_func):
-        super().__init__(mean_func=Zero() if mean_func is None else mean_func, cov_func=cov_func)
-        self._spec = spec
-        self._map: FeatureMap | None = None
-        self._unasked: bytes | None = None
-        self._reference: dict | None = None
+    def __init__(self, spec, *, mean_func=None, cov_func):
+        super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
         self._conditioned: Conditioned | None = None
+        self._model: pm.Model | None = None
         self._predictors: dict[bool, Any] = {}
 
     @property
-    def feature_map(self) -> FeatureMap:
-        """The features; known once ``build(X)`` has run."""
-        if self._map is None:
-            raise AttributeError("the features are known once the GP is built: call build(X) first")
-        return self._map
+    def frozen(self) -> FeatureMap | None:
+        """Features of one reference, if these are: with `base`, the map that follows, and `reference`."""
+        return None
 
     @property
-    def is_built(self) -> bool:
-        """Whether what depends on the training inputs is fixed."""
-        return self._map is not None
+    def model(self) -> pm.Model | None:
+        """The model of the likelihood or prior."""
+        return self._model
 
     @property
     def conditioned(self) -> Conditioned | None:
         """The likelihood or latent function that predictions follow from."""
         return self._conditioned
 
-    @property
-    def whole_kernel(self) -> bool:
-        """Whether `cov_func` is all of the prior covariance."""
-        return True
+    def check_unconditioned(self) -> None:
+        """Raise ValueError if predictions follow from a likelihood or prior in this model already."""
+        if self._conditioned is not None and self._model is pm.modelcontext(None).root:
+            raise ValueError(
+                f"this {type(self).__name__} has a likelihood or prior in this model already, from which "
+                "its predictions follow: make another GP with the same cov_func for other data"
+            )
 
-    @property
-    def rank(self) -> int:
-        """Number of features r; known once ``build(X)`` has run."""
-        return self.feature_map.rank
+    def _follow(self, known: Conditioned) -> None:
+        """Make predictions follow from `known`, in the model of the context."""
+        self._conditioned, self._model = known, pm.modelcontext(None).root
 
-    def features(self, X) -> TensorVariable:
-        """Symbolic feature matrix (n, r) at inputs X (n, d); ``phi @ phi.T`` approximates the kernel."""
-        tensor = X if isinstance(X, TensorVariable) else check_inputs(X).tensor
-        self.build_missing(X)
-        return self.feature_map.features(tensor)
+    def model_of(self, model: pm.Model | None = None, given=None) -> pm.Model:
+        """The model that was given, that of the context, or that of the likelihood or prior."""
+        if model is None:
+            owner = self if given is None else given.get("gp", self)
+            model = pm.Model.get_context(error_if_none=False)
+            model = owner.model if model is None else model
+        return pm.modelcontext(model)
 
-    def build(self, X) -> int:
-        """Fix what depends on the training inputs X (n, d); returns the rank.
+    # -- checks -----------------------------------------------------------------------------
 
-        A likelihood that was made before keeps what it was made of.
-        """
-        return self._build(check_inputs(X).value)
+    def check(
+        self, idata_or_point=None, X=None, y=None, *, rows: int = 400, neighbors: int | None = 60,
+        most_rows: int | None = 20_000, num_samples: int | None = 40, progressbar: bool = True,
+        random_seed=0, model=None,
+    ) -> Check:  # fmt: skip
+        r"""How far the approximation is from the exact Gaussian process, and what to do about it.
 
-    @property
-    def reference(self) -> dict | None:
-        """Hyperparameters that the GP was built at, where they were given."""
-        return self._reference
+        Some rows, one from each of as many cells with nearly equal numbers of rows, get the exact
+        likelihood beside this one, which keeps its features, order and settings, and both predict other
+        rows. All rows, or 20 000 of more, get this likelihood beside one with 200 inducing points and
+        many neighbours. Log densities are compared at one point or over posterior draws, whose weights
+        :math:`\exp(\log p_\text{better} - \log p)` tell what the difference does to the posterior.
 
-    def _build(self, X: np.ndarray, **options) -> int:
-        self._reference, self._unasked = options.get("point"), None
-        self._map = self._spec.fit(X, **options)
-        return self.rank
+        Parameters
+        ----------
+        idata_or_point : DataTree or dict, optional
+            Posterior draws, or a point such as ``pm.find_MAP`` returns; the model's initial point when
+            left out.
+        X : array, shape (n, d), optional
+            Inputs at which only the features are looked at, with or without a likelihood.
+        y : array, shape (n,), optional
+            Targets at X, so that the likelihood of these rows is compared: for one that was made from
+            statistics.
+        rows : int
+            Rows of the subsample; half as many others are predicted, or the same where there are none.
+        neighbors : int or None
+            Neighbours of the better likelihood of all rows, at least twice this one's; None leaves it out.
+        most_rows : int or None
+            Rows that get it, at most; None for all.
+        num_samples : int or None
+            Number of draws, taken at random; None for all.
+        progressbar : bool
+        random_seed : int, optional
+            Of rows and draws.
+        model : pm.Model, optional
+            That of the context or, outside of any, of the likelihood or prior when left out.
 
-    def build_missing(self, X) -> None:
-        """Build on training inputs X unless that was done before."""
-        if not self.is_built:
-            self.build(X)
+        Returns
+        -------
+        xarray.Dataset
+            Prints as a verdict with a remedy, then the figures; :func:`plot_check` draws it.
 
-    def build_for(self, X: Data, bound: bool = True) -> None:
-        """Build for a likelihood or a prior of rows X, unless the user did.
+            - over ``obs``, the row numbers: ``missing``, the share
+              :math:`1 - \|\phi(x)\|^2 / k(x, x)` of prior variance that the features miss;
+              ``mean_shift``, of the predictive mean in predictive sds; ``sd_ratio``, of the predictive sds
+              (1: no difference);
+            - over ``sample``: ``logp_exact`` and ``logp_approx``, of the subsample; ``logp_neighbors`` and
+              ``logp_all``, of all rows; for a frozen basis ``logp_recomputed``, of the subsample with
+              features computed anew at the draw, and ``excess``, the largest share by which the frozen
+              features' variance exceeds the kernel's;
+            - over ``hyperparameter``, with 25 draws or more: ``moved`` and ``sd_change``, what weights
+              towards the exact posterior (PSIS) do to the mean, in sds, and to the sd; ``moved_all`` and
+              ``sd_change_all`` towards that with more neighbours; for a frozen basis ``from_reference``,
+              the distance of the mean from the reference, in sds.
 
-        What another likelihood built on other rows is built again. `bound`: what the features miss
-        is nowhere else.
+            Attributes: ``gap`` and ``lost``, mean and sd over the draws of the log densities'
+            difference, and ``k_hat`` of the weights (``gap_all``, ``lost_all``, ``k_hat_all``: of all
+            rows; ``gap_recomputed``, ``lost_recomputed``: of a frozen basis); ``rank``;
+            ``missing_mean``; ``noise_inflation``, the variance that features miss as a share of the
+            noise's; ``rank_needed``, how many of the best features leave less than 5% of the noise
+            variance, by the eigenvalues of the subsample (infinite: more than half of `rows`);
+            ``condition`` number of the targets' covariance; ``holds_residual``, whether
+            neighbours (or all rows) keep what features miss; ``verdict``. Some kinds of likelihood add
+            figures, each at the worst of the draws: ``residual`` of conjugate gradients,
+            ``steps_needed`` to .01, ``logdet_se`` and ``logdet_excess`` of the log determinant (KMCG,
+            SKIP by products); at the draws' mean ``neighbors_moved``, the share of neighbours that those
+            hyperparameters would replace.
 
         Raises
         ------
-        ValueError
-            For rows beyond the range of the user's build, where its features hold no variance.
+        TypeError, ValueError
+            Without a likelihood, a prior or X, for statistics without X, and for anything but a point, or
+            draws of the needed variables.
+
+        See Also
+        --------
+        loo : How well rows that are left out are predicted, under Gaussian noise.
+        pymc_scalable_gp.plot_check : A picture of the result.
+
+        Notes
+        -----
+        O(rows^3) a draw, and for all rows what a density of `neighbors` costs. On all rows the posterior
+        differs more than on a subsample: a poor verdict is certain, a good one holds for as many rows as
+        were compared. Latent functions, likelihoods by products or by task, KMCG's and eigenfunctions with
+        ``weights=`` have no exact counterpart on a subsample: the rest is reported.
         """
-        rows = blake2b(np.ascontiguousarray(X.value)).digest() + str(X.value.shape).encode()
-        if self.is_built and self._unasked in (None, rows):
-            if bound and not is_random(X.tensor):
-                self.feature_map.check_range(X.value)
-            return
-        self._build_unasked(X.tensor if X.mutable else X.value)
-        self._unasked = rows
-
-    def _build_unasked(self, X) -> None:
-        self.build(X)
-
-    def settings(self) -> dict[str, Any]:
-        """Arguments of the class besides mean and covariance, by name."""
-        return {}
-
-    def __repr__(self):
-        shown = {"cov_func": describe(self.cov_func)}
-        shown |= {name: repr(value) for name, value in self.settings().items()}
-        inside = ", ".join(f"{name}={text}" for name, text in shown.items())
-        built = f"rank {self.rank}" if self.is_built else "not built"
-        path = getattr(self, "likelihood_path", None)
-        return f"<{type(self).__name__}({inside}): {built}{f', {path} likelihood' if path else ''}>"
-
-    def check_addable(self) -> None:
-        """Raise TypeError if this GP cannot be a part of a sum."""
-
-    def __add__(self, other):
-        """Sum of two independent GPs; their features stand side by side."""
-        shared = [kind for kind in self.sum_classes if kind in getattr(other, "sum_classes", ())]
-        if not shared:
-            raise TypeError(f"cannot add {type(self).__name__} and {type(other).__name__}")
-        parts = (*self.parts, *other.parts)
-        for part in parts:
-            part.check_addable()
-        return shared[0](parts)
-
-    def prior(self, name, X, *args, **kwargs):
-        """Not of this class: see the message."""
-        raise NotImplementedError(
-            f"{type(self).__name__} integrates the function out, which needs Gaussian noise: call "
-            f"marginal_likelihood. For other likelihoods use {self.front_ends['prior']}"
-        )
-
-    def marginal_likelihood(self, name, X, y, *args, **kwargs):
-        """Not of this class: see the message."""
-        raise NotImplementedError(
-            f"{type(self).__name__} is for any likelihood: call f = gp.prior(name, X) and write the "
-            "likelihood of f. To integrate f out under Gaussian noise use "
-            f"{self.front_ends['marginal_likelihood']}"
-        )
+        with self.model_of(model) as model:
+            return check_gp(
+                self, idata_or_point, X, y, rows=check_count("rows", rows, 2),
+                neighbors=None if neighbors is None else check_count("neighbors", neighbors),
+                most_rows=None if most_rows is None else check_count("most_rows", most_rows, 2),
+                num_samples=num_samples, progressbar=progressbar, random_seed=random_seed,
+                model=model,
+            )  # fmt: skip
 
     # -- predictions ------------------------------------------------------------------------
 
@@ -210,6 +208,7 @@ class FeatureGP(Base):
         kwargs = conditional_keywords(self, kwargs)
         known, places = self._given(given)
         data = self._new_inputs(Xnew, known)
+        warn_beyond(known.prediction_map(), data.value)
         check_dims(kwargs.get("dims"), data, "Xnew")
         feature_map, coef = self._features_of(known, places, given)
         variance = self._noise(known, pred_noise) + jitter
@@ -232,7 +231,7 @@ class FeatureGP(Base):
         given : dict, optional
             As in :meth:`conditional`.
         model : pm.Model, optional
-            Needed outside the model context.
+            That of the context or, outside of any, of the likelihood or prior when left out.
 
         Returns
         -------
@@ -247,10 +246,12 @@ class FeatureGP(Base):
         """
         known, places = self._given(given)
         data = self._new_inputs(Xnew, known)
+        model = self.model_of(model, given)
         if not diag:
             data = replace(data, grid=None)  # a dense covariance is asked for
         predictor = self._predictor(data, known, places, given, pred_noise, model)
         state = predictor.state(point)
+        warn_beyond(known.prediction_map(), data.value, lambda: point, model)
         return predictor.diagonal(state, data.value) if diag else predictor.full(state, data.value)
 
     def predict_posterior(
@@ -289,7 +290,7 @@ class FeatureGP(Base):
         random_seed : int, optional
             Seed of the choice of draws and of the samples.
         model : pm.Model, optional
-            Needed outside the model context.
+            That of the context or, outside of any, of the likelihood or prior when left out.
 
         Returns
         -------
@@ -305,17 +306,17 @@ class FeatureGP(Base):
         """
         known, places = self._given(given)
         data = self._new_inputs(Xnew, known)
+        model = self.model_of(model, given)
         predictor = self._predictor(data, known, places, given, pred_noise, model)
-        return predictor.mixture(data.value, idata, num_samples, draws, progressbar, random_seed)
+        found = predictor.mixture(data.value, idata, num_samples, draws, progressbar, random_seed)
+        warn_beyond(known.prediction_map(), data.value, lambda: model_mean(idata, model), model)
+        return found
 
     # -- plumbing ---------------------------------------------------------------------------
 
     def _new_inputs(self, Xnew, known) -> Data:
-        """Checked inputs of a prediction, with a warning where the features do not reach."""
-        data = check_inputs(Xnew, "Xnew", known.X.value.shape[1], empty=True)
-        if len(data.value):
-            prediction.warn_outside(known.prediction_map(), data.value)
-        return data
+        """Checked inputs of a prediction."""
+        return check_inputs(Xnew, "Xnew", known.X.value.shape[1], empty=True)
 
     def _given(self, given) -> tuple[Conditioned, Sequence[int] | None]:
         """What to condition on, and this GP's places among the parts of the sum that owns it."""
@@ -374,7 +375,6 @@ class FeatureGP(Base):
 
     def _predictor(self, data, known, places, given, pred_noise, model):
         """Compiled predictor, kept for the next call on the same model, data and kind of inputs."""
-        model = pm.modelcontext(model)
         key = (model, known, data.grid)
         state = (known.state, places)
         held, seen, predictor = self._predictors.get(pred_noise, ((), None, None))

@@ -1,20 +1,24 @@
 """Latent front end, shared by every method: any likelihood."""
 
+from typing import Any
+
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.assessed import CheckedGP
 from pymc_scalable_gp.core.data.inputs import Data, check_dims, check_inputs
 from pymc_scalable_gp.core.data.keywords import prior_keywords
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
+from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.likelihoods.base import LatentFunction
 from pymc_scalable_gp.core.sums import Additive
+from pymc_scalable_gp.utils.classes import as_typed
 from pymc_scalable_gp.utils.evaluate import evaluate
 from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared, is_random
 
 
-class FeatureLatent(CheckedGP):
+@as_typed
+class FeatureLatent(FeatureGP):
     """Front end for any likelihood: the function's coefficients are random variables."""
 
     def prior(self, name, X, **kwargs) -> TensorVariable:
@@ -39,27 +43,34 @@ class FeatureLatent(CheckedGP):
         TypeError, ValueError
             For bad inputs or an unknown keyword, before anything is built.
         """
-        data = self._latent_inputs(X, kwargs)
-        coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank)
-        return self._latent(name, data, coef, kwargs)
+        return self._prior(name, X, self._prior_keywords(kwargs))
 
-    def _latent_inputs(self, X, kwargs, bound=True) -> Data:
+    def _prior(self, name, X, keywords) -> TensorVariable:
+        data = self._latent_inputs(X, keywords)
+        coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank)
+        return self._latent(name, data, coef, keywords)
+
+    def _prior_keywords(self, kwargs) -> dict[str, Any]:
+        """Checked keywords of a prior, before anything is built."""
+        self.check_unconditioned()
+        return prior_keywords(self, kwargs)
+
+    def _latent_inputs(self, X, keywords, bound=True) -> Data:
         """Checked inputs, with the features built on them unless they were before."""
-        kwargs = prior_keywords(self, kwargs)
         data = check_inputs(X)
-        check_dims(kwargs.get("dims"), data, "X")
+        check_dims(keywords.get("dims"), data, "X")
         self.build_for(data, bound)
         return data
 
-    def _latent(self, name, data, coef, kwargs):
+    def _latent(self, name, data, coef, keywords):
         """The function with coefficients `coef` (r,)."""
-        kwargs, feature_map = prior_keywords(self, kwargs), self.feature_map
+        feature_map = self.feature_map
         design = hold(feature_map, data, name)
         f = feature_map.times(design, coef)
         if data.mutable and not is_random(data.tensor):
             f = feature_map.within(data.tensor, f)
-        f = pm.Deterministic(name, mean_vector(self.mean_func, data.tensor) + f, **kwargs)
-        self._conditioned = LatentFunction(feature_map, data, coef)
+        f = pm.Deterministic(name, mean_vector(self.mean_func, data.tensor) + f, **keywords)
+        self._follow(LatentFunction(feature_map, data, coef))
         return f
 
 

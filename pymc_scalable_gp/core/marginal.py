@@ -4,12 +4,14 @@ from dataclasses import asdict, astuple, replace
 from typing import ClassVar
 
 import pytensor.tensor as pt
+import xarray as xr
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.assessed import AssessedGP
+from pymc_scalable_gp.core.checking.loo import LeaveOut, leave_out
 from pymc_scalable_gp.core.data.inputs import check_dims, check_inputs, check_sigma, check_target
-from pymc_scalable_gp.core.data.keywords import marginal_keywords
+from pymc_scalable_gp.core.data.keywords import MarginalKeywords, marginal_keywords
 from pymc_scalable_gp.core.features.feature_map import FeatureMap, SumMap
+from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.summary import can_summarize, likelihood_of, summarize
 from pymc_scalable_gp.core.rows.dask_rows import summarize_source
@@ -18,6 +20,7 @@ from pymc_scalable_gp.core.sums import Additive
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows, VecchiaSettings
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.utils.checks import check_choice
+from pymc_scalable_gp.utils.classes import as_typed
 
 # Of the classes whose features leave a residual that is a covariance.
 WITH_RESIDUAL = (*APPROXIMATIONS, "VIF")
@@ -25,7 +28,8 @@ WITH_RESIDUAL = (*APPROXIMATIONS, "VIF")
 KEEPS_ALL = ("VIF", "exact")
 
 
-class FeatureMarginal(AssessedGP):
+@as_typed
+class FeatureMarginal(FeatureGP):
     """Front end for Gaussian noise: the function is integrated out.
 
     A method chooses how its likelihood is evaluated in :meth:`make_likelihood`.
@@ -34,6 +38,7 @@ class FeatureMarginal(AssessedGP):
     default_approx = "FITC"
     approximations: ClassVar[tuple[str, ...]] = APPROXIMATIONS
     _variable: TensorVariable | None = None
+    _left_out: LeaveOut | None = None
 
     def __init__(
         self, spec, *, mean_func=None, cov_func, approx=None, neighbors=30, block=16,
@@ -110,12 +115,20 @@ class FeatureMarginal(AssessedGP):
         `pm.Data` each evaluation then compares the data with those that were summarised, O(n d); arrays
         need no comparison.
         """
-        marginal_keywords(self, kwargs)
+        keywords = self._likelihood_keywords(kwargs)
+        return self._likelihood_variable(name, X, y, sigma, statistics, progressbar, keywords)
+
+    def _likelihood_keywords(self, kwargs) -> MarginalKeywords:
+        """Checked keywords of a likelihood, before anything is built."""
+        self.check_unconditioned()
+        return marginal_keywords(self, kwargs)
+
+    def _likelihood_variable(self, name, X, y, sigma, statistics, progressbar, keywords):
         if statistics is not None:
-            return self._observe_statistics(name, X, y, sigma, statistics, kwargs)
+            return self._observe_statistics(name, X, y, sigma, statistics, keywords)
         if X is None or y is None or sigma is None:
             raise TypeError("give X, y and sigma, or statistics= and sigma")
-        return self._observe(name, self._data(X, y, sigma), progressbar, kwargs)
+        return self._observe(name, self._data(X, y, sigma), progressbar, keywords)
 
     def summarize(
         self, source, y=None, *, columns=None, checkpoint=None, progressbar: bool = True
@@ -168,16 +181,19 @@ class FeatureMarginal(AssessedGP):
                 "is known row by row"
             )
 
-    def _observe_statistics(self, name, X, y, sigma, statistics, kwargs, weights=None):
+    def _observe_statistics(self, name, X, y, sigma, statistics, keywords, weights=None):
         if X is not None or y is not None or sigma is None:
             raise TypeError("statistics= stands for the rows: give sigma, and leave X and y out")
+        jitter, kwargs = keywords
         if kwargs.get("dims") is not None:
             raise TypeError("with statistics= there are no rows that dims= could label")
-        jitter, kwargs = marginal_keywords(self, kwargs)
         sigma = check_sigma(sigma, None)
         sigma = pt.sqrt(sigma**2 + jitter) if jitter else sigma
-        likelihood = likelihood_of(self, statistics, sigma, weights)
-        self._variable, self._conditioned = likelihood.observe(name, **kwargs), likelihood
+        return self._made(likelihood_of(self, statistics, sigma, weights), name, kwargs)
+
+    def _made(self, likelihood, name, kwargs) -> TensorVariable:
+        self._variable = likelihood.observe(name, **kwargs)
+        self._follow(likelihood)
         return self._variable
 
     @property
@@ -228,17 +244,15 @@ class FeatureMarginal(AssessedGP):
             )
         self._conditioned.reorder(point)
 
-    def _observe(self, name, data, progressbar, kwargs):
-        jitter, kwargs = marginal_keywords(self, kwargs)
+    def _observe(self, name, data, progressbar, keywords):
+        jitter, kwargs = keywords
         check_dims(kwargs.get("dims"), data.X, "X")
         if jitter:
             data = replace(data, sigma=pt.sqrt(data.sigma**2 + jitter))
         for tensor, label in ((data.X, f"{name}_X"), (data.y, name)):
             if not tensor.mutable:
                 tensor.tensor.name = label
-        likelihood = self._likelihood_of(data, progressbar)
-        self._variable, self._conditioned = likelihood.observe(name, **kwargs), likelihood
-        return self._variable
+        return self._made(self._likelihood_of(data, progressbar), name, kwargs)
 
     def _data(self, X, y, sigma, weights=None) -> MarginalData:
         """Checked data with this GP's features, which are built on X unless they were before."""
@@ -266,6 +280,90 @@ class FeatureMarginal(AssessedGP):
         if self.approx not in KEEPS_ALL:
             known.prediction_map().check_range(X.value)
         return known.given(X, y, sigma)
+
+    # -- rows left out ----------------------------------------------------------------------
+
+    def loo(
+        self, idata, *, groups=None, num_samples=None, progressbar: bool = True, random_seed=None,
+        model=None,
+    ):  # fmt: skip
+        r"""Leave-one-out cross-validation, without fitting again.
+
+        At each draw the density of a row given *all others* is known in closed form,
+
+        .. math:: p(y_i \mid y_{-i}, \theta) = N(y_i \mid y_i - [P e]_i / P_{ii},\; 1 / P_{ii})
+
+        with P the inverse of the targets' covariance and e their residual. Draws are weighted towards
+        the posterior of the hyperparameters without the row by Pareto-smoothed importance sampling:
+        of a few hyperparameters, so that a row hardly moves them.
+
+        Parameters
+        ----------
+        idata : DataTree
+            What `pm.sample` returned.
+        groups : array, shape (n,), optional
+            Labels: all rows with one label are left out together (children, folds, blocks in space).
+        num_samples : int, optional
+            Number of draws, taken at random; all when left out.
+        progressbar : bool
+        random_seed : int, optional
+            Of the draws.
+        model : pm.Model, optional
+            That of the context or, outside of any, of the likelihood when left out.
+
+        Returns
+        -------
+        arviz.ELPDData
+            For `az.compare`; with pointwise densities and Pareto k (by group, in the labels' order).
+
+        Raises
+        ------
+        TypeError, ValueError
+            For draws without the needed variables or fewer than 25, groups that do not match, statistics
+            without rows, and KMCG beyond 4000 rows or with ``inducing=``.
+
+        See Also
+        --------
+        check : How far the approximation is from the exact Gaussian process.
+
+        Notes
+        -----
+        A draw costs O(n r^2) with features, O(n (r^2 + (k + g)^2)) with neighbours, O(n^3) exactly; a
+        group of g rows O(g^3) more. SKIP by products forms its features for it, 8 n r bytes; KMCG takes
+        the kernel's own matrix, which its iterations stand for. Features stay where they are when a row is
+        left out: inducing points and grids were chosen with it. The approximation is that of the
+        likelihood ("VFE" as "DTC").
+
+        References
+        ----------
+        .. [1] Vehtari, A. et al. (2016). Bayesian Leave-One-Out Cross-Validation Approximations for
+           Gaussian Latent Variable Models. JMLR 17(103). https://doi.org/10.48550/arXiv.1412.7461
+        """
+        return self._leave_out(idata, groups, num_samples, progressbar, random_seed, model).elpd
+
+    def loo_pit(
+        self, idata, *, num_samples=None, progressbar: bool = True, random_seed=None, model=None
+    ) -> xr.DataArray:
+        """Probability integral transform of each row, given all others: uniform if the model is right.
+
+        Parameters and errors as in :meth:`loo`, which says what it costs; after it with the same
+        arguments, nothing.
+
+        Returns
+        -------
+        xarray.DataArray, shape (n,)
+            Over ``obs``, between 0 and 1. Too many near 0 and 1: predictive sds are too small; too many
+            in the middle: too large.
+        """
+        return self._leave_out(idata, None, num_samples, progressbar, random_seed, model).pit
+
+    def _leave_out(self, idata, groups, num_samples, progressbar, random_seed, model) -> LeaveOut:
+        """Both figures of one pass over the draws; kept, so that the second need not be a second pass."""
+        self._left_out = leave_out(
+            self, idata, groups, num_samples, progressbar, random_seed,
+            self.model_of(model), self._left_out,
+        )  # fmt: skip
+        return self._left_out
 
 
 def joint_approx(parts) -> str:

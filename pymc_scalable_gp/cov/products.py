@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from itertools import chain
 from itertools import product as cartesian
 from typing import Any
@@ -24,6 +25,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.cov.evaluate import from_square_distance, kernel_matrix, traits
 from pymc_scalable_gp.cov.objects import FromFunction, Hamming, HistogramIntersection, Spectrum
 from pymc_scalable_gp.cov.queries import is_categorical, is_stationary
+from pymc_scalable_gp.utils.classes import Listed
 
 __all__ = ["FromFunction", "Hamming", "HistogramIntersection", "Product", "Spectrum"]
 
@@ -53,8 +55,8 @@ def Product(
 
     Raises
     ------
-    ValueError
-        If a vector parameter does not have one entry for each active dimension.
+    TypeError, ValueError
+        For anything but a class of kernels, or a vector without an entry for each active dimension.
 
     Examples
     --------
@@ -72,6 +74,12 @@ def Product(
     array([[1.   , 0.434],
            [0.434, 1.   ]])
     """
+    if not isinstance(kernel, type) or "active_dims" not in signature(kernel).parameters:
+        name = getattr(kernel, "__name__", type(kernel).__name__)
+        raise TypeError(
+            f"kernel must be a class of kernels of one input, such as pm.gp.cov.Matern52, got {name}: "
+            "kernels that exist already are multiplied, k1 * k2"
+        )
     dims = list(range(input_dim)) if active_dims is None else list(active_dims)
     tensors = {name: pt.as_tensor_variable(value) for name, value in params.items()}
     for name, value in tensors.items():
@@ -287,7 +295,7 @@ def _factors(kernel: Covariance) -> list[Factor]:
         f"{name} on {len(dims)} dimensions is not a product of 1-D kernels, which this method needs. "
         f"Use sgp.cov.Product(pm.gp.cov.{name}, {kernel.input_dim}, ...), the product of 1-D {name} "
         "kernels (a different kernel), or ExpQuad, or a class that takes any kernel: "
-        "sgp.VecchiaMarginal, sgp.VecchiaLatent, sgp.SoftKIMarginal, sgp.SoftKILatent, sgp.CholQRMarginal"
+        f"{Listed.names_with('any kernel')}"
     )
 
 

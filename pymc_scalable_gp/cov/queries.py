@@ -17,6 +17,7 @@ from pymc.gp.cov import (
     WarpedInput,
     WhiteNoise,
 )
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.cov.evaluate import traits
 from pymc_scalable_gp.utils.warn import warn
@@ -54,30 +55,45 @@ def _leaf_is_categorical(leaf):
     return getattr(leaf, "categorical", known)
 
 
-def check_kernel(cov_func, arrays: bool = False) -> None:
-    """Refuse what is no kernel of a function; `arrays` says whether a matrix may stand in it.
+def check_kernel(
+    cov_func,
+    noise: str = "give it as sigma=, the noise's standard deviation",
+    arrays: bool = False,
+) -> None:
+    """Refuse what is no covariance, holds white noise, or does not go with its columns or any rows.
+
+    `noise` says what becomes of `WhiteNoise`, which no smooth feature can represent; `arrays` whether a
+    matrix may stand in a sum or product: it belongs to the rows of one kernel matrix.
 
     Raises
     ------
-    TypeError
-        If it is no covariance of `pm.gp`.
-    ValueError
-        For `WhiteNoise`, or for an array in a sum or product, which belongs to the rows of one matrix.
+    TypeError, ValueError
     """
     if not isinstance(cov_func, BaseCovariance):
         raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
     for leaf in leaves(cov_func):
         if isinstance(leaf, WhiteNoise):
-            raise ValueError(
-                "cov_func contains WhiteNoise, which is no part of the function: drop it (under Gaussian "
-                "noise, give it as sigma=)"
-            )
+            raise ValueError(f"WhiteNoise is no part of the function: {noise}")
+        if isinstance(leaf, WarpedInput | ScaledCov):
+            check_kernel(leaf.cov_func, noise, arrays)
+        _check_lengthscales(leaf)
         shape = () if isinstance(leaf, BaseCovariance) else pt.as_tensor_variable(leaf).type.shape
         if not arrays and any(length != 1 for length in shape):
             raise ValueError(
                 f"cov_func contains an array of shape {shape}, which belongs to the rows of one kernel "
                 "matrix: only scalars can scale a kernel at all inputs. For weights that depend on the "
                 "input take pm.gp.cov.ScaledCov; a fixed matrix is for sgp.ExactMarginal alone"
+            )
+
+
+def _check_lengthscales(leaf) -> None:
+    ls = getattr(leaf, "ls", None)
+    if isinstance(leaf, Covariance) and isinstance(ls, TensorVariable) and ls.ndim == 1:
+        count, columns = ls.type.shape[0], len(leaf.active_dims)
+        if count not in (None, 1, columns):
+            raise ValueError(
+                f"{type(leaf).__name__} has {count} lengthscales for {columns} columns: give ls= as "
+                "a scalar or one for each column (input_dim, or active_dims, says how many)"
             )
 
 

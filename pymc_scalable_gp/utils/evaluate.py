@@ -1,5 +1,8 @@
 """Values of symbolic expressions at a point of a PyMC model."""
 
+from collections.abc import Mapping
+from difflib import get_close_matches
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -75,16 +78,20 @@ def initial_values(model) -> dict:
     return make_initial_point_fn(model=model, return_transformed=False)(0)
 
 
-def point_values(inputs, point, model, fill: bool = False) -> list[np.ndarray]:
+def point_values(inputs, point, model, fill: bool = False, whole: bool = True) -> list[np.ndarray]:
     """Values of `inputs` from `point`; missing ones from the initial point when `fill`.
+
+    Before the model is `whole`, a point may hold what it does not know yet.
 
     Raises
     ------
-    ValueError
-        If a value is missing and `fill` is false.
+    TypeError, ValueError
+        If a value is missing and `fill` is false, for names that the model does not know, and for what
+        is no point.
     """
     point = {} if point is None else _as_dict(point)
     missing = [v.name for v in inputs if v.name not in point]
+    _check_names(point, model, None if whole else missing)
     if missing and not fill:
         raise ValueError(f"point lacks a value for {', '.join(missing)}; it holds {list(point)}")
     start = initial_values(model) if missing else {}
@@ -95,7 +102,34 @@ def _as_dict(point) -> dict:
     """A point from a dictionary, or from the single draw that ``pm.find_MAP`` may return."""
     if "posterior" in getattr(point, "children", {}):
         return {name: v.values[0, 0] for name, v in point["posterior"].data_vars.items()}
+    if not isinstance(point, Mapping):
+        raise TypeError(
+            "point must be a dictionary of values by name, such as pm.find_MAP returns, or posterior "
+            f"draws where these are taken, got {type(point).__name__} {point!r:.50}"
+        )
     return dict(point)
+
+
+def _check_names(point: Mapping, model, missing: list[str] | None) -> None:
+    """Raise ValueError for names that are neither variables of the model nor transformed ones.
+
+    Where `missing` is given, only for those that resemble what is missing.
+    """
+    known = set(model.named_vars).union(v.name for v in model.value_vars)
+    meant = known if missing is None else missing
+    unknown = sorted(name for name in point if name not in known)
+    close = {name: get_close_matches(name, meant, 1, 0.5) for name in unknown}
+    if missing is not None:
+        close = {name: found for name, found in close.items() if found}
+    if close:
+        words = [
+            f"{name} (is {found[0]} meant?)" if found else name for name, found in close.items()
+        ]
+        free = sorted(v.name for v in model.free_RVs)
+        raise ValueError(
+            f"point has {', '.join(words)}, which the model does not know; its free variables are "
+            f"{', '.join(free) or 'none'}"
+        )
 
 
 def compile_outputs(outputs, model):
@@ -123,4 +157,6 @@ def evaluate_at(outputs, points, model=None) -> list:
         return [pytensor.function([], list(outputs), mode=FEW_CALLS)()] * len(points)
     model = pm.modelcontext(model)
     function, inputs = compile_outputs(list(outputs), model)
-    return [function(*point_values(inputs, point, model, fill=True)) for point in points]
+    return [
+        function(*point_values(inputs, point, model, fill=True, whole=False)) for point in points
+    ]

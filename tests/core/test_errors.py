@@ -310,11 +310,6 @@ def test_bad_predictions(fitted, kwargs, error, match):
         gp.predict(**{"Xnew": X, "point": POINT, "model": model, **kwargs})
 
 
-def test_outside_a_model(fitted):
-    with pytest.raises(TypeError, match="[Mm]odel"):
-        fitted[0].predict(X, point=POINT)
-
-
 @pytest.mark.parametrize("call", ["predict", "conditional", "predict_posterior", "check"])
 def test_before_any_likelihood(call):
     gp = gp_with()

@@ -87,25 +87,6 @@ def test_predictions_in_a_copy_are_refused():
     assert_allclose(one, two)
 
 
-# -- what a class has not, says which has -----------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("gp", "verb", "match"),
-    [
-        (sgp.SoftKIMarginal(cov_func=COV), "prior", "SoftKIMarginal integrates .* SoftKILatent"),
-        (sgp.SKIPMarginal(cov_func=COV), "prior", "SKIPLatent"),
-        (sgp.KMCGMarginal(cov_func=COV), "prior", "GriefGP"),
-        (sgp.CholQRMarginal(cov_func=COV), "prior", "call marginal_likelihood"),
-        (sgp.SoftKILatent(cov_func=COV), "marginal_likelihood", "SoftKIMarginal"),
-        (sgp.SKIPLatent(cov_func=COV), "marginal_likelihood", "SKIPMarginal"),
-    ],
-)
-def test_the_other_front_end(gp, verb, match):
-    with pm.Model(), pytest.raises(NotImplementedError, match=match):
-        getattr(gp, verb)("f", X, *([Y, 0.3] if verb != "prior" else []))
-
-
 def test_repr():
     gp, _ = fitted()
     text = repr(gp)

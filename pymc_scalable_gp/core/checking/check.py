@@ -1,6 +1,6 @@
 """How far an approximation is from the exact Gaussian process."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import arviz as az  # noqa: F401  its accessor smooths the weights
@@ -13,10 +13,11 @@ from pymc.progress_bar import create_simple_progress
 from pymc_scalable_gp.core.checking.comparison import (
     Pair,
     Predictions,
-    all_rows,
     condition_number,
+    part_of,
     rank_needed,
     subset_pair,
+    with_neighbors,
 )
 from pymc_scalable_gp.core.checking.verdict import Check, verdict
 from pymc_scalable_gp.core.data.draws import (
@@ -27,7 +28,7 @@ from pymc_scalable_gp.core.data.draws import (
     posterior_draws,
 )
 from pymc_scalable_gp.core.data.inputs import check_inputs, held_value
-from pymc_scalable_gp.core.likelihoods.base import Conditioned, Likelihood
+from pymc_scalable_gp.core.likelihoods.base import Conditioned, FullRows, Likelihood
 from pymc_scalable_gp.core.rows.subsamples import subsamples
 from pymc_scalable_gp.cov.evaluate import kernel_matrix
 from pymc_scalable_gp.utils.evaluate import (
@@ -40,8 +41,8 @@ from pymc_scalable_gp.utils.evaluate import (
 
 
 @dataclass
-class Checked:
-    """What is compared, and what was found: one value a draw."""
+class Comparison:
+    """What is compared: log densities by name, one value of each for every draw."""
 
     gp: Any
     known: Conditioned | None
@@ -49,10 +50,11 @@ class Checked:
     X: np.ndarray
     inside: np.ndarray  # rows of the subsample
     outside: np.ndarray  # rows that are predicted
+    pair: Pair | None = None
+    densities: dict[str, Any] = field(default_factory=dict)
     points: list[dict] = field(default_factory=list)
     posterior: dict[str, np.ndarray] = field(default_factory=dict)
-    pair: Pair | None = None
-    neighbors: int | None = None
+    figures: dict[str, float] = field(default_factory=dict)
 
     @property
     def compares(self) -> bool:
@@ -66,42 +68,75 @@ class Checked:
         )
 
 
-def check_gp(gp, given, X, rows, neighbors, num_samples, progressbar, random_seed, model) -> Check:
-    """:meth:`CheckedGP.check`."""
-    job = _begin(gp, X, rows, random_seed, pm.modelcontext(model))
-    if job.compares and job.known.divisible:
-        job.pair = subset_pair(job.known, gp.cov_func, job.inside)
-    features = _features(job)
-    own = [] if job.pair is None else [each.logp() for each in job.pair]
-    full = neighbors and job.compares and len(job.X) > rows and job.known.path != "exact"
-    if full:
-        own.append(pm.logp(gp.variable, job.known.data.y.tensor))
+def check_gp(
+    gp, given, X, y, *, rows, neighbors, most_rows, num_samples, progressbar, random_seed, model
+) -> Check:
+    """``gp.check``, in the model of the context."""
     rng = np.random.default_rng(random_seed)
-    _take_points(job, [*features, *own], given, num_samples, rng)
-    with job.model:
-        if full:
-            better, approximate, job.neighbors = all_rows(
-                job.known, gp.cov_func, gp.variable, neighbors, mean_point(job.points), progressbar
-            )
-            own[-1:] = [better, approximate]
-        figures = _figures(job)
-    return _dataset(job, _evaluate(job, features, own, progressbar), figures)
+    job = _begin(gp, X, y, rows, rng, model)
+    if job.compares and job.known.divisible:
+        _take_subset(job)
+    larger = None
+    if neighbors and job.compares and len(job.X) > rows and job.known.path != "exact":
+        larger = _larger(job, most_rows, rng)
+    features = _features(job)
+    _take_points(job, [*features, *job.densities.values()], given, num_samples, rng)
+    if larger is not None:
+        better, used = with_neighbors(
+            larger, gp.cov_func, neighbors, mean_point(job.points), progressbar
+        )
+        job.densities["logp_neighbors"] = better.logp()
+        job.figures |= {"neighbors": used, "n": larger.data.size}
+    _add_figures(job)
+    return _dataset(job, _evaluate(job, features, progressbar))
 
 
-def _begin(gp, X, rows, random_seed, model) -> Checked:
+def _begin(gp, X, y, rows, rng, model) -> Comparison:
     """Inputs, and rows of them."""
-    known = gp.conditioned if X is None else None
-    if X is not None:
+    known = gp.conditioned
+    if y is not None:
+        if X is None or not isinstance(known, Likelihood) or known.sigma.ndim:
+            raise ValueError("y= goes with X=, after marginal_likelihood with a scalar sigma")
+        known = gp.conditioned_on({"X": X, "y": y, "sigma": known.sigma})
+        values = known.X.value
+    elif X is not None:
         gp.build_missing(X)
-        values = check_inputs(X, "X").value
+        known, values = None, check_inputs(X, "X").value
     elif known is None:
         raise ValueError("give X, or call marginal_likelihood or prior first")
     elif not known.has_rows:
-        raise ValueError("give X: this likelihood knows its rows by their statistics alone")
+        raise ValueError(
+            "give X, or X and y: this likelihood knows its rows by their statistics alone"
+        )
     else:
         values = held_value(known.X, "X")
-    inside, outside = subsamples(values, rows, rows // 2, np.random.default_rng(random_seed))
-    return Checked(gp, known, model, values, inside, outside)
+    inside, outside = subsamples(values, rows, rows // 2, rng)
+    return Comparison(gp, known, model, values, inside, outside)
+
+
+def _take_subset(job) -> None:
+    """Densities of the subsample, with features that are not frozen too."""
+    job.pair = subset_pair(job.known, job.gp.cov_func, job.inside)
+    job.densities["logp_exact"] = job.pair.better.logp()
+    job.densities["logp_approx"] = job.pair.own.logp()
+    if job.gp.frozen is not None:
+        data = replace(job.pair.own.data, feature_map=job.gp.frozen.base)
+        job.densities["logp_recomputed"] = FullRows(data).logp()
+
+
+def _larger(job, most_rows, rng) -> Likelihood | None:
+    """Likelihood of all rows, or of `most_rows` where it can be had of some; else None."""
+    known = job.known
+    job.figures["n_all"] = len(job.X)
+    if most_rows is not None and len(job.X) > most_rows:
+        if not known.divisible:
+            return None
+        known = part_of(known, subsamples(job.X, most_rows, 0, rng)[0])
+    if known is job.gp.conditioned:
+        job.densities["logp_all"] = pm.logp(job.gp.variable, known.data.y.tensor)
+    else:
+        job.densities["logp_all"] = known.logp()
+    return known
 
 
 def _features(job) -> list:
@@ -136,13 +171,13 @@ def _take_points(job, outputs, given, num_samples, rng) -> None:
     job.posterior = {name: np.array([p[name] for p in job.points]) for name in names}
 
 
-def _figures(job) -> dict[str, float]:
+def _add_figures(job) -> None:
     """From the solver, at its worst; from the kernel's eigenvalues, at the mean of the points."""
-    found = {"rank": job.gp.rank}
+    job.figures["rank"] = job.gp.rank
     if job.known is not None:
-        found |= job.known.figures(job.points, job.model)
+        job.figures |= job.known.figures(job.points, job.model)
     if not job.gp.whole_kernel:
-        return found
+        return
     sigma = None if job.known is None else job.known.sigma
     variance = [] if sigma is None else [(sigma**2).mean()]
     K, *noise = evaluate(
@@ -151,13 +186,13 @@ def _figures(job) -> dict[str, float]:
     )  # fmt: skip
     noise = float(noise[0]) if noise else None
     if noise is not None:
-        found["condition"] = condition_number(K, noise, len(job.X))
-    return found | {"rank_needed": rank_needed(K, noise)}
+        job.figures["condition"] = condition_number(K, noise, len(job.X))
+    job.figures["rank_needed"] = rank_needed(K, noise)
 
 
-def _evaluate(job, features, densities, progressbar) -> dict[str, np.ndarray]:
+def _evaluate(job, features, progressbar) -> dict[str, np.ndarray]:
     """At each point: what features miss, log densities, and predictions of the pair."""
-    function, inputs = compile_outputs([*features, *densities], job.model)
+    function, inputs = compile_outputs([*features, *job.densities.values()], job.model)
     predict = None
     if job.pair is not None:
         predict = Predictions(job.pair, job.gp.mean_func, job.X[job.outside], job.model)
@@ -170,49 +205,67 @@ def _evaluate(job, features, densities, progressbar) -> dict[str, np.ndarray]:
             if predict is not None:
                 moments.append(predict(point))
             progress.advance(task)
-    share, missed, noise, *logp = (np.array(each) for each in zip(*found, strict=True))
-    result = {"missing": share, "inflation": missed / noise, "noise": noise}
+    names = ("missing", "missed", "noise", *job.densities)
+    result = {
+        name: np.array(each) for name, each in zip(names, zip(*found, strict=True), strict=True)
+    }
     if moments:
         result["mean"], result["var"] = np.moveaxis(np.array(moments), 2, 0)
-        result["subset"], logp = np.stack(logp[:2], axis=1), logp[2:]
-    if logp:
-        result["all"] = np.stack(logp, axis=1)
     return result
 
 
-def _dataset(job, found, figures) -> Check:
+def _dataset(job, found) -> Check:
     """Everything by name, and the verdict."""
     data = {"missing": ("obs", found["missing"].mean(axis=0))}
     coords: dict[str, Any] = {"obs": job.outside}
-    attrs = {"missing_mean": float(found["missing"].mean())} | figures
+    attrs = {"missing_mean": float(found["missing"].mean())} | job.figures
     attrs |= {"rows": len(job.inside), "draws": len(job.points)}
     attrs["holds_residual"] = job.known is not None and job.known.holds_residual
     if job.known is not None and job.known.sigma is not None and not attrs["holds_residual"]:
-        attrs["noise_inflation"] = float(found["inflation"].mean())
+        attrs["noise_inflation"] = float((found["missed"] / found["noise"]).mean())
     if "mean" in found:
         spread = np.sqrt(found["var"] + found["noise"][:, None, None])
         shift = np.abs(found["mean"][:, 1] - found["mean"][:, 0]) / spread[:, 0]
         data["mean_shift"] = ("obs", shift.mean(axis=0))
         data["sd_ratio"] = ("obs", (spread[:, 1] / spread[:, 0]).mean(axis=0))
-    for key, names, suffix in (
-        ("subset", ("logp_exact", "logp_approx"), ""),
-        ("all", ("logp_neighbors", "logp_all"), "_all"),
+    data |= {name: ("sample", found[name]) for name in job.densities}
+    for better, own, suffix in (
+        ("logp_exact", "logp_approx", ""),
+        ("logp_neighbors", "logp_all", "_all"),
+        ("logp_recomputed", "logp_approx", "_recomputed"),
     ):
-        if key not in found:
+        if better not in found:
             continue
-        better, own = found[key].T
-        data |= {names[0]: ("sample", better), names[1]: ("sample", own)}
-        gap = better - own
+        gap = found[better] - found[own]
         attrs |= {f"gap{suffix}": float(gap.mean()), f"lost{suffix}": float(gap.std())}
-        if len(gap) >= FEWEST and gap.std() > 0.0:
-            moved, sds, coords["hyperparameter"], attrs[f"k_hat{suffix}"] = _weighted(gap, job)
+        if better != "logp_recomputed" and len(gap) >= FEWEST and gap.std() > 0.0:
+            moved, sds, attrs[f"k_hat{suffix}"] = _weighted(gap, job)
             data[f"moved{suffix}"] = ("hyperparameter", moved)
             data[f"sd_change{suffix}"] = ("hyperparameter", sds)
-    if job.neighbors is not None:
-        attrs |= {"neighbors": job.neighbors, "n": len(job.X)}
+    if job.gp.frozen is not None:
+        data["excess"] = ("sample", np.maximum(-found["missing"].min(axis=1), 0.0))
+        if len(job.points) > 1:
+            data["from_reference"] = ("hyperparameter", _from_reference(job))
+    if any(dims == "hyperparameter" for dims, _ in data.values()):
+        coords["hyperparameter"] = entry_names(job.points[0])
     check = Check(data, coords, attrs)
     check.attrs["verdict"] = verdict(job.gp, job.known, check)
     return check
+
+
+def _entries(job) -> list[np.ndarray]:
+    """Values (draws, entries) of each hyperparameter."""
+    return [values.reshape(len(values), -1) for values in job.posterior.values()]
+
+
+def _from_reference(job) -> np.ndarray:
+    """Distance of the draws' mean from a frozen basis' reference, in the draws' sds; NaN for others."""
+    reference = job.gp.frozen.reference
+    found = []
+    for name, flat in zip(job.posterior, _entries(job), strict=True):
+        start = np.ravel(reference[name]) if name in reference else np.nan
+        found += list((flat.mean(axis=0) - start) / flat.std(axis=0))
+    return np.array(found)
 
 
 def _weighted(gap, job):
@@ -222,12 +275,10 @@ def _weighted(gap, job):
     weights = np.exp(log_weights.values - log_weights.values.max())
     weights /= weights.sum()
     moved, changed = [], []
-    for values in job.posterior.values():
-        flat = values.reshape(len(values), -1)
+    for flat in _entries(job):
         mean, sd = flat.mean(axis=0), flat.std(axis=0)
         sd = np.where(sd > 0.0, sd, 1.0)
         now = weights @ flat
         moved += list((now - mean) / sd)
         changed += list(np.sqrt(weights @ (flat - now) ** 2) / sd)
-    names = entry_names({name: values[0] for name, values in job.posterior.items()})
-    return np.array(moved), np.array(changed), names, float(k_hat)
+    return np.array(moved), np.array(changed), float(k_hat)

@@ -4,9 +4,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data, held_value
 from pymc_scalable_gp.core.features.nystrom import NystromMap, spread_rows
@@ -29,19 +27,25 @@ class Pair(NamedTuple):
     own: Likelihood
 
 
-def subset_pair(known: Likelihood, cov_func, rows: np.ndarray) -> Pair:
-    """The exact likelihood of some rows, and this one's."""
+def part_of(known: Likelihood, rows: np.ndarray) -> Likelihood:
+    """The same likelihood of some of its rows."""
     X, y = held_value(known.data.X, "X")[rows], held_value(known.data.y, "y")[rows]
     X, y = (Data(fixed_shared(value), value, False) for value in (X, y))
     sigma = known.sigma if known.sigma.ndim == 0 else known.sigma[rows]
-    exact = ExactRows(replace(known.data, X=X, y=y, sigma=sigma), cov_func)
-    return Pair(exact, known.given(X, y, sigma))
+    return known.given(X, y, sigma)
 
 
-def all_rows(
-    known: Likelihood, cov_func, variable, neighbors: int, point, progressbar
-) -> tuple[TensorVariable, TensorVariable, int]:
-    """Log density of all rows with more neighbours, the likelihood's own, and how many neighbours."""
+def subset_pair(known: Likelihood, cov_func, rows: np.ndarray) -> Pair:
+    """The exact likelihood of some rows, and this one's."""
+    own = part_of(known, rows)
+    data = known.data.with_rows(own.data.X, own.data.y, own.data.sigma)
+    return Pair(ExactRows(data, cov_func), own)
+
+
+def with_neighbors(
+    known: Likelihood, cov_func, neighbors: int, point, progressbar
+) -> tuple[Likelihood, int]:
+    """A likelihood of the same rows with more neighbours, and how many."""
     X = held_value(known.data.X, "X")
     if isinstance(known, NeighborRows):
         neighbors = max(neighbors, 2 * known.settings.neighbors)
@@ -50,8 +54,7 @@ def all_rows(
     X = Data(fixed_shared(X), X, False)
     data = replace(known.data, X=X, feature_map=points, approx="VIF", weights=None)
     settings = VecchiaSettings.checked(neighbors, BLOCK)
-    better = VecchiaRows.of(data, cov_func, settings, point, progressbar)
-    return better.logp(), pm.logp(variable, known.data.y.tensor), neighbors
+    return VecchiaRows.of(data, cov_func, settings, point, progressbar), neighbors
 
 
 class Predictions:

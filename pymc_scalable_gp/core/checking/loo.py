@@ -1,12 +1,15 @@
 """Leave-one-out and leave-group-out predictions in closed form, mixed over posterior draws."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import arviz as az
 import numpy as np
 import pymc as pm
 import xarray as xr
 from pymc.progress_bar import create_simple_progress
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
 from scipy.stats import norm
 
 from pymc_scalable_gp.core.data.draws import FEWEST, posterior_draws
@@ -14,16 +17,32 @@ from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.likelihoods.base import Likelihood
 
 
-class LeftOut(NamedTuple):
-    """At each draw: log densities of what was left out, (chain, draw, units), and each row's PIT."""
+@dataclass(frozen=True)
+class LeaveOut:
+    """What one pass over the draws gives, and what it was made of: likelihood, draws and data."""
 
-    logp: np.ndarray
-    pit: np.ndarray | None
-    posterior: dict
+    elpd: Any
+    pit: xr.DataArray | None  # None for groups
+    known: Likelihood
+    model: pm.Model
+    inputs: list
+    posterior: dict[str, np.ndarray]
+    data: list[np.ndarray]
+
+    def is_of(self, posterior, data) -> bool:
+        """Whether it was made of these draws and data, which ``pm.set_data`` may have replaced."""
+        return (
+            self.pit is not None
+            and len(data) == len(self.data)
+            and all(a is b for a, b in zip(data, self.data, strict=True))
+            and all(np.array_equal(self.posterior[name], posterior[name]) for name in posterior)
+        )
 
 
-def left_out(gp, idata, groups, num_samples, progressbar, random_seed, model) -> LeftOut:
-    """Densities of each row, or of each group of rows, given all others, at posterior draws."""
+def leave_out(
+    gp, idata, groups, num_samples, progressbar, random_seed, model, before: LeaveOut | None
+) -> LeaveOut:
+    """Each row, or each group of rows, given all others; `before`, where that is the same again."""
     known = gp.conditioned
     if not isinstance(known, Likelihood):
         raise ValueError(
@@ -35,33 +54,52 @@ def left_out(gp, idata, groups, num_samples, progressbar, random_seed, model) ->
             "this likelihood knows its rows by their statistics alone: leave folds out by "
             "subtracting their statistics"
         )
-    model = pm.modelcontext(model)
-    function = known.precisions(model)
     members = None if groups is None else check_groups(groups, len(held_value(known.X, "X")))
-    rng = np.random.default_rng(random_seed)
-    draws = posterior_draws(idata, function.inputs, num_samples, rng)
+    again = before is not None and before.known is known and before.model is model
+    function = None if again else known.precisions(model)
+    inputs = before.inputs if again else function.inputs
+    draws = posterior_draws(idata, inputs, num_samples, np.random.default_rng(random_seed))
     if len(draws) < FEWEST:
         raise ValueError(
             f"{len(draws)} draws are too few for importance weights: leaving rows out needs {FEWEST}"
         )
-    logp, pit = [], []
+    shape = draws.chains, len(draws) // draws.chains
+    columns = zip(inputs, zip(*draws.values, strict=True), strict=True)
+    posterior = {v.name: np.reshape(c, (*shape, *np.shape(c[0]))) for v, c in columns}
+    data = _replaceable(gp.variable, known)
+    if again and members is None and before.is_of(posterior, data):
+        return before
+    function = known.precisions(model) if function is None else function
+    logp, below = _densities(function, draws.values, members, progressbar)
+    logp = np.reshape(logp, (*shape, -1))
+    pit = _pit(logp, np.reshape(below, (*shape, -1))) if members is None else None
+    return LeaveOut(_elpd(logp, posterior), pit, known, model, inputs, posterior, data)
+
+
+def _replaceable(variable, known) -> list[np.ndarray]:
+    """Values of all shared variables that the likelihood depends on."""
+    found = ancestors([variable, known.data.X.tensor, known.data.y.tensor])
+    shared = {v for v in found if isinstance(v, SharedVariable)}
+    values = [v.get_value(borrow=True) for v in sorted(shared, key=lambda v: str(v.name))]
+    return [value for value in values if isinstance(value, np.ndarray)]
+
+
+def _densities(function, values, members, progressbar) -> tuple[list, list]:
+    """At each draw: log densities of what is left out, and each row's probability below it."""
+    logp, below = [], []
     progress = create_simple_progress(progressbar=progressbar)
     with progress:
-        task = progress.add_task("Leaving rows out", completed=0, total=len(draws))
-        for values in draws.values:
-            found = function(values)
+        task = progress.add_task("Leaving rows out", completed=0, total=len(values))
+        for at in values:
+            found = function(at)
             if members is None:
                 mean, sd = found.singles()
                 logp.append(norm.logpdf(found.y, mean, sd))
-                pit.append(norm.cdf(found.y, mean, sd))
+                below.append(norm.cdf(found.y, mean, sd))
             else:
                 logp.append([found.group_logp(rows) for rows in members])
             progress.advance(task)
-    shape = draws.chains, len(draws) // draws.chains
-    arranged = [np.reshape(a, (*shape, -1)) if len(a) else None for a in (logp, pit)]
-    columns = zip(function.inputs, zip(*draws.values, strict=True), strict=True)
-    posterior = {v.name: np.reshape(c, (*shape, *np.shape(c[0]))) for v, c in columns}
-    return LeftOut(*arranged, posterior)
+    return logp, below
 
 
 def check_groups(groups, n: int) -> list[np.ndarray]:
@@ -70,31 +108,33 @@ def check_groups(groups, n: int) -> list[np.ndarray]:
     Raises
     ------
     ValueError
-        For labels that are not one a row, or a single group.
+        For labels that are not one for each row, or a single group.
     """
     labels = np.asarray(groups)
     if labels.shape != (n,):
-        raise ValueError(f"groups must have one label a row, shape ({n},), got {labels.shape}")
+        raise ValueError(
+            f"groups must have one label for each row, shape ({n},), got {labels.shape}"
+        )
     kinds, place = np.unique(labels, return_inverse=True)
     if len(kinds) < 2:
         raise ValueError("groups has one label only: there is nothing to predict it from")
     return [np.flatnonzero(place == i) for i in range(len(kinds))]
 
 
-def elpd(found: LeftOut, name: str):
+def _elpd(logp, posterior):
     """ArviZ' `ELPDData`: importance weights by PSIS, towards the posterior without each unit."""
-    data = {"log_likelihood": {name: found.logp}}
-    posterior = found.posterior or {"none": np.zeros(found.logp.shape[:2])}
-    return az.loo(az.from_dict({"posterior": posterior, **data}), var_name=name, pointwise=True)
+    posterior = posterior or {"none": np.zeros(logp.shape[:2])}
+    groups = {"posterior": posterior, "log_likelihood": {"y": logp}}
+    return az.loo(az.from_dict(groups), var_name="y", pointwise=True)
 
 
-def pit(found: LeftOut) -> xr.DataArray:
+def _pit(logp, below) -> xr.DataArray:
     """Probability that each row's predictive distribution, given all others, puts below the row."""
-    logp = xr.DataArray(found.logp, dims=("chain", "draw", "obs"))
+    logp = xr.DataArray(logp, dims=("chain", "draw", "obs"))
     # ArviZ smooths the weights 1 / p from log p.
     log_weights, _ = logp.azstats.psislw(dim=["chain", "draw"])
     weights = np.exp(log_weights - log_weights.max(["chain", "draw"]))
-    values = xr.DataArray(found.pit, dims=("chain", "draw", "obs"))
+    values = xr.DataArray(below, dims=("chain", "draw", "obs"))
     return ((weights * values).sum(["chain", "draw"]) / weights.sum(["chain", "draw"])).rename(
         "pit"
     )

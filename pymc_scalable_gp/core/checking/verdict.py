@@ -13,40 +13,50 @@ from pymc_scalable_gp.core.vecchia.likelihood import MOVED
 # What is worth a word: the tail of the weights (Vehtari et al. 2024), a move of a hyperparameter's mean in
 # posterior sds, the 95% quantile of the predictive mean's shift in predictive sds, the change of the
 # predictive sd, the share of prior variance that features miss, the residual of a solver, the error
-# of a log determinant, the share of neighbours that others would replace, and the sd of log weights below
-# which they are nearly equal.
+# of a log determinant, the share of neighbours that others would replace, the sd of log weights below
+# which they are nearly equal, that of the log densities of a frozen basis and of one computed anew, and
+# the distance from the basis' reference, in posterior sds, from which it is to be made anew.
 LIMITS = {
     "k_hat": 0.7, "moved": 0.5, "mean_shift": 0.25, "sd_ratio": 0.1, "missing": 0.05,
-    "residual": 0.01, "logdet": 1.0, "neighbors_moved": MOVED, "even": 0.5,
+    "residual": 0.01, "logdet": 1.0, "neighbors_moved": MOVED, "even": 0.5, "frozen": 1.0, "reference": 1.0,
 }  # fmt: skip
 
 
 class Check(xr.Dataset):
-    """Result of ``gp.check``; printed as one paragraph."""
+    """Result of ``gp.check``: the verdict, then the figures that it goes by."""
 
     __slots__ = ()
 
     def __str__(self):
-        return textwrap.fill(self.attrs["verdict"], 88)
+        return "\n".join(textwrap.fill(line, 88) for line in self.attrs["verdict"].splitlines())
+
+    def __repr__(self):
+        return f"{self}\n\n{super().__repr__()}"
 
 
 def verdict(gp, known, check) -> str:
-    """One paragraph."""
+    """Good or poor, why and what to do; in a second paragraph what was compared, and the figures."""
     text, bad = "", []
-    for part in (_subset, _all, _missing, _solver):
+    for part in (_subset, _frozen, _all, _missing, _solver):
         said, faults = part(gp, known, check)
         text, bad = text + said, bad + faults
+    return f"{_judged(gp, known, check, bad)}\n{text.rstrip()}".rstrip()
+
+
+def _judged(gp, known, check, bad) -> str:
+    """The first paragraph."""
+    few = check.attrs["draws"] < FEWEST and check.sizes.get("sample")
     if bad:
-        return text + f"Poor: {'; '.join(bad)}. {remedy(gp, known, check)}"
-    if check.attrs["draws"] == 1 and check.sizes.get("sample"):
-        return text + "Good at this point; the posterior's draws tell more."
-    if check.attrs["draws"] < FEWEST and check.sizes.get("sample"):
-        return text + f"Good at these draws; {FEWEST} tell how the posterior differs."
+        return f"Poor: {'; '.join(bad)}. {remedy(gp, known, check)}"
+    if few and check.attrs["draws"] == 1:
+        return "Good at this point; the posterior's draws tell more."
+    if few:
+        return f"Good at these draws; {FEWEST} tell how the posterior differs."
     if "logp_all" in check or getattr(known, "path", None) == "exact":
-        return text + "Good."
+        return "Good."
     if "logp_exact" in check:
-        return text + "Good on that many rows; more of them tell more."
-    return text + "Good, as far as this goes: no exact likelihood was compared."
+        return "Good on that many rows; more of them tell more."
+    return "Good, as far as this goes: no exact likelihood was compared."
 
 
 def _subset(gp, known, check):
@@ -76,20 +86,63 @@ def _subset(gp, known, check):
     return text, bad
 
 
-def _all(gp, known, check):
-    """More neighbours, for all rows."""
-    if "logp_all" not in check:
+def _frozen(gp, known, check):
+    """A frozen basis beside features that are computed anew at each draw."""
+    if "excess" not in check:
         return "", []
+    text, bad = "", []
+    if "from_reference" in check:
+        away = _away(check)
+        name = str(check.hyperparameter.values[away.argmax()])
+        text += f"{name} has its mean {away.max():.1f} posterior sds from the frozen basis' "
+        text += "reference, the others less. "
+    a, excess = check.attrs, float(check.excess.max())
+    text += f"Frozen features exceed the kernel's variance by up to {excess:.1%}. "
+    if "lost_recomputed" in a:
+        text += (
+            f"Features computed anew have a log density {_difference(a['gap_recomputed'])} this one"
+        )
+        text += f"{_varies(a['lost_recomputed'], a['draws'])}. "
+    if _is_far(check):
+        bad.append("the basis is frozen too far from these draws")
+    return text, bad
+
+
+def _away(check) -> np.ndarray:
+    """Distance of each hyperparameter from a frozen basis' reference in posterior sds."""
+    found = check.get("from_reference")
+    return np.zeros(0) if found is None else np.nan_to_num(np.abs(found.values))
+
+
+def _is_far(check) -> bool:
+    """Whether a frozen basis' density is another one than that of features computed anew."""
+    if "excess" not in check:
+        return False
+    lost, excess = check.attrs.get("lost_recomputed", 0.0), float(check.excess.max())
+    return not (lost <= LIMITS["frozen"] and excess <= LIMITS["missing"])
+
+
+def _all(gp, known, check):
+    """More neighbours, for all rows or many of them."""
     a = check.attrs
+    if "logp_all" not in check:
+        if "n_all" not in a:
+            return "", []
+        return (
+            f"{a['n_all']} rows are too many to be compared at once, and this likelihood is none of some "
+            "of them: most_rows=None compares them all. "
+        ), []
+    rows = f"all {a['n']} rows" if a["n"] == a["n_all"] else f"{a['n']} of {a['n_all']} rows"
     text = (
-        f"On all {a['n']} rows the log density with inducing points and {a['neighbors']} neighbors is "
+        f"On {rows} the log density with inducing points and {a['neighbors']} neighbors is "
         f"{_difference(a['gap_all'])} this one{_varies(a['lost_all'], a['draws'])}"
     )
     near = np.isfinite(a["lost_all"])
     if "moved_all" in check:
         words, near = _weights(check.moved_all, a["k_hat_all"], a["lost_all"])
         text += f"; weighted towards it, {words}"
-    return f"{text}. ", [] if near else ["on all rows the posterior is another one"]
+    where = "all rows" if a["n"] == a["n_all"] else rows
+    return f"{text}. ", [] if near else [f"on {where} the posterior is another one"]
 
 
 def _missing(gp, known, check):
@@ -131,6 +184,8 @@ def _solver(gp, known, check):
 
 def remedy(gp, known, check) -> str:
     """What to change."""
+    if _is_far(check) or _away(check).max(initial=0.0) > LIMITS["reference"]:
+        return "Make the basis anew at the posterior mean, gp.recentre(X, idata), and the model with it."
     if check.attrs["holds_residual"]:
         return f"Raise {gp.knobs}, or call gp.rebuild(point) at a point of the posterior."
     text = f"Raise {gp.knobs}"
@@ -140,7 +195,7 @@ def remedy(gp, known, check) -> str:
     elif needed > check.attrs["rank"]:
         text += f" to {int(needed)} features or more"
     latent = known is None or known.sigma is None
-    if "VIF" in gp.approximations and not latent:
+    if "VIF" in gp.approximations and not latent and gp.frozen is None:
         return f'{text}, or take approx="VIF", which puts back what they miss.'
     other = "VecchiaLatent" if latent else "VecchiaMarginal"
     return f"{text}." if type(gp).__name__ == other else f"{text}, or take {other}."

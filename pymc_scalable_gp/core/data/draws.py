@@ -24,10 +24,13 @@ class Draws:
         return len(self.values)
 
 
+def _posterior(idata):
+    return idata["posterior"] if "posterior" in getattr(idata, "children", {}) else idata
+
+
 def at_most(idata, num_samples: int | None) -> int | None:
-    """That many draws, or None, which is all, where there are no more."""
-    group = idata["posterior"] if "posterior" in getattr(idata, "children", {}) else idata
-    sizes = getattr(group, "sizes", {})
+    """The number of draws to take: `num_samples`, or None for all where there are no more."""
+    sizes = getattr(_posterior(idata), "sizes", {})
     count = np.prod([sizes[dim] for dim in ("chain", "draw", "sample") if dim in sizes])
     return None if num_samples is None or num_samples >= count else num_samples
 
@@ -43,7 +46,7 @@ def posterior_draws(idata, inputs, num_samples=None, rng=None) -> Draws:
     TypeError, ValueError
         For anything else, a variable that is missing or has another shape, or a wrong `num_samples`.
     """
-    posterior = idata["posterior"] if "posterior" in getattr(idata, "children", {}) else idata
+    posterior = _posterior(idata)
     sizes = getattr(posterior, "sizes", None)
     if sizes is None:
         raise TypeError(
@@ -90,27 +93,24 @@ def _column(variable, v, order, total):
 
 
 def posterior_mean(idata, names) -> dict[str, np.ndarray]:
-    """Mean of some variables over all draws."""
-    return {name: moments[0] for name, moments in posterior_moments(idata, names).items()}
-
-
-def posterior_moments(idata, names) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Mean and sd of some variables over all draws.
+    """Mean of some variables over all draws.
 
     Raises
     ------
     ValueError
         If the posterior has no such variable.
     """
-    posterior = idata["posterior"] if "posterior" in getattr(idata, "children", {}) else idata
+    posterior = _posterior(idata)
     missing = [name for name in names if name not in posterior]
     if missing:
         raise ValueError(f"the posterior has no {', '.join(missing)}; it holds {list(posterior)}")
     over = [d for d in ("chain", "draw", "sample") if d in posterior.sizes]
-    return {
-        name: (posterior[name].mean(over).values, posterior[name].std(over).values)
-        for name in names
-    }
+    return {name: posterior[name].mean(over).values for name in names}
+
+
+def model_mean(idata, model) -> dict[str, np.ndarray]:
+    """Mean over all draws of those of a model's free variables that the posterior has."""
+    return posterior_mean(idata, [v.name for v in model.free_RVs if v.name in _posterior(idata)])
 
 
 def entry_names(values) -> list[str]:

@@ -1,26 +1,32 @@
 """Keywords that users of `pm.gp` pass to the front ends: taken with its meaning, or refused in words."""
 
+from inspect import Parameter, signature
 from numbers import Real
 from typing import Any, NamedTuple
 
+from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.utils.checks import check_keywords
+from pymc_scalable_gp.utils.classes import Listed
 
 # What a distribution of PyMC takes beside its parameters.
 _DISTRIBUTION = (
     "dims", "shape", "size", "initval", "total_size", "transform", "default_transform",
 )  # fmt: skip
 
-_POINTS = (
-    "inducing points as an argument are SoftKIMarginal's and SoftKILatent's; GriefGP and SKIP have "
-    "rank=, CholQRMarginal n_inducing= and gp.build(X, indices=...)"
-)
+_GRID = "multiply the kernels into one cov_func=; a grid of inputs is X=sgp.RegularGrid(axes) of"
+_ARGUMENTS = {
+    "approx": "neighbours, all rows or a likelihood of your own leave nothing to choose: leave it out",
+    "mean": "give the mean function as mean_func=",
+    **dict.fromkeys(("cov", "kernel"), "give the kernel as cov_func="),
+    **dict.fromkeys(
+        ("sigma", "noise"), "give the noise's standard deviation to marginal_likelihood"
+    ),
+}
 _MARGINAL = {
-    "Xu": _POINTS,
     "noise": "give the noise's standard deviation as sigma=",
     "observed": "give the observations as y=",
 }
 _PRIOR = {
-    "Xu": _POINTS,
     "jitter": "the features are not factorised at X, so that there is nothing to stabilise: leave it out",
     "observed": "write the likelihood of f, such as pm.Poisson(name, pm.math.exp(f), observed=counts)",
     "sigma": "write the likelihood of f, such as pm.Normal(name, f, sigma, observed=y)",
@@ -36,6 +42,42 @@ _CONDITIONAL = {
     "noise": "pred_noise=True adds that of the likelihood",
     **dict.fromkeys(("X", "y", "sigma"), _GIVEN),
 }
+
+
+def check_arguments(kind, args: tuple, given: dict) -> None:
+    """Raise TypeError for arguments that the constructor of the class `kind` does not know."""
+    parameters = list(signature(kind.__init__).parameters.values())[1:]
+    known = [each.name for each in parameters]
+    if any(each.kind is not Parameter.KEYWORD_ONLY for each in parameters):
+        return  # of a sum of GPs, or a subclass that users wrote
+    if args:
+        raise TypeError(
+            f"{kind.__name__} takes keywords alone: {', '.join(f'{k}=' for k in known)}"
+        )
+    grid, finer = f"{_GRID} {kind.names_with('grid')}", f"that of pm.gp.HSGP is here {kind.knobs}"
+    words = {"cov_funcs": grid, "Xs": grid, "m": finer, "c": finer, "L": finer} | _ARGUMENTS
+    words = {name: text for name, text in words.items() if name not in known}
+    check_keywords(kind.__name__, given, known, words)
+    if "cov_func" in given:
+        check_kernel(given["cov_func"], _of_noise(kind), "fixed matrix" in kind.abilities)
+
+
+def _of_noise(kind) -> str:
+    """What becomes of white noise in the kernel of a class."""
+    sigma, drop = (
+        "give it as sigma= of marginal_likelihood",
+        "with a likelihood of your own, drop it",
+    )
+    if "prior" not in kind.abilities:
+        return sigma
+    return f"{sigma}; {drop}" if "marginal_likelihood" in kind.abilities else drop
+
+
+def _points(owner: Listed) -> str:
+    return (
+        f"inducing points as an argument are those of {owner.names_with('Xu', 'and')}; other classes "
+        f"have {owner.names_with('points', 'and')}"
+    )
 
 
 class MarginalKeywords(NamedTuple):
@@ -59,12 +101,12 @@ def marginal_keywords(owner, given: dict) -> MarginalKeywords:
     if not rest.pop("is_observed", True):
         raise TypeError(
             f"{where} takes no is_observed=False: y is observed. A function without observations is "
-            f"gp.prior(name, X) of {owner.front_ends['prior']}"
+            f"gp.prior(name, X) of {owner.names_with('prior')}"
         )
     jitter = rest.pop("jitter", 0.0)
     if isinstance(jitter, bool) or not isinstance(jitter, Real) or not jitter >= 0:
         raise ValueError(f"jitter must be a number, zero or more, got {jitter!r}")
-    check_keywords(where, rest, _DISTRIBUTION, _MARGINAL)
+    check_keywords(where, rest, _DISTRIBUTION, _MARGINAL | {"Xu": _points(owner)})
     return MarginalKeywords(float(jitter), rest)
 
 
@@ -88,7 +130,7 @@ def prior_keywords(owner, given: dict) -> dict[str, Any]:
             f"{where} takes no n_outputs={outputs}: call prior once for each output, or relate them "
             "by SKIPLatent's task_dim= and task_cov="
         )
-    check_keywords(where, rest, ("dims",), _PRIOR)
+    check_keywords(where, rest, ("dims",), _PRIOR | {"Xu": _points(owner)})
     return rest
 
 

@@ -9,6 +9,22 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.utils.graphs import depends_only_on
 
 
+def check_mean(mean_func):
+    """A mean function; zero for None.
+
+    Raises
+    ------
+    TypeError
+        For a number or anything else that is no function.
+    """
+    if mean_func is not None and not callable(mean_func):
+        raise TypeError(
+            f"mean_func must be a pm.gp.mean function, got {type(mean_func).__name__}: a level is "
+            "pm.gp.mean.Constant(level)"
+        )
+    return Zero() if mean_func is None else mean_func
+
+
 def mean_vector(mean_func, X: TensorVariable) -> TensorVariable:
     """``mean_func(X)`` (n,), for functions that return a scalar, (n,) or one column (n, 1).
 

@@ -188,7 +188,7 @@ def reference_values(graphs, point=None, known=()) -> tuple[list, list]:
             "the model context, or give indices="
         )
     inputs = model_inputs(graphs, model)
-    return inputs, point_values(inputs, point, model, fill=True)
+    return inputs, point_values(inputs, point, model, fill=True, whole=False)
 
 
 def indefinite(row, variance, scale) -> ValueError:

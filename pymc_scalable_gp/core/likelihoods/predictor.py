@@ -14,32 +14,11 @@ from pymc_scalable_gp.utils.blocks import blocks
 from pymc_scalable_gp.utils.evaluate import (
     FEW_CALLS,
     check_reached,
-    evaluate,
     model_inputs,
     point_values,
 )
-from pymc_scalable_gp.utils.warn import warn
 
 _CACHED_VALUES = 2**26  # keep fixed features of up to this many entries (0.5 GB) between draws
-
-
-def warn_outside(feature_map, X: np.ndarray) -> None:
-    """Warn when inputs lie where the features no longer describe the kernel."""
-    text = feature_map.outside(X)
-    if text:
-        warn(
-            f"Xnew lies outside what the approximation covers: {text}. Predictions there return to "
-            "the mean function and the prior variance"
-        )
-
-
-def missing_share(feature_map, data) -> float:
-    """Mean share of prior variance that the features miss at rows of the data, at the initial point."""
-    n = data.value.shape[0]
-    count = min(n, feature_map.block_rows)
-    X = pt.constant(data.value[np.unique(np.linspace(0, n - 1, count).astype(int))])
-    phi, prior = evaluate([feature_map.features(X), feature_map.kernel_diag(X)])
-    return float((1.0 - (phi**2).sum(axis=1) / prior).mean())
 
 
 class State(NamedTuple):

@@ -16,6 +16,7 @@ from pymc_scalable_gp.core.rows.sources import Block, Source
 from pymc_scalable_gp.core.rows.statistics import BasisMark, RowStatistics
 from pymc_scalable_gp.core.rows.triangle import QR_LIMIT, RowFactor, RowFunction
 from pymc_scalable_gp.utils.blocks import BLOCK
+from pymc_scalable_gp.utils.classes import Listed
 from pymc_scalable_gp.utils.graphs import depends_only_on
 
 # Seconds between two writes of a checkpoint.
@@ -69,8 +70,7 @@ class Basis(NamedTuple):
         if not depends_only_on([feature_map.training_basis(X)], [X]):
             raise ValueError(
                 "the basis has free parameters or data that may be replaced, and statistics hold one "
-                "fixed basis: SoftKIMarginal with fixed points and temperature, GriefGP with a fixed "
-                'kernel or basis="frozen", CholQRMarginal with a fixed kernel have one'
+                f"fixed basis, as has {Listed.names_with('statistics')}"
             )
         function = row_function(feature_map.training_basis, design)
         values = function(probes)

@@ -6,7 +6,7 @@ import pymc as pm
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_sigma, check_target
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
 from pymc_scalable_gp.cov.objects import FromFunction
-from pymc_scalable_gp.cov.queries import check_kernel, leaves
+from pymc_scalable_gp.cov.queries import leaves
 from pymc_scalable_gp.methods.cholqr.features import CholQRSpec
 from pymc_scalable_gp.methods.cholqr.search import Hybrid, InducingSelection, Target, run
 from pymc_scalable_gp.utils.checks import check_count
@@ -92,6 +92,12 @@ class CholQRMarginal(FeatureMarginal):
 
     default_approx = "VFE"
     knobs = "n_inducing="
+    abilities = {
+        "marginal_likelihood": "",
+        "any kernel": "",
+        "points": "n_inducing= and gp.build(X, indices=...)",
+        "statistics": "with a fixed kernel",
+    }
     approximations = WITH_RESIDUAL
 
     def __init__(
@@ -107,7 +113,6 @@ class CholQRMarginal(FeatureMarginal):
         block=16,
         pred_neighbors=None,
     ):
-        check_kernel(cov_func)
         count = check_count("n_inducing", n_inducing)
         self.n_candidates = check_count("n_candidates", n_candidates)
         dear = any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func))

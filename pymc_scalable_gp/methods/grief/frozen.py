@@ -94,7 +94,7 @@ class FrozenMap(FeatureMap):
         phi = base.features(X)
         inputs = model_inputs([phi], model)
         check_reached([phi], inputs)
-        values = point_values(inputs, point, model, fill=True)
+        values = point_values(inputs, point, model, fill=True, whole=False)
         self.reference = {v.name: value for v, value in zip(inputs, values, strict=True)}
         fixed = {v: v.type.filter_variable(value) for v, value in zip(inputs, values, strict=True)}
         self._X, self._basis = X, clone_replace(phi, fixed)

@@ -9,13 +9,11 @@ from scipy.optimize import brentq
 
 from pymc_scalable_gp.core.data.draws import posterior_mean
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_weights
-from pymc_scalable_gp.core.data.keywords import marginal_keywords
 from pymc_scalable_gp.core.latent import AdditiveLatent, FeatureLatent
 from pymc_scalable_gp.core.likelihoods.base import FullRows
 from pymc_scalable_gp.core.likelihoods.summary import can_summarize, summarize
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, AdditiveMarginal, FeatureMarginal
 from pymc_scalable_gp.core.rows.collect import rotation_of
-from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.methods.grief.checks import check_periods
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
 from pymc_scalable_gp.methods.grief.spec import GriefSpec
@@ -42,7 +40,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     * *Frozen* (``basis="frozen"``): the kernel's parameters are free, the features are those of reference
       parameters, and a matrix ``M(theta)`` mixes them, ``M = I`` at the reference: O(r^3 + d r^2) an
       evaluation whatever n. It departs from type II with the distance from the reference, soon in
-      many inputs: :func:`~pymc_scalable_gp.frozen_report` says by how much.
+      many inputs: :meth:`check` says by how much.
     * *Type I*: the kernel is fixed and the weights ``w`` are free. O(r^3) an evaluation whatever n,
       or O(r) with ``rotate=True``, which makes the basis orthogonal on the training rows.
 
@@ -131,6 +129,12 @@ class GriefGP(FeatureMarginal, FeatureLatent):
 
     approximations = WITH_RESIDUAL
     knobs = "rank= (and grid=)"
+    abilities = {
+        "marginal_likelihood": "",
+        "prior": "",
+        "points": "rank=",
+        "statistics": 'with a fixed kernel or basis="frozen"',
+    }
 
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, grid=None, rank=500, rotate=False,
@@ -142,7 +146,6 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             raise ValueError('reference= is the point of a frozen basis: give basis="frozen" too')
         if not isinstance(rotate, bool | np.bool_):
             raise TypeError(f"rotate must be True or False, got {rotate!r}")
-        check_kernel(cov_func)
         spec = GriefSpec(cov_func, grid, check_count("rank", rank))
         self.grid, self.max_rank, self.rotate, self.basis = grid, rank, bool(rotate), basis
         super().__init__(
@@ -170,7 +173,11 @@ class GriefGP(FeatureMarginal, FeatureLatent):
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
-        own = {"grid": self.grid, "rank": self.max_rank, "rotate": self.rotate}
+        own = {
+            "grid": self.grid,
+            "rank": self.rank if self.is_built else self.max_rank,
+            "rotate": self.rotate,
+        }
         own |= {"basis": self.basis} if self.basis == "frozen" else {}
         return super().settings() | own
 
@@ -236,8 +243,13 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             self._rotated_rows = data.value.copy() if data.mutable else data.value
         self._map = self.feature_map.rotated(rotation)
 
+    @property
+    def frozen(self) -> FrozenMap | None:
+        """The features of a frozen basis, once it is built."""
+        return self._map if isinstance(self._map, FrozenMap) else None
+
     def recentre(self, X, idata) -> int:
-        """Make a frozen basis anew at the posterior mean of an earlier run; in the model context.
+        """Make a frozen basis anew at the posterior mean of an earlier run.
 
         Parameters
         ----------
@@ -256,11 +268,12 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         ValueError
             Without a frozen basis that is built.
         """
-        if not isinstance(self._map, FrozenMap):
+        if self.frozen is None:
             raise ValueError(
                 'recentre is for basis="frozen", after build(X): build(X, point) for others'
             )
-        return self.build(X, point=posterior_mean(idata, self._map.reference))
+        with self.model_of():
+            return self.build(X, point=posterior_mean(idata, self.frozen.reference))
 
     def marginal_likelihood(
         self, name, X=None, y=None, sigma=None, *, statistics=None, weights=None,
@@ -281,16 +294,16 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         free coefficients, the rows are summarised once and an evaluation costs O(r^3), or O(r) with
         ``rotate=True``, whatever n; :attr:`likelihood_path` tells.
         """
-        marginal_keywords(self, kwargs)
-        if weights is not None:
-            self._check_weighted()
+        keywords = self._likelihood_keywords(kwargs)
+        if weights is None:
+            return self._likelihood_variable(name, X, y, sigma, statistics, progressbar, keywords)
+        self._check_weighted()
         if statistics is not None:
             weights = check_weights(weights, self.rank)
-            return self._observe_statistics(name, X, y, sigma, statistics, kwargs, weights)
+            return self._observe_statistics(name, X, y, sigma, statistics, keywords, weights)
         data = self._data(X, y, sigma)
-        if weights is not None:
-            data = replace(data, weights=check_weights(weights, self.rank), approx="DTC")
-        return self._observe(name, data, progressbar, kwargs)
+        data = replace(data, weights=check_weights(weights, self.rank), approx="DTC")
+        return self._observe(name, data, progressbar, keywords)
 
     def _check_weighted(self):
         if self.basis == "frozen":
@@ -324,11 +337,12 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             Also for a Periodic or Cosine kernel with a free period: the latent density would jump.
         """
         check_periods(self.cov_func)
-        data = self._latent_inputs(X, kwargs)
+        keywords = self._prior_keywords(kwargs)
+        data = self._latent_inputs(X, keywords)
         weights = check_weights(weights, self.rank)
         coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank)
         return self._latent(
-            name, data, coef if weights is None else coef * pt.sqrt(weights), kwargs
+            name, data, coef if weights is None else coef * pt.sqrt(weights), keywords
         )
 
 

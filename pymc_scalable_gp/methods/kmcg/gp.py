@@ -9,7 +9,7 @@ from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_sigma, c
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.marginal import FeatureMarginal, joint_approx
 from pymc_scalable_gp.core.sums import sums
-from pymc_scalable_gp.cov.queries import check_kernel, used_columns
+from pymc_scalable_gp.cov.queries import used_columns
 from pymc_scalable_gp.methods.kmcg.advice import advise
 from pymc_scalable_gp.methods.kmcg.basis import DEFAULT_STEPS, KrylovBasis
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
@@ -123,12 +123,12 @@ class KMCGMarginal(FeatureMarginal):
     """
 
     default_approx = "DTC"
+    abilities = {"marginal_likelihood": "", "grid": ""}
     knobs = "n_iter= and probes="
 
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, n_iter=None, probes=None, inducing=None
     ):
-        check_kernel(cov_func)
         super().__init__(None, mean_func=mean_func, cov_func=cov_func, approx=approx)
         self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
         self.inducing = inducing
@@ -173,8 +173,8 @@ class KMCGMarginal(FeatureMarginal):
     def check_summarizable(self, approx=None):
         """Not with features that come from the targets of all rows."""
         raise ValueError(
-            "KMCG's features depend on the targets of all rows: statistics of rows in a fixed basis are "
-            "for SoftKIMarginal, GriefGP and CholQRMarginal"
+            "KMCG's features depend on the targets of all rows: statistics of rows need a fixed basis, as "
+            f"has {self.names_with('statistics')}"
         )
 
     def build(self, X, y=None) -> int:

@@ -10,7 +10,7 @@ from pymc_scalable_gp.core.data.inputs import check_inputs
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
-from pymc_scalable_gp.cov.queries import check_kernel, leaves
+from pymc_scalable_gp.cov.queries import leaves
 from pymc_scalable_gp.methods.skip.features import SKIPSpec
 from pymc_scalable_gp.methods.skip.products import HadamardProducts
 from pymc_scalable_gp.methods.skip.tasks import ByTask
@@ -24,7 +24,6 @@ class _SKIP(FeatureGP):
 
     @staticmethod
     def _spec_of(cov_func, grid_size, rank, task_dim, task_cov, task_var) -> SKIPSpec:
-        check_kernel(cov_func)
         if any(isinstance(leaf, Coregion) for leaf in leaves(cov_func)):
             raise ValueError(
                 "cov_func contains Coregion: give the task's column as task_dim=, W as task_cov= and "
@@ -201,6 +200,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     """
 
     approximations = WITH_RESIDUAL
+    abilities = {"marginal_likelihood": "", "points": "rank="}
 
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, grid_size=100, rank=30, task_dim=None,
@@ -339,6 +339,8 @@ class SKIPLatent(_SKIP, FeatureLatent):
     >>> idata = pm.sample(model=model)  # doctest: +SKIP
     """
 
+    abilities = {"prior": "", "points": "rank="}
+
     def __init__(
         self,
         *,
@@ -378,9 +380,10 @@ class SKIPLatent(_SKIP, FeatureLatent):
         TypeError, ValueError
             For bad inputs, before anything is compiled.
         """
-        data, terms = self._latent_inputs(X, kwargs), self.feature_map.terms
+        keywords = self._prior_keywords(kwargs)
+        data, terms = self._latent_inputs(X, keywords), self.feature_map.terms
         if centered and len(terms) > 1:
             raise ValueError("centered=True needs one product kernel, not a sum of them")
         scale = pt.sqrt(terms[0].scale) if centered else 1.0
         coef = pm.Normal(f"{name}_coeffs", 0.0, scale, shape=self.rank) / scale
-        return self._latent(name, data, coef, kwargs)
+        return self._latent(name, data, coef, keywords)

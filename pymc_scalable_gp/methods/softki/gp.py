@@ -3,12 +3,10 @@
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_temperature
-from pymc_scalable_gp.core.data.keywords import marginal_keywords, prior_keywords
+from pymc_scalable_gp.core.features.reach import missing_share
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
-from pymc_scalable_gp.core.likelihoods.predictor import missing_share
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
-from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.methods.softki.points import check_inducing
 from pymc_scalable_gp.utils.warn import warn
@@ -79,7 +77,6 @@ class _SoftKI(FeatureGP):
 
 def make_spec(cov_func, inducing, temperature) -> SoftKISpec:
     """Checked arguments of either class."""
-    check_kernel(cov_func)
     temperature = check_temperature(temperature)
     inducing = None if inducing is None else check_inducing(inducing)
     return SoftKISpec(cov_func, inducing, temperature)
@@ -183,6 +180,12 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
 
     default_approx = "DTC"
     approximations = WITH_RESIDUAL
+    abilities = {
+        "marginal_likelihood": "",
+        "any kernel": "",
+        "Xu": "",
+        "statistics": "with fixed points and temperature",
+    }
 
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, inducing=None, temperature=1.0,
@@ -212,14 +215,12 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
         Xu : array or tensor, shape (m, d), optional
             Points in place of ``inducing=``, as in `pm.gp.MarginalApprox`: they may have a prior.
         """
-        marginal_keywords(self, kwargs)
+        keywords = self._likelihood_keywords(kwargs)
         if Xu is not None:
             if statistics is not None:
                 raise TypeError("statistics= were made with the points of the GP: leave Xu out")
             self.build(X, Xu)
-        found = super().marginal_likelihood(
-            name, X, y, sigma, statistics=statistics, progressbar=progressbar, **kwargs
-        )
+        found = self._likelihood_variable(name, X, y, sigma, statistics, progressbar, keywords)
         if self.approx != "VIF" and statistics is None:
             self.warn_untrained()
         return found
@@ -287,15 +288,17 @@ class SoftKILatent(_SoftKI, FeatureLatent):
     >>> idata = pm.sample(model=model)  # doctest: +SKIP
     """
 
+    abilities = {"prior": "", "any kernel": "", "Xu": ""}
+
     def __init__(self, *, mean_func=None, cov_func, inducing=None, temperature=1.0):
         spec = make_spec(cov_func, inducing, temperature)
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
 
     def prior(self, name, X, *, Xu=None, **kwargs):
         """Latent function values, as :meth:`FeatureLatent.prior`, with optional points `Xu` (m, d)."""
-        prior_keywords(self, kwargs)
+        keywords = self._prior_keywords(kwargs)
         if Xu is not None:
             self.build(X, Xu)
-        found = super().prior(name, X, **kwargs)
+        found = self._prior(name, X, keywords)
         self.warn_untrained()
         return found

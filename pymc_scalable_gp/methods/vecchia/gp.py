@@ -92,6 +92,7 @@ class VecchiaMarginal(FeatureMarginal):
 
     default_approx = "VIF"
     knobs = "neighbors= (and n_inducing=)"
+    abilities = {"marginal_likelihood": "", "any kernel": ""}
     approximations = ("VIF",)
 
     def __init__(
@@ -106,7 +107,7 @@ class VecchiaMarginal(FeatureMarginal):
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
-        return super().settings() | {"n_inducing": self._spec.count}
+        return super().settings() | {"n_inducing": self.rank if self.is_built else self._spec.count}
 
     def build(self, X, point=None, random_seed=0) -> int:
         """Choose inducing points, and fix the hyperparameters that order and neighbours go by.

@@ -5,7 +5,6 @@ from dataclasses import asdict
 import pymc as pm
 
 from pymc_scalable_gp.core.data.inputs import check_inputs
-from pymc_scalable_gp.core.data.keywords import prior_keywords
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.vecchia.likelihood import RowPlan, VecchiaFunction, VecchiaSettings
@@ -79,6 +78,7 @@ class VecchiaLatent(FeatureLatent):
     """
 
     knobs = "n_inducing= and neighbors="
+    abilities = {"prior": "", "any kernel": ""}
 
     def __init__(
         self, *, mean_func=None, cov_func, n_inducing=200, neighbors=15, block=16,
@@ -92,7 +92,8 @@ class VecchiaLatent(FeatureLatent):
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
-        found = {"n_inducing": self._spec.count, "neighbors": None}
+        count = self.rank if self.is_built else self._spec.count
+        found = {"n_inducing": count, "neighbors": None}
         if self.local is not None:
             found |= asdict(self.local)
         return found
@@ -130,7 +131,8 @@ class VecchiaLatent(FeatureLatent):
         """
         if self.local is None:
             return super().prior(name, X, **kwargs)
-        data = self._latent_inputs(X, kwargs, bound=False)
+        keywords = self._prior_keywords(kwargs)
+        data = self._latent_inputs(X, keywords, bound=False)
         ordering = self.local.order(self.cov_func, data.value, self.reference)
         found = VecchiaFunction(
             self.feature_map.for_residual(), data, self.cov_func, self.local, RowPlan(ordering, data.value),
@@ -138,8 +140,8 @@ class VecchiaLatent(FeatureLatent):
             pm.Normal(f"{name}_white", 0.0, 1.0, shape=len(data.value)),
         )  # fmt: skip
         f = mean_vector(self.mean_func, data.tensor) + found.values()
-        self._conditioned = found
-        return pm.Deterministic(name, f, **prior_keywords(self, kwargs))
+        self._follow(found)
+        return pm.Deterministic(name, f, **keywords)
 
     def rebuild(self, point=None) -> None:
         """Choose points, order and neighbours again: as :meth:`VecchiaMarginal.rebuild`."""

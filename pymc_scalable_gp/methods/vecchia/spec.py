@@ -6,7 +6,7 @@ import numpy as np
 from pymc.gp.cov import BaseCovariance
 
 from pymc_scalable_gp.core.features.nystrom import NystromMap, spread_rows
-from pymc_scalable_gp.cov.queries import check_kernel, used_columns, warn_unused_columns
+from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.graphs import data_shared
 
@@ -21,7 +21,6 @@ class VecchiaSpec:
     @classmethod
     def checked(cls, cov_func, n_inducing) -> "VecchiaSpec":
         """Of a user's arguments."""
-        check_kernel(cov_func)
         return cls(cov_func, check_count("n_inducing", n_inducing, 0))
 
     def fit(self, X, point=None, random_seed=0) -> "PivotMap":

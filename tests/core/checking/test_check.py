@@ -1,5 +1,6 @@
 """The exact Gaussian process beside an approximation, on a subsample of rows."""
 
+import inspect
 import re
 
 import arviz as az
@@ -93,7 +94,8 @@ def test_a_good_one_is_called_good(case):
 @pytest.mark.parametrize("sigma", [None, np.linspace(0.2, 0.4, N)], ids=["sigma", "sigma a row"])
 def test_its_figures_are_those_of_dense_algebra(sigma):
     gp, model = model_of(sgp.GriefGP, {"rank": 6, "grid": 8, "approx": "FITC"}, sigma)
-    found = gp.check(POINT, model=model, **OPTIONS)
+    point = {name: POINT[name] for name in ("ell", "eta", "sigma") if name in model.named_vars}
+    found = gp.check(point, model=model, **OPTIONS)
     own, others = subsamples(X, 50, 25, np.random.default_rng(0))
     np.testing.assert_array_equal(found.obs, others)
     noise = np.full(N, POINT["sigma"]) if sigma is None else sigma
@@ -203,7 +205,7 @@ def test_a_reference_has_more_neighbors_than_what_it_judges():
     assert found.attrs["neighbors"] == 80  # not 10: the model has 40
     assert "noise_inflation" not in found.attrs  # nothing is left out of the function
     assert found.attrs["neighbors_moved"] == 0.0
-    assert found.attrs["verdict"].endswith("Good at this point; the posterior's draws tell more.")
+    assert found.attrs["verdict"].startswith("Good at this point; the posterior's draws tell more.")
 
 
 def krylov(**options):
@@ -248,13 +250,53 @@ def test_latent_functions(rank, verdict):
         gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), rank=rank, grid=10)
         gp.prior("f", X)
         (phi,) = evaluate([gp.features(X)], POINT)
-        found = gp.check(POINT, progressbar=False)
+        found = gp.check({"ell": POINT["ell"]}, progressbar=False)
         over = gp.check(draws(), progressbar=False)
     np.testing.assert_allclose(found.missing, 1.0 - (phi**2).sum(axis=1), atol=1e-10)
     assert verdict in found.attrs["verdict"]
     assert ("take VecchiaLatent" in found.attrs["verdict"]) == (rank == 3)
     assert set(over.data_vars) == {"missing"}
     assert over.attrs["draws"] == 40
+
+
+@pytest.mark.filterwarnings("ignore:the features miss")
+def test_so_many_rows_are_compared_at_most():
+    """Of more rows a part that lies as all do gets the likelihood with neighbours."""
+    gp, model = model_of(sgp.GriefGP, {"rank": 6, "grid": 8, "approx": "FITC"})
+    options = {"rows": 20, "neighbors": 45, "progressbar": False, "model": model}
+    part = gp.check(POINT, most_rows=45, **options)
+    assert (part.attrs["n"], part.attrs["n_all"]) == (45, N)
+    assert "On 45 of 80 rows the log density with inducing points" in part.attrs["verdict"]
+    rng = np.random.default_rng(0)
+    subsamples(X, 20, 10, rng)
+    chosen = subsamples(X, 45, 0, rng)[0]
+    C = kernel(X[chosen], X[chosen], POINT) + POINT["sigma"] ** 2 * np.eye(45)
+    exact = multivariate_normal(np.zeros(45), C).logpdf(Y[chosen])
+    np.testing.assert_allclose(part.logp_neighbors, exact, rtol=1e-6)
+    with model:
+        (phi,) = evaluate([gp.features(X[chosen])], POINT)
+    low = phi @ phi.T
+    low += np.diag(np.diag(C) - np.diag(low))
+    own = multivariate_normal(np.zeros(45), low).logpdf(Y[chosen])
+    np.testing.assert_allclose(part.logp_all, own, rtol=1e-7)
+    assert gp.check(POINT, most_rows=None, **options).attrs["n"] == N
+    assert inspect.signature(gp.check).parameters["most_rows"].default == 20_000
+
+
+@pytest.mark.filterwarnings("ignore:after|the features|KMCG|hyperparameters")
+def test_what_is_none_of_some_rows_says_so():
+    gp, model = krylov(n_iter=40, probes=8)
+    found = gp.check(POINT, model=model, rows=50, most_rows=60, progressbar=False)
+    assert "logp_all" not in found
+    assert "most_rows=None compares them all" in found.attrs["verdict"]
+
+
+def test_the_verdict_comes_first():
+    gp, model = model_of(sgp.ExactMarginal, {})
+    found = gp.check(draws(), model=model, **OPTIONS)
+    assert str(found).splitlines()[0] == "Good."
+    assert str(found).splitlines()[1].startswith("On 50 rows the exact log density")
+    assert repr(found).startswith(f"{found}\n\n<xarray.Check>")
 
 
 def test_how_many_features_are_needed():

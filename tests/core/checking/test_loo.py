@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core.likelihoods.precision import Precision
 from pymc_scalable_gp.methods.kmcg import likelihood as kmcg_likelihood
 
 # Of Pareto fits to some forty draws, from none of which much is asked.
@@ -166,6 +167,26 @@ def test_draws_are_weighted_towards_the_posterior_without_the_row():
     np.testing.assert_allclose(pit, (weights * below).sum(axis=0), atol=1e-3)
     assert (np.asarray(found.pareto_k) < 0.7).all()
     np.testing.assert_allclose(singles.elpd_i, found.elpd_i, atol=1e-9)
+
+
+def test_one_pass_serves_both(monkeypatch):
+    with pm.Model() as model:
+        shown = pm.Data("shown", Y)
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=pm.LogNormal("ell", 0.0, 0.3)))
+        gp.marginal_likelihood("y", X, shown, pm.HalfNormal("sigma"))
+    passes, singles = [], Precision.singles
+    monkeypatch.setattr(Precision, "singles", lambda self: passes.append(1) or singles(self))
+    idata, options = draws(), {"progressbar": False}
+    first = gp.loo(idata, **options)
+    pit = gp.loo_pit(idata, **options)
+    assert len(passes) == 40
+    # Other draws, other data and another likelihood are other passes, whatever object they come in.
+    idata["posterior"]["ell"] = 1.1 * idata["posterior"]["ell"]
+    assert (gp.loo_pit(idata, **options) != pit).any()
+    with model:
+        pm.set_data({"shown": Y + np.linspace(0.0, 1.0, N)})
+    assert gp.loo(idata, **options).elpd != first.elpd
+    assert len(passes) == 120
 
 
 def test_kernels_are_compared():

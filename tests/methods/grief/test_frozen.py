@@ -168,27 +168,45 @@ def draws(ell, eta, count=30):
     )
 
 
-def test_the_report_sees_what_moved():
+def test_check_sees_what_moved():
+    with pm.Model() as model:
+        _, frozen = both(rank=30)
+        frozen.marginal_likelihood("y", X, Y, pm.HalfNormal("sigma"))
+    options = {"neighbors": None, "num_samples": 30, "progressbar": False}
+    away = draws(0.6 * REFERENCE["ell"], 1.4)
+    near, far = (frozen.check(at, **options) for at in (draws(REFERENCE["ell"], 1.4), away))
+    assert list(near.hyperparameter.values) == ["ell[0]", "ell[1]", "eta", "sigma"]
+    assert near.attrs["lost_recomputed"] < 0.01
+    assert far.attrs["lost_recomputed"] > 5 * near.attrs["lost_recomputed"]
+    assert (np.abs(near.from_reference[:3]) < 1.0).all()
+    assert (np.abs(far.from_reference[:2]) > 10).all()
+    assert np.isnan(far.from_reference[3])
+    gap = near.logp_recomputed - near.logp_approx
+    np.testing.assert_allclose(near.attrs["gap_recomputed"], gap.mean())
+    assert (near.excess >= 0.0).all()
+    assert far.excess.max() > near.excess.max()
+    assert "recentre" not in near.attrs["verdict"]
+    assert "gp.recentre(X, idata)" in far.attrs["verdict"].splitlines()[0]
+    assert "ell[" in far.attrs["verdict"].splitlines()[1]
+    frozen.recentre(X, away)  # in the model of the likelihood
+    np.testing.assert_allclose(
+        frozen.feature_map.reference["ell"], away["posterior"]["ell"].mean(("chain", "draw"))
+    )
+    assert frozen.model is model
+
+
+def test_check_of_statistics_takes_rows():
+    """A likelihood that was made from statistics is compared on rows that are given."""
     with pm.Model():
         _, frozen = both(rank=30)
-        sigma = pm.HalfNormal("sigma")
-        options = {"sigma": sigma, "num_samples": 10, "random_seed": 1}
-        near = sgp.frozen_report(frozen, draws(REFERENCE["ell"], 1.4), X, Y, **options)
-        away = draws(0.6 * REFERENCE["ell"], 1.4)
-        far = sgp.frozen_report(frozen, away, X, Y, **options)
-        assert list(near.hyperparameter.values) == ["ell[0]", "ell[1]", "eta"]
-        assert dict(near.sizes) == {"sample": 10, "hyperparameter": 3}
-        assert near.attrs["lost_recomputed"] < 0.01
-        assert far.attrs["lost_recomputed"] > 5 * near.attrs["lost_recomputed"]
-        np.testing.assert_allclose(near.moved, 0.0, atol=1.0)
-        assert (np.abs(far.moved[:2]) > 10).all()
-        assert np.isfinite(far.exact).all()
-        frozen.recentre(X, away)
-        np.testing.assert_allclose(
-            frozen.feature_map.reference["ell"], away["posterior"]["ell"].mean(("chain", "draw"))
+        frozen.marginal_likelihood(
+            "y", statistics=frozen.summarize(X, Y), sigma=pm.HalfNormal("sigma")
         )
-        again = sgp.frozen_report(frozen, away, X, Y, **options)
-        assert again.attrs["lost_recomputed"] < 0.7 * far.attrs["lost_recomputed"]
-        free = sgp.GriefGP(cov_func=frozen.cov_func)
-        with pytest.raises(TypeError, match="basis="):
-            sgp.frozen_report(free, away, X, Y, **options)
+    options = {"neighbors": None, "num_samples": 30, "progressbar": False}
+    near = draws(REFERENCE["ell"], 1.4)
+    found = frozen.check(near, X, Y, **options)
+    assert {"logp_exact", "logp_recomputed", "from_reference"} <= set(found)
+    only = frozen.check(near, X, **options)
+    assert {"missing", "excess", "from_reference"} == set(only)
+    with pytest.raises(ValueError, match="y= goes with X="):
+        frozen.check(near, y=Y, **options)

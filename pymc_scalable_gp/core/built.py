@@ -1,0 +1,153 @@
+"""What every GP with a finite feature map is before it has seen data: kernel, mean and features."""
+
+from hashlib import blake2b
+from typing import Any, ClassVar
+
+import numpy as np
+from pymc.gp.gp import Base
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.core.data.inputs import Data, check_inputs
+from pymc_scalable_gp.core.data.keywords import check_arguments
+from pymc_scalable_gp.core.data.mean import check_mean
+from pymc_scalable_gp.core.features.feature_map import FeatureMap, FeatureSpec
+from pymc_scalable_gp.cov.queries import describe
+from pymc_scalable_gp.utils.classes import Listed, as_typed
+from pymc_scalable_gp.utils.graphs import is_random
+
+
+@as_typed
+class BuiltGP(Listed, Base):
+    """A GP whose features are built on training inputs; base of the public classes.
+
+    `knobs` says, in advice, which arguments make this one closer to the kernel.
+    """
+
+    approx: str | None = None
+    approximations: ClassVar[tuple[str, ...]] = ()
+    knobs: ClassVar[str] = "the number of features of each part"
+    sum_classes: ClassVar[tuple[type["BuiltGP"], ...]] = ()
+
+    def __new__(cls, *args, **kwargs):
+        """Refuse in words what the class does not take."""
+        check_arguments(cls, args, kwargs)
+        return super().__new__(cls)
+
+    def __init__(self, spec: FeatureSpec | None, *, mean_func=None, cov_func):
+        super().__init__(mean_func=check_mean(mean_func), cov_func=cov_func)
+        self._spec = spec
+        self._map: FeatureMap | None = None
+        self._unasked: bytes | None = None
+        self._reference: dict | None = None
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        """The features; known once ``build(X)`` has run."""
+        if self._map is None:
+            raise AttributeError("the features are known once the GP is built: call build(X) first")
+        return self._map
+
+    @property
+    def is_built(self) -> bool:
+        """Whether what depends on the training inputs is fixed."""
+        return self._map is not None
+
+    @property
+    def whole_kernel(self) -> bool:
+        """Whether `cov_func` is all of the prior covariance."""
+        return True
+
+    @property
+    def rank(self) -> int:
+        """Number of features r; known once ``build(X)`` has run."""
+        return self.feature_map.rank
+
+    def features(self, X) -> TensorVariable:
+        """Symbolic feature matrix (n, r) at inputs X (n, d); ``phi @ phi.T`` approximates the kernel."""
+        tensor = X if isinstance(X, TensorVariable) else check_inputs(X).tensor
+        self.build_missing(X)
+        return self.feature_map.features(tensor)
+
+    def build(self, X) -> int:
+        """Fix what depends on the training inputs X (n, d); returns the rank.
+
+        A likelihood that was made before keeps what it was made of.
+        """
+        return self._build(check_inputs(X).value)
+
+    @property
+    def reference(self) -> dict | None:
+        """Hyperparameters that the GP was built at, where they were given."""
+        return self._reference
+
+    def _build(self, X: np.ndarray, **options) -> int:
+        self._reference, self._unasked = options.get("point"), None
+        self._map = self._spec.fit(X, **options)
+        return self.rank
+
+    def build_missing(self, X) -> None:
+        """Build on training inputs X unless that was done before."""
+        if not self.is_built:
+            self.build(X)
+
+    def build_for(self, X: Data, bound: bool = True) -> None:
+        """Build for a likelihood or a prior of rows X, unless the user did.
+
+        What another likelihood built on other rows is built again. `bound`: what the features miss
+        is nowhere else.
+
+        Raises
+        ------
+        ValueError
+            For rows beyond the range of the user's build, where its features hold no variance.
+        """
+        rows = blake2b(np.ascontiguousarray(X.value)).digest() + str(X.value.shape).encode()
+        if self.is_built and self._unasked in (None, rows):
+            if bound and not is_random(X.tensor):
+                self.feature_map.check_range(X.value)
+            return
+        self._build_unasked(X.tensor if X.mutable else X.value)
+        self._unasked = rows
+
+    def _build_unasked(self, X) -> None:
+        self.build(X)
+
+    def settings(self) -> dict[str, Any]:
+        """Arguments of the class besides mean and covariance, by name."""
+        return {}
+
+    def __repr__(self):
+        shown = {"cov_func": describe(self.cov_func)}
+        shown |= {name: repr(value) for name, value in self.settings().items()}
+        inside = ", ".join(f"{name}={text}" for name, text in shown.items())
+        built = f"rank {self.rank}" if self.is_built else "not built"
+        path = getattr(self, "likelihood_path", None)
+        return f"<{type(self).__name__}({inside}): {built}{f', {path} likelihood' if path else ''}>"
+
+    def check_addable(self) -> None:
+        """Raise TypeError if this GP cannot be a part of a sum."""
+
+    def __add__(self, other):
+        """Sum of two independent GPs; their features stand side by side."""
+        shared = [kind for kind in self.sum_classes if kind in getattr(other, "sum_classes", ())]
+        if not shared:
+            raise TypeError(f"cannot add {type(self).__name__} and {type(other).__name__}")
+        parts = (*self.parts, *other.parts)
+        for part in parts:
+            part.check_addable()
+        return shared[0](parts)
+
+    def prior(self, *args, **kwargs):
+        """Not of this class: see the message."""
+        raise TypeError(
+            f"{type(self).__name__} integrates the function out, which needs Gaussian noise: call "
+            f"marginal_likelihood. For other likelihoods use {self.names_with('prior')}"
+        )
+
+    def marginal_likelihood(self, *args, **kwargs):
+        """Not of this class: see the message."""
+        raise TypeError(
+            f"{type(self).__name__} is for any likelihood: call f = gp.prior(name, X) and write the "
+            "likelihood of f. To integrate f out under Gaussian noise use "
+            f"{self.names_with('marginal_likelihood')}"
+        )

@@ -1,0 +1,265 @@
+"""What users type next: calls outside the model block, second likelihoods, wrong names and arguments."""
+
+import inspect
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_allclose
+
+import pymc_scalable_gp as sgp
+
+RNG = np.random.default_rng(3)
+X = RNG.uniform(-1.0, 1.0, (30, 2))
+Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.standard_normal(30)
+COV = pm.gp.cov.ExpQuad(2, ls=0.8)
+POINT = {"ell": 0.7, "sigma": 0.2}
+QUIET = {"progressbar": False}
+
+pytestmark = pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
+
+
+def fitted(kind=sgp.ExactMarginal, **options):
+    with pm.Model() as model:
+        gp = kind(cov_func=pm.gp.cov.ExpQuad(2, ls=pm.LogNormal("ell", 0.0, 0.3)), **options)
+        gp.marginal_likelihood("y", X, Y, pm.HalfNormal("sigma"))
+    return gp, model
+
+
+def draws(count=40):
+    rng = np.random.default_rng(1)
+    shape = (2, count // 2)
+    values = {k: v * np.exp(0.05 * rng.standard_normal(shape)) for k, v in POINT.items()}
+    return az.from_dict({"posterior": values})
+
+
+# -- outside the model block --------------------------------------------------------------------
+
+
+def test_a_gp_remembers_the_model_of_its_likelihood():
+    gp, model = fitted()
+    idata = draws()
+    assert gp.model is model
+    for call in (
+        lambda **m: gp.predict(X[:3], POINT, diag=True, **m)[0],
+        lambda **m: gp.predict_posterior(X[:3], idata, **QUIET, **m)["sd"],
+        lambda **m: gp.check(POINT, rows=20, neighbors=None, **QUIET, **m)["logp_exact"],
+        lambda **m: gp.loo(idata, **QUIET, **m).elpd_i,
+        lambda **m: gp.loo_pit(idata, **QUIET, **m),
+    ):
+        assert_allclose(call(), call(model=model), rtol=1e-12)
+
+
+def test_it_remembers_the_model_of_its_prior_and_of_the_sum():
+    with pm.Model():
+        ell = pm.LogNormal("ell")
+        one, two = (
+            sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), grid=5, rank=9) for _ in "ab"
+        )
+        total = one + two
+        total.prior("f", X)
+    point = {"ell": 0.7, "f_coeffs": np.ones(total.rank)}
+    whole = total.predict(X[:3], point, diag=True)[0]
+    parts = [gp.predict(X[:3], point, diag=True, given={"gp": total})[0] for gp in (one, two)]
+    assert_allclose(whole, sum(parts), rtol=1e-10)
+    with pm.Model() as outer, pm.Model("sub"):
+        gp = sgp.ExactMarginal(cov_func=COV)
+        gp.marginal_likelihood("y", X, Y, pm.HalfNormal("sigma"))
+    assert gp.model is outer
+    assert gp.predict(X[:3], {"sub::sigma": 0.2})[0].shape == (3,)
+
+
+def test_a_copy_of_the_model_is_refused_as_before():
+    gp, model = fitted()
+    copy = pm.do(model, {"ell": 0.5})
+    with copy, pytest.raises(ValueError, match="of another model than this one"):
+        gp.predict(X[:3], {"sigma": 0.2})
+
+
+# -- a second likelihood ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["marginal_likelihood", "prior"])
+def test_a_second_likelihood_in_the_same_model_is_refused(first):
+    gp = sgp.GriefGP(cov_func=COV, grid=5, rank=9)
+    arguments = {"marginal_likelihood": (X, Y, 0.2), "prior": (X,)}
+    with pm.Model() as model:
+        getattr(gp, first)("one", *arguments[first])
+        before = model.named_vars.keys() | set()
+        for second in arguments:
+            with pytest.raises(
+                ValueError, match="this GriefGP has a likelihood or prior in this model"
+            ):
+                getattr(gp, second)("two", *arguments[second])
+    assert model.named_vars.keys() == before
+
+
+def test_a_likelihood_in_another_model_replaces_the_first():
+    gp = sgp.ExactMarginal(cov_func=COV)
+    for y in (Y, 100.0 + Y):
+        with pm.Model() as model:
+            gp.marginal_likelihood("y", X, y, 0.2)
+        assert gp.model is model
+        assert_allclose(gp.predict(X, diag=True)[0].mean(), y.mean(), atol=10.0)
+
+
+# -- points -------------------------------------------------------------------------------------
+
+
+def test_unknown_names_in_a_point_are_refused():
+    gp, model = fitted(sgp.VecchiaMarginal, n_inducing=5)
+    with model:
+        gp.build(X, point=POINT | {"later": 1.0})  # of a model that is not yet whole
+    wrong = {"els": 0.7, "ell": 0.7, "sigma": 0.2}
+    text = (
+        r"point has els \(is ell meant\?\), which the model does not know; its free .* ell, sigma"
+    )
+    for call in (
+        lambda: gp.predict(X[:3], wrong),
+        lambda: gp.check(wrong, **QUIET),
+        lambda: gp.build(X, point={"els": 0.7}),
+    ):
+        with model, pytest.raises(ValueError, match=text):
+            call()
+
+
+def test_what_find_map_returns_is_a_point():
+    gp, model = fitted()
+    with model:
+        pm.Deterministic("ratio", model["ell"] / model["sigma"])
+    more = POINT | {"ell_log__": np.log(0.7), "sigma_log__": np.log(0.2), "ratio": 3.5}
+    assert_allclose(gp.predict(X[:3], more, diag=True), gp.predict(X[:3], POINT, diag=True))
+
+
+@pytest.mark.parametrize("wrong", ["posterior", 3.0])
+def test_what_is_no_point(wrong):
+    gp, _ = fitted()
+    for call in (lambda: gp.check(wrong, **QUIET), lambda: gp.predict(X, wrong)):
+        with pytest.raises(
+            TypeError, match="point must be a dictionary .* got (str 'posterior'|float 3)"
+        ):
+            call()
+
+
+# -- constructors -------------------------------------------------------------------------------
+
+PUBLIC = [kind for kind in vars(sgp).values() if inspect.isclass(kind) and hasattr(kind, "check")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "text"),
+    [
+        (sgp.GriefGP, {"m": [9], "c": 1.5}, r"GriefGP takes no m=: that of pm.gp.HSGP is here rank="),
+        (sgp.KMCGMarginal, {"cov_funcs": [COV], "Xs": [X]},
+         r"no cov_funcs=: multiply .* X=sgp.RegularGrid\(axes\) of KMCGMarginal$"),
+        (sgp.VecchiaMarginal, {"approx": "VIF"}, "VecchiaMarginal takes no approx=: .*leave it out"),
+        (sgp.SoftKIMarginal, {"kernel": COV}, "takes no kernel=: give the kernel as cov_func="),
+        (sgp.SKIPMarginal, {"ranks": 3}, "takes no ranks=; it knows mean_func, cov_func, approx, grid"),
+        (sgp.GriefGP, {"mean_func": 2.0}, r"mean_func must be a pm.gp.mean function, got float: .*Const"),
+    ],
+)  # fmt: skip
+def test_arguments_that_a_class_does_not_take(kind, options, text):
+    options = options if {"cov_funcs", "kernel"} & set(options) else {"cov_func": COV, **options}
+    with pytest.raises(TypeError, match=text):
+        kind(**options)
+
+
+@pytest.mark.parametrize("kind", PUBLIC)
+def test_kernels_that_no_class_takes(kind):
+    with pytest.raises(
+        TypeError, match=f"{kind.__name__} takes keywords alone: mean_func=, cov_func="
+    ):
+        kind(COV)
+    with pytest.raises(ValueError, match="ExpQuad has 3 lengthscales for 2 columns"):
+        kind(cov_func=2.0 * pm.gp.cov.ExpQuad(2, ls=[1.0, 2.0, 3.0]))
+    drop = {"GriefGP": "sigma= of marginal_likelihood; .*drop it"}
+    words = drop.get(kind.__name__, "drop it$" if "Latent" in kind.__name__ else "sigma= of")
+    with pytest.raises(ValueError, match=f"WhiteNoise is no part of the function: .*{words}"):
+        kind(cov_func=COV + pm.gp.cov.WhiteNoise(0.1))
+
+
+def test_product_takes_a_class_of_kernels():
+    for wrong, name in [(pm.gp.cov.Kron, "Kron"), (COV, "ExpQuad"), ("Matern52", "str")]:
+        with pytest.raises(TypeError, match=f"such as pm.gp.cov.Matern52, got {name}: .*k1 . k2"):
+            sgp.cov.Product(wrong, 2, ls=1.0)
+
+
+def test_what_is_used_is_shown():
+    gp = sgp.VecchiaMarginal(cov_func=COV, n_inducing=500)
+    assert "n_inducing=500" in repr(gp)
+    used = gp.build(X)
+    assert used <= 30
+    assert f"n_inducing={used})" in repr(gp)
+    gp = sgp.GriefGP(cov_func=COV, grid=5)
+    with pytest.warns(UserWarning, match="rank=500 exceeds"):
+        gp.build(X)
+    assert "rank=25," in repr(gp)
+
+
+# -- names in errors ----------------------------------------------------------------------------
+
+
+def has(kind, name):
+    """Whether a class has a front end."""
+    return "Not of this class" not in getattr(kind, name).__doc__
+
+
+@pytest.mark.parametrize("front_end", ["prior", "marginal_likelihood"])
+def test_errors_name_the_classes_that_have_it(front_end):
+    """A class that is added and says what it has is named; one that does not say it fails here."""
+    able = {kind.__name__ for kind in PUBLIC if has(kind, front_end)}
+    for kind in PUBLIC:
+        if kind.__name__ in able:
+            continue
+        with pytest.raises(TypeError) as error:
+            getattr(kind(cov_func=COV), front_end)("f", X)
+        named = str(error.value).split(" use ")[1].replace(" or ", ", ").split(", ")
+        assert set(named) == able
+
+
+def test_methods_are_named_as_typed():
+    gp, _ = fitted()
+    for call, name in [(gp.loo, "loo"), (gp.predict, "predict"), (gp.prior, "")]:
+        with pytest.raises(TypeError, match=rf"^gp\.{name}\(\) missing" if name else "prior|use"):
+            call()
+
+
+# -- beyond the range ---------------------------------------------------------------------------
+
+FAR = np.array([[3.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("cov", "lost"),
+    [
+        (COV, True),
+        (pm.gp.cov.ExpQuad(2, ls=40.0), False),
+        (pm.gp.cov.Linear(2, c=0.0, active_dims=[0]), False),
+        (pm.gp.cov.Periodic(2, period=2.0, ls=1.0, active_dims=[0]), False),
+    ],
+)
+def test_a_warning_beyond_the_range_only_where_the_variance_is_lost(cov, lost):
+    with pm.Model():
+        gp = sgp.GriefGP(cov_func=cov, grid=25, rank=25)
+        gp.marginal_likelihood("y", X, Y, 0.2)
+        if lost:
+            for call in (lambda: gp.conditional("f", FAR), lambda: gp.predict(FAR)):
+                with pytest.warns(UserWarning, match="column 0 reaches .* the features lose 9"):
+                    call()
+        else:
+            gp.conditional("f", FAR)  # warnings are errors here
+            gp.predict(FAR)
+
+
+def test_the_hyperparameters_of_the_prediction_decide():
+    with pm.Model():
+        gp = sgp.GriefGP(
+            cov_func=pm.gp.cov.ExpQuad(2, ls=pm.LogNormal("ell", 0.0, 0.3)), grid=8, rank=40
+        )
+        gp.marginal_likelihood("y", X, Y, pm.HalfNormal("sigma"))
+    gp.predict(FAR, POINT | {"ell": 60.0}, diag=True)  # warnings are errors here
+    with pytest.warns(UserWarning, match="column 0 reaches"):
+        gp.predict(FAR, POINT, diag=True)
+    with pytest.warns(UserWarning, match="column 0 reaches"):
+        gp.predict_posterior(FAR, draws(), **QUIET)
