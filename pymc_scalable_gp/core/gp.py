@@ -215,7 +215,7 @@ class FeatureGP(BuiltGP):
         return known.conditional(name, data, feature_map, self.mean_func, coef, variance, **kwargs)
 
     def predict(
-        self, Xnew, point=None, diag=False, pred_noise=False, given=None, model=None
+        self, Xnew, point=None, diag=False, pred_noise=False, given=None, model=None, *, joint=True
     ) -> tuple[np.ndarray, np.ndarray]:
         """Mean and (co)variance of the function at new inputs for one point, as NumPy arrays.
 
@@ -232,6 +232,13 @@ class FeatureGP(BuiltGP):
             As in :meth:`conditional`.
         model : pm.Model, optional
             That of the context or, outside of any, of the likelihood or prior when left out.
+        joint : bool
+            With neighbours and ``diag=False``: whether each new row is conditioned on new rows before it
+            too, as draws and :meth:`conditional` are. Nearest rows that are new take the places of
+            training rows, so that means and variances differ from those of ``diag=True``, the more the
+            fewer neighbours there are (.2 sd with ten): raise `pred_neighbors`. False: each new row
+            stands alone, with the means and variances of ``diag=True``; rows then covary through the
+            features alone.
 
         Returns
         -------
@@ -252,7 +259,9 @@ class FeatureGP(BuiltGP):
         predictor = self._predictor(data, known, places, given, pred_noise, model)
         state = predictor.state(point)
         warn_beyond(known.prediction_map(), data.value, lambda: point, model)
-        return predictor.diagonal(state, data.value) if diag else predictor.full(state, data.value)
+        if diag:
+            return predictor.diagonal(state, data.value)
+        return (predictor.full if joint else predictor.alone)(state, data.value)
 
     def predict_posterior(
         self,

@@ -130,6 +130,10 @@ class Predictor:
             cov += phi @ phi.T - square if self.deflated else square
         return mean + phi @ state.coef, cov
 
+    def alone(self, state, X):
+        """As `full`, of new rows that are not conditioned on one another: features need not be."""
+        return self.full(state, X)
+
     def _factor(self, state, phi):
         """Features times the root of the coefficients' covariance, or of what it lacks."""
         root = state.root

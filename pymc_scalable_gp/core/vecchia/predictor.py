@@ -13,6 +13,7 @@ from pymc_scalable_gp.core.features.residual import Regressions, regressions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.core.vecchia.normal import VecchiaNormal
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
+from pymc_scalable_gp.utils.blocks import blocks
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, model_inputs
 
 _ROWS = 512  # new rows at a time, at most
@@ -69,7 +70,7 @@ class VecchiaPredictor(Predictor):
         found = _regressions(cov_func, known, X, phi, ROUNDING * prior, near_)
         beta, white = pt.vector("beta", dtype="float64"), pt.matrix("white", dtype="float64")
         before = (known.residual - known.phi @ beta)[:, None]
-        drawn = mean + phi @ beta + vecchia_color(white, *found, before)[:, 0]
+        drawn = phi @ beta + vecchia_color(white, *found, before)[:, 0]
         base, spread, own = _jointly(known, phi, found)
         self.inputs = model_inputs([*states, *outputs], model)
         check_reached([*states, *outputs], self.inputs)
@@ -79,7 +80,8 @@ class VecchiaPredictor(Predictor):
         self._features = pytensor.function(given, outputs, **options)
         # Compiled when first asked for: most callers want rows alone.
         compiled = partial(pytensor.function, **options)
-        self._draw_of = partial(compiled, [*given, beta, white], [drawn])
+        seen = [phi, drawn, ROUNDING * prior, mean]
+        self._draw_of = partial(compiled, [*given, beta, white], seen)
         self._joint_of = partial(compiled, given, [mean + base, spread, own])
 
     @cached_property
@@ -92,25 +94,25 @@ class VecchiaPredictor(Predictor):
         """Mean without coefficients, their features, and a root of what is left."""
         return self._joint_of()
 
-    def _located(self, X, jointly=False):
-        """New rows in blocks, or all at once, with their neighbours; kept for the next draw."""
-        ordering = self.likelihood.plan.ordering
-        key = (X, ordering)
-        held, parts = self._last.get(jointly, (None, None))
-        if held is None or any(a is not b for a, b in zip(held, key, strict=True)):
-            size = max(len(X), 1) if jointly else self.block_rows
-            search = ordering.nearest_jointly if jointly else ordering.nearest
-            found = [np.ascontiguousarray(X[i : i + size]) for i in range(0, len(X), size)]
-            parts = [(part, *self._among(search(part))) for part in found]
-            self._last[jointly] = (key, parts)
-        return parts
+    def _located(self, X, jointly=False, size=None):
+        """Blocks of new rows, each with the rows that it is given, and its neighbours' places among those.
 
-    def _among(self, near):
-        """The training rows among neighbours, in the order of the blocks, and places among those."""
-        n = len(self.likelihood.plan.ordering.order)
-        rows = np.unique(near[(near >= 0) & (near < n)])
-        places = np.where(near < n, np.searchsorted(rows, near), near - n + len(rows))
-        return rows, np.where(near < 0, -1, places)
+        Rows from n on are new ones of blocks before; kept for the next draw.
+        """
+        ordering = self.likelihood.plan.ordering
+        size, key = size or self.block_rows, (X, ordering)
+        held, parts = self._last.get((jointly, size), (None, None))
+        if held is None or any(a is not b for a, b in zip(held, key, strict=True)):
+            near, n = (
+                (ordering.nearest_jointly if jointly else ordering.nearest)(X),
+                len(ordering.order),
+            )
+            parts = [
+                (rows, block, *_among(near[rows], n + (rows.start if jointly else 0)))
+                for rows, block in blocks(X, size)
+            ]
+            self._last[jointly, size] = (key, parts)
+        return parts
 
     def _around(self, state, rows):
         """What is known of training rows, and the values of the model's variables."""
@@ -118,18 +120,28 @@ class VecchiaPredictor(Predictor):
         return (X[rows], phi[rows], residual[rows], noise[rows], slack), values
 
     def _parts(self, state, X):
-        start = 0
-        for block, rows, near in self._located(X):
-            known, values = self._around(state, rows)
-            yield slice(start, start + len(block)), self._features(block, near, *known, *values)
-            start += len(block)
+        for rows, block, around, near in self._located(X):
+            known, values = self._around(state, around)
+            yield rows, self._features(block, near, *known, *values)
+
+    def alone(self, state, X):
+        """Mean (n*,) and covariance (n*, n*) of new rows that are given training rows alone."""
+        if not len(X):
+            return self.full(state, X)
+        parts = zip(*(part for _, part in self._parts(state, X)), strict=True)
+        phi, mean, missed = map(np.concatenate, parts)
+        cov = np.diag(missed + state.noise)
+        if self.has_root:
+            factor = self._factor(state, phi)
+            cov += factor @ factor.T
+        return mean + phi @ state.coef, cov
 
     def full(self, state, X):
         """Mean (n*,) and covariance (n*, n*); new rows are given those before them too."""
         if not len(X):
             return np.zeros(0), np.zeros((0, 0))
-        ((X, rows, near),) = self._located(X, jointly=True)
-        known, values = self._around(state, rows)
+        ((_, X, around, near),) = self._located(X, jointly=True, size=len(X))
+        known, values = self._around(state, around)
         mean, spread, own = self._joint(X, near, *known, *values)
         cov = own @ own.T + state.noise * np.eye(len(X))
         if self.has_root:
@@ -138,14 +150,27 @@ class VecchiaPredictor(Predictor):
         return mean + spread @ state.coef, cov
 
     def _sample_jointly(self, state, X, rng):
-        """New rows are given those before them too."""
-        if not len(X):
-            return np.zeros(0)
-        ((block, rows, near),) = self._located(X, jointly=True)
-        known, values = self._around(state, rows)
-        white = rng.standard_normal((len(X), 1))
-        (found,) = self._draw(block, near, *known, *values, state.sample, white)
+        """New rows are given those before them too: what was drawn in earlier blocks is known."""
+        n, white = len(self.likelihood.plan.ordering.order), rng.standard_normal((len(X), 1))
+        *values, inputs, phi, residual, noise, slack = state.values
+        seen = [X, np.empty((len(X), phi.shape[1])), np.empty(len(X)), np.empty(len(X))]
+        found = np.empty(len(X))
+        for rows, block, around, near in self._located(X, jointly=True):
+            old, new = around[around < n], around[around >= n] - n
+            pairs = zip((inputs, phi, residual, noise), seen, strict=True)
+            known = [np.concatenate([a[old], b[new]]) for a, b in pairs]
+            *made, mean = self._draw(block, near, *known, slack, *values, state.sample, white[rows])
+            for kept, part in zip(seen[1:], made, strict=True):
+                kept[rows] = part
+            found[rows] = mean + seen[2][rows]
         return found + np.sqrt(state.noise) * rng.standard_normal(len(X))
+
+
+def _among(near, limit):
+    """The rows below a limit among neighbours, and places among those; others come after them."""
+    rows = np.unique(near[(near >= 0) & (near < limit)])
+    places = np.where(near < limit, np.searchsorted(rows, near), near - limit + len(rows))
+    return rows, np.where(near < 0, -1, places)
 
 
 def _regressions(cov_func, known, X, phi, noise, near) -> Regressions:

@@ -245,6 +245,37 @@ def test_joint_predictions_hold_together(exact):
     assert_allclose(density, expected, rtol=1e-3)
 
 
+def test_new_rows_may_stand_alone():
+    """With ten neighbours the joint means are up to .2 sd from those of single rows; alone they are not."""
+    model, gp = model_of(vecchia(n_inducing=10, neighbors=5, block=4, pred_neighbors=10))
+    with model:
+        mean, var = gp.predict(NEW, point=POINT, diag=True)
+        alone, cov = gp.predict(NEW, point=POINT, joint=False)
+        jointly, _ = gp.predict(NEW, point=POINT)
+        nothing = gp.predict(NEW[:0], point=POINT, joint=False)
+    assert_allclose(alone, mean, rtol=1e-12)
+    assert_allclose(np.diag(cov), var, rtol=1e-10)
+    assert np.linalg.eigvalsh(cov).min() > 0.0
+    assert abs(cov[0, 1]) > 0.0
+    assert abs((jointly - mean) / np.sqrt(var)).max() > 0.01
+    assert [x.shape for x in nothing] == [(0,), (0, 0)]
+
+
+def test_draws_in_blocks_are_those_of_all_rows_at_once(monkeypatch):
+    import xarray as xr
+
+    posterior = {
+        k: (("chain", "draw", "dim")[: 2 + v.ndim], v[None, None]) for k, v in POINT.items()
+    }
+    found = []
+    for rows in (512, 5):
+        monkeypatch.setattr("pymc_scalable_gp.core.vecchia.predictor._ROWS", rows)
+        model, gp = model_of(vecchia(n_inducing=8, neighbors=6, block=4))
+        options = {"draws": True, "progressbar": False, "random_seed": 1, "model": model}
+        found.append(gp.predict_posterior(NEW, xr.Dataset(posterior), **options)["f"].values)
+    assert_allclose(found[1], found[0], rtol=1e-9)
+
+
 def test_draws_over_the_posterior(exact):
     import xarray as xr
 
