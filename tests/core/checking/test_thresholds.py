@@ -1,0 +1,95 @@
+"""Where the verdict of a check turns: just below each of its limits, and just above."""
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core.checking.verdict import LIMITS, verdict
+
+RNG = np.random.default_rng(2)
+X = RNG.uniform(-1.0, 1.0, (30, 1))
+Y = np.sin(3.0 * X[:, 0]) + 0.2 * RNG.standard_normal(30)
+
+
+@pytest.fixture(scope="module")
+def sound():
+    """An exact GP and its check, with figures of an approximation put in that are all good."""
+    with pm.Model() as model:
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ell", 0.0, 0.5)))
+        gp.marginal_likelihood("y", X, Y, 0.2)
+        draws = xr.Dataset({"ell": (("chain", "draw"), 0.5 * np.exp(0.1 * RNG.standard_normal((1, 30))))})
+        found = gp.check(draws, rows=20, neighbors=None, progressbar=False, model=model)
+    zero = np.zeros(found.sizes["obs"])
+    found = found.assign(
+        mean_shift=("obs", zero), sd_ratio=("obs", zero + 1.0), missing=("obs", zero),
+        moved=("hyperparameter", [0.0]),
+    ).assign_coords(hyperparameter=["ell"])  # fmt: skip
+    found.attrs |= {"k_hat": 0.1, "lost": 0.1, "missing_mean": 0.0, "holds_residual": False}
+    return gp, found
+
+
+def changed(check, name, value):
+    """The check with one figure at a value, which for those over rows more than 5% of them have."""
+    check = check.copy(deep=True)
+    if name in ("k_hat", "residual", "neighbors_moved", "missing_mean"):
+        check.attrs[name] = value
+    elif name == "logdet":
+        check.attrs |= {"logdet_se": 2.0 * value, "logdet_excess": 0.0}
+    elif name == "logdet_excess":
+        check.attrs |= {"logdet_se": 0.0, "logdet_excess": 2.0 * value}
+    elif name == "even":
+        check.attrs |= {"k_hat": np.nan, "lost": value}
+    elif name == "moved":
+        check["moved"] = check.moved + value
+    else:
+        values = check[name].values
+        values[: len(values) // 4] = value
+    return check
+
+
+FIGURES = {
+    "k_hat": (LIMITS["k_hat"], "posterior of the hyperparameters is another"),
+    "moved": (LIMITS["moved"], "posterior of the hyperparameters is another"),
+    "moved, down": (-LIMITS["moved"], "posterior of the hyperparameters is another"),
+    "even": (LIMITS["even"], "posterior of the hyperparameters is another"),
+    "mean_shift": (LIMITS["mean_shift"], "predictions differ"),
+    "sd_ratio": (np.exp(LIMITS["sd_ratio"]), "predictions differ"),
+    "sd_ratio, down": (np.exp(-LIMITS["sd_ratio"]), "predictions differ"),
+    "missing_mean": (LIMITS["missing"], "sigma may be off"),
+    "residual": (LIMITS["residual"], "conjugate gradients have not converged"),
+    "logdet": (LIMITS["logdet"], "log determinant is uncertain"),
+    "logdet_excess": (LIMITS["logdet"], "log determinant is uncertain"),
+    "neighbors_moved": (LIMITS["neighbors_moved"], "call gp.rebuild"),
+}
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_figure_is_good_up_to_its_limit_and_poor_beyond(sound, figure):
+    gp, check = sound
+    limit, words = FIGURES[figure]
+    name = figure.partition(",")[0]
+    one = 1.0 if name == "sd_ratio" else 0.0
+    for share, poor in ((0.99, False), (1.01, True)):
+        at = changed(check, name, one + share * (limit - one))
+        text = verdict(gp, gp.conditioned, at)
+        assert (words in text) == poor, text
+        assert ("Poor" in text) == poor, text
+
+
+def test_the_limits():
+    """Those that the docs name."""
+    assert LIMITS["k_hat"] == 0.7
+    assert (LIMITS["moved"], LIMITS["mean_shift"], LIMITS["sd_ratio"]) == (0.5, 0.25, 0.1)
+    assert (LIMITS["missing"], LIMITS["residual"], LIMITS["logdet"]) == (0.05, 0.01, 1.0)
+
+
+@pytest.mark.parametrize(("draws", "words"), [(1, "at this point"), (24, "at these draws"), (25, "Good.")])
+def test_what_is_said_of_few_draws(sound, draws, words):
+    gp, check = sound
+    at = check.copy(deep=True)
+    at.attrs["draws"] = draws
+    text = verdict(gp, gp.conditioned, at)
+    assert "Good" in text
+    assert words in text

@@ -1,0 +1,97 @@
+"""A pass that goes on inside a block, a file that is whole or not there, and digits of a basis."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core.rows import sources
+from pymc_scalable_gp.core.rows.statistics import RowStatistics
+
+N = 130
+RNG = np.random.default_rng(3)
+X = RNG.uniform(-1.0, 1.0, (N, 2))
+Y = np.sin(3.0 * X[:, 0]) + RNG.standard_normal(N)
+Z = RNG.uniform(-1.0, 1.0, (6, 2))
+SEEN = 47  # rows of the checkpoint: in the middle of a block of every source below
+
+
+@pytest.fixture(scope="module")
+def gp():
+    found = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=0.7), inducing=Z, temperature=0.3)
+    found.build(X)
+    return found
+
+
+def same(a, b):
+    assert a.size == b.size
+    np.testing.assert_allclose(a.triangle.T @ a.triangle, b.triangle.T @ b.triangle, rtol=1e-10, atol=1e-9)
+    np.testing.assert_array_equal([a.low, a.high], [b.low, b.high])
+
+
+def iterated(folder):
+    return [(X[i : i + 20], Y[i : i + 20]) for i in range(0, N, 20)], {}
+
+
+def parquet(folder):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y}).to_parquet(folder / "rows.parquet")
+    return folder / "rows.parquet", {"y": "y"}
+
+
+@pytest.mark.parametrize("make", [iterated, parquet])
+def test_a_pass_goes_on_inside_a_block(gp, make, tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "ROWS", 20)
+    source, options = make(tmp_path)
+    gp.summarize(X[:SEEN], Y[:SEEN], progressbar=False).save(tmp_path / "half")
+    found = gp.summarize(source, **options, checkpoint=tmp_path / "half", progressbar=False)
+    same(found, gp.summarize(X, Y, progressbar=False))
+
+
+@pytest.mark.parametrize("make", [iterated, parquet])
+def test_blocks_of_a_source_from_any_row_on(make, tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "ROWS", 20)
+    source = sources.open_source(*make(tmp_path)[:1], **make(tmp_path)[1])
+    for start in (0, 19, 20, 21, SEEN, N - 1):
+        blocks = list(source.blocks(start))
+        np.testing.assert_array_equal(np.concatenate([b.X for b in blocks]), X[start:])
+        np.testing.assert_array_equal(np.concatenate([b.y for b in blocks]), Y[start:])
+        assert [b.start for b in blocks] == list(
+            np.cumsum([start, *(len(b.y) for b in blocks[:-1])])
+        )
+
+
+def test_a_save_that_fails_leaves_the_old_file(gp, tmp_path, monkeypatch):
+    """And no half of a new one under its name."""
+    stats = gp.summarize(X, Y, progressbar=False)
+    part = gp.summarize(X[:50], Y[:50], progressbar=False)
+    part.save(tmp_path / "rows")
+    original = np.savez
+
+    def failing(file, **arrays):
+        original(file, **{"format": arrays["format"]})
+        raise OSError("no space left")
+
+    monkeypatch.setattr(np, "savez", failing)
+    for name in ("rows", "new"):
+        with pytest.raises(OSError, match="no space"):
+            stats.save(tmp_path / name)
+    assert RowStatistics.load(tmp_path / "rows").size == 50
+    assert not (tmp_path / "new").exists()
+
+
+def test_digits_of_nearly_collinear_columns(gp):
+    """Two points 1e-5 apart: QR of the rows knows what tells them apart, a Gram matrix does not."""
+    near = np.vstack([Z, Z[:1] + 1e-5])
+    fine = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=0.7), inducing=near, temperature=0.3)
+    fine.build(X)
+    stats = fine.summarize(X, Y, progressbar=False)
+    basis = fine.feature_map.training_basis(pm.pytensorf.pt.as_tensor(X)).eval()
+    found = np.linalg.svd(stats.triangle[:, :-1], compute_uv=False)
+    expected = np.linalg.svd(basis, compute_uv=False)
+    assert expected[-1] < 1e-4 * expected[0]
+    np.testing.assert_allclose(found[: len(expected)], expected, rtol=1e-9)
+    parts = [fine.summarize(X[i::2], Y[i::2], progressbar=False) for i in range(2)]
+    merged = np.linalg.svd(sum(parts).triangle[:, :-1], compute_uv=False)
+    np.testing.assert_allclose(merged[: len(expected)], expected, rtol=1e-9)
