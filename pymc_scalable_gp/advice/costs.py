@@ -1,23 +1,29 @@
-"""Operations and bytes of a density with its gradient, by class and settings.
+"""Seconds and bytes of a density with its gradient: operations counted by class, times a measured rate.
 
-The orders are those of the cost tables of each method's page. What an order leaves open is a factor a
-class, fitted to compiled gradients: ``tests/benchmarks/bench_suggest.py`` prints the ratio of measured
-to predicted seconds.
+The orders are those of the cost tables of each method's page. ``tests/benchmarks/bench_classes.py``, a part
+of ``make bench``, measures the rates and prints :data:`RATES`.
 """
 
 import math
+import os
 from typing import NamedTuple
 
+import numpy as np
+
 from pymc_scalable_gp.advice.facts import Facts
-from pymc_scalable_gp.advice.machine import Rates, Work
 from pymc_scalable_gp.methods.kmcg.regular_grid import DENSE_AXIS
 
-# Measured over predicted seconds: about each class' geometric mean over the sizes of bench_suggest.py.
-FACTORS = {
-    "ExactMarginal": 0.9, "VecchiaMarginal": 1.0, "VecchiaLatent": 1.7, "GriefGP": 1.2,
-    "SKIPMarginal": 1.1, "SKIPLatent": 1.3, "SoftKIMarginal": 1.7, "SoftKILatent": 1.5,
-    "KMCGMarginal": 5.0, "CholQRMarginal": 0.9,
+# Seconds for 1e9 operations on one core of an AMD EPYC: bench_classes.py, 2026-11-23.
+RATES = {
+    "ExactMarginal": 0.011, "VecchiaMarginal": 0.020, "VecchiaLatent": 0.010, "GriefGP": 0.0081,
+    "SKIPMarginal": 0.0087, "SKIPLatent": 0.0048, "SoftKIMarginal": 0.028, "SoftKILatent": 0.0038,
+    "KMCGMarginal": 0.031, "CholQRMarginal": 0.015,
 }  # fmt: skip
+
+# What takes as long as so many floating-point operations of a matrix product: an operation of a large
+# Cholesky factor, and of one of some forty rows; a number read or written; a point of a Fourier transform
+# times log2 of their number; an entry of a kernel matrix, and one that Python computes from two objects.
+FACTOR, SMALL, MEMORY, FOURIER, ENTRY, OBJECT = 2.0, 17.0, 100.0, 100.0, 1000.0, 1e6
 
 # Seconds that the calls of any compiled density take.
 OVERHEAD = 1.5e-5
@@ -25,135 +31,139 @@ OVERHEAD = 1.5e-5
 # Seconds from a model to its first gradient, with empty caches: bench_first_use.py.
 COMPILATION = 90.0
 
-# A process with PyMC in it, before it has any data.
-PROCESS = 0.6 * 2**30
+# A process with PyMC in it, before it has any data; and the memory where the system does not tell.
+PROCESS, ASSUMED_MEMORY = 0.6 * 2**30, 8 * 2**30
 
-# Passes over the rows that training SoftKI's points takes.
-EPOCHS = 30
+# Passes over the rows that training SoftKI's points takes, and nodes of a column that GriefGP's rows are
+# evaluated at.
+EPOCHS, NODES = 30, 60
 
 
 class Cost(NamedTuple):
-    """Of one gradient, of what comes once before sampling, and numbers that are held."""
+    """Operations of one gradient, numbers that are held, and operations once before sampling."""
 
-    work: Work
+    operations: float
     numbers: float
-    once: Work = Work()
-
-    def seconds(self, class_name: str, rates: Rates) -> float:
-        """Predicted seconds a gradient."""
-        return OVERHEAD + FACTORS[class_name] * self.work.seconds(rates)
-
-    def bytes(self, facts: Facts, rates: Rates) -> float:
-        """Of all chains that run side by side, each with its own copy."""
-        return rates.chains * (PROCESS + 8.0 * (self.numbers + 3.0 * facts.n * facts.d))
+    once: float = 0.0
 
 
-def exact(n) -> Cost:
-    """A Cholesky factor and its inverse, five matrices."""
-    return Cost(Work(cholesky=n**3, entries=2.0 * n**2), 5.0 * n**2)
+def cost_of(class_name: str, settings: dict, facts: Facts) -> Cost:
+    """What a class with its settings takes."""
+    return _COSTS[class_name](facts, **settings)
 
 
-def low_rank(n, r) -> Work:
+def seconds(class_name: str, cost: Cost) -> tuple[float, float]:
+    """Of a gradient, and before the first draw."""
+    rate = 1e-9 * RATES[class_name]
+    return OVERHEAD + rate * cost.operations, COMPILATION + rate * cost.once
+
+
+def held(cost: Cost, facts: Facts, chains: int) -> float:
+    """Bytes of all chains that run side by side, each with its own copy."""
+    return chains * (PROCESS + 8.0 * (cost.numbers + 3.0 * facts.n * facts.d))
+
+
+def free_memory() -> float:
+    """Bytes that no process holds, of all the machine's where only these are known."""
+    for name in ("SC_AVPHYS_PAGES", "SC_PHYS_PAGES"):
+        if name in getattr(os, "sysconf_names", {}):
+            return float(os.sysconf(name)) * os.sysconf("SC_PAGE_SIZE")
+    return float(ASSUMED_MEMORY)
+
+
+def chains_at_once() -> int:
+    """One chain per core that this process may use, and at most four."""
+    allowed = hasattr(os, "sched_getaffinity")
+    return min(4, len(os.sched_getaffinity(0)) if allowed else os.cpu_count() or 1)
+
+
+def _low_rank(n, r) -> float:
     """Density of given features, and its gradient: two products, a small factor."""
-    return Work(product=4.0 * n * r**2, cholesky=r**3, memory=6.0 * n * r)
+    return 4.0 * n * r**2 + FACTOR * r**3 + 6.0 * MEMORY * n * r
 
 
-def inducing(n, m) -> Work:
+def _entry(facts) -> float:
+    return OBJECT if facts.is_dear else ENTRY
+
+
+def _inducing(facts, m) -> float:
     """Features of inducing points with their gradient."""
-    return Work(product=4.0 * n * m**2, cholesky=m**3, entries=2.0 * n * m)
+    return facts.n * m * (4.0 * m + 2.0 * _entry(facts)) + FACTOR * m**3
 
 
-def both(first: Work, second: Work) -> Work:
-    """One after the other."""
-    return Work(*(a + b for a, b in zip(first, second, strict=True)))
+def _exact(facts) -> Cost:
+    """A Cholesky factor and its inverse, five matrices."""
+    n = facts.n
+    return Cost(FACTOR * n**3 + 2.0 * _entry(facts) * n**2, 5.0 * n**2)
 
 
-def grief(n, d, r) -> Cost:
-    """Kernels between rows and some sixty nodes, products of d factors a feature, and their density."""
-    features = Work(memory=3.0 * d * n * r, entries=60.0 * d * n)
-    return Cost(both(features, low_rank(n, r)), 3.0 * n * r)
+def _vecchia(facts, n_inducing=200, neighbors=30, block=16) -> Cost:
+    """Inducing points, and blocks of rows given their neighbours."""
+    n, m, k, g = facts.n, n_inducing, neighbors, block
+    if k is None:  # latent, of inducing points alone
+        return Cost(_inducing(facts, m), 4.0 * n * m)
+    p = min(g + k, n)
+    block = 3.0 * p**2 * m + 2.0 * SMALL * p**3 + (_entry(facts) + 4.0 * MEMORY) * p**2
+    features = _inducing(facts, m) + _low_rank(n, m) if m else 0.0
+    search = 400.0 * MEMORY * n * max(math.log2(n), 1.0) + 2.0 * n * m**2
+    return Cost(n / g * block + features, 5.0 * n * (k + g + m), search)
 
 
-def grief_frozen(n, d, r) -> Cost:
-    """Nothing of size n; the rows are summarised once."""
-    work = Work(product=8.0 * r**3, cholesky=2.0 * r**3, memory=(60.0 + 3.0 * d) * r**2)
-    return Cost(work, 8.0 * r**2, Work(product=4.0 * n * r**2, memory=d * n * r))
+def _grief(facts, rank, basis="free", rotate=False) -> Cost:
+    """Kernels between rows and nodes, products of d factors for each feature, and their density."""
+    n, d, r = facts.n, facts.d, rank
+    summary = n * r * (4.0 * r + d * MEMORY)
+    if rotate:  # weights of orthogonal features
+        return Cost(20.0 * MEMORY * r, r**2, summary + 2.0 * n * r**2)
+    if basis == "frozen":  # nothing of size n: the rows are summarised once
+        operations = (8.0 + 2.0 * FACTOR) * r**3 + (NODES + 3.0 * d) * MEMORY * r**2
+        return Cost(operations, 8.0 * r**2, summary)
+    features = 3.0 * MEMORY * d * n * r + ENTRY * NODES * d * n
+    if facts.is_normal:
+        return Cost(features + _low_rank(n, r), 3.0 * n * r)
+    return Cost(4.0 * MEMORY * n * r + facts.is_free * features, 3.0 * n * r)
 
 
-def grief_rotated(n, d, r) -> Cost:
-    """Weights of orthogonal features."""
-    return Cost(Work(memory=20.0 * r), r**2, Work(product=6.0 * n * r**2, memory=d * n * r))
+def _skip(facts, rank) -> Cost:
+    """A tree of roots, and the density of r^2 features, or a product with their coefficients."""
+    n, d, r = facts.n, facts.d, rank
+    if facts.is_normal:
+        tree = n * d * r * (4.0 * r**2 + 130.0 * MEMORY)
+        return Cost(tree + _low_rank(n, r**2), 4.0 * d * n * r + 2.0 * n * r**2)
+    tree = facts.is_free * n * d * r * (4.0 * r**2 + 60.0 * MEMORY)
+    return Cost(4.0 * n * r * (r + MEMORY) + tree, 4.0 * d * n * r)
 
 
-def cholqr(n, m) -> Cost:
-    """Inducing points among the rows; a swap or two for each comes first."""
-    once = Work(product=160.0 * n * m**2, entries=128.0 * n * m)
-    return Cost(both(inducing(n, m), low_rank(n, m)), 3.0 * n * m, once)
+def _softki(facts, inducing) -> Cost:
+    """A kernel between the points, with rows summarised or in weights; training comes first."""
+    n, m = facts.n, inducing
+    rows = 0.0 if facts.is_normal else float(n * m)
+    operations = (6.0 + FACTOR) * m**3 + 2.0 * ENTRY * m**2 + 4.0 * MEMORY * rows
+    return Cost(operations, 8.0 * m**2 + rows, 40.0 * EPOCHS * n * m**2)
 
 
-def cholqr_fixed(n, m) -> Cost:
-    """Rows summarised once."""
-    return Cost(Work(product=4.0 * m**3, cholesky=m**3), 4.0 * m**2, cholqr(n, m).once)
-
-
-def vecchia(n, m, k, g) -> Cost:
-    """Blocks of g rows given k neighbours, beside m inducing points."""
-    blocks, p = n / g, min(g + k, n)
-    local = Work(
-        product=3.0 * blocks * p**2 * m, small=2.0 * blocks * p**3, entries=blocks * p**2,
-        memory=4.0 * blocks * p**2,
-    )  # fmt: skip
-    features = both(inducing(n, m), low_rank(n, m)) if m else Work()
-    search = Work(memory=400.0 * n * max(math.log2(n), 1.0), product=2.0 * n * m**2)
-    return Cost(both(local, features), 5.0 * n * (k + g + m), search)
-
-
-def softki(n, m) -> Cost:
-    """A kernel between the points; training them comes first."""
-    training = Work(product=40.0 * EPOCHS * n * m**2)
-    return Cost(Work(product=6.0 * m**3, cholesky=m**3, entries=2.0 * m**2), 8.0 * m**2, training)
-
-
-def skip(n, d, r) -> Cost:
-    """A tree of roots, and the density of r^2 features."""
-    tree = Work(product=4.0 * n * d * r**3, memory=130.0 * n * d * r)
-    work = both(tree, low_rank(n, r**2))
-    return Cost(work, 4.0 * d * n * r + 2.0 * n * r**2)
-
-
-def kmcg(facts: Facts, steps, probes) -> Cost:
+def _kmcg(facts, n_iter, probes=8) -> Cost:
     """Steps of Lanczos from the targets and from each probe, forwards and backwards."""
-    cells = math.prod(facts.grid)
-    long = [size for size in facts.grid if size > DENSE_AXIS and facts.even]
-    dense = [size for size in facts.grid if size not in long]
-    once = Work(
-        product=2.0 * cells * sum(dense) + 4.0 * facts.n * steps,
-        fourier=sum(8.0 * cells * math.log2(2 * size) for size in long), memory=8.0 * cells,
-    )  # fmt: skip
-    products = 2.0 * (1 + probes) * steps
-    return Cost(Work(*(products * count for count in once)), cells * (steps + 17.0))
+    grid = facts.grid
+    sizes, cells = np.array(grid.shape), grid.size
+    even = np.array([grid.spacing(axis) is not None for axis in range(len(sizes))])
+    fast = even & (sizes > DENSE_AXIS)
+    product = 2.0 * cells * sizes[~fast].sum() + 4.0 * facts.n * n_iter + 8.0 * MEMORY * cells
+    product += 8.0 * FOURIER * cells * np.log2(2 * sizes[fast]).sum()
+    return Cost(2.0 * (1 + probes) * n_iter * product, cells * (n_iter + 17.0))
 
 
-def latent_features(n, d, r, is_free) -> Cost:
-    """GriefGP's prior: a product with the features, made again where hyperparameters are free."""
-    own = Work(memory=4.0 * n * r)
-    made = Work(memory=5.0 * d * n * r, entries=60.0 * d * n) if is_free else Work()
-    return Cost(both(own, made), 3.0 * n * r)
+def _cholqr(facts, n_inducing, approx="VFE") -> Cost:
+    """Inducing points among the rows; a swap or two for each comes first."""
+    n, m = facts.n, n_inducing
+    search = n * m * (160.0 * m + 128.0 * _entry(facts))
+    if facts.is_free:
+        return Cost(_inducing(facts, m) + _low_rank(n, m), 3.0 * n * m, search)
+    return Cost((4.0 + FACTOR) * m**3, 4.0 * m**2, search)  # rows are summarised once
 
 
-def latent_skip(n, d, r, is_free) -> Cost:
-    """Roots, and rows of their product with the coefficients."""
-    own = Work(product=4.0 * n * r**2, memory=4.0 * n * r)
-    tree = Work(product=4.0 * n * d * r**3, memory=60.0 * n * d * r) if is_free else Work()
-    return Cost(both(own, tree), 4.0 * d * n * r)
-
-
-def latent_softki(n, m) -> Cost:
-    """Weights that are known, and a kernel between the points."""
-    own = Work(product=6.0 * m**3, cholesky=m**3, memory=4.0 * n * m, entries=2.0 * m**2)
-    return Cost(own, n * m + 8.0 * m**2, softki(n, m).once)
-
-
-def latent_inducing(n, m) -> Cost:
-    """Inducing points alone."""
-    return Cost(inducing(n, m), 4.0 * n * m)
+_COSTS = {
+    "ExactMarginal": _exact, "VecchiaMarginal": _vecchia, "VecchiaLatent": _vecchia,
+    "GriefGP": _grief, "SKIPMarginal": _skip, "SKIPLatent": _skip, "SoftKIMarginal": _softki,
+    "SoftKILatent": _softki, "KMCGMarginal": _kmcg, "CholQRMarginal": _cholqr,
+}  # fmt: skip

@@ -26,9 +26,7 @@ class Facts:
     n: int
     d: int  # columns that the kernel looks at
     distinct: int
-    grid: tuple[int, ...] | None  # cells along each axis
-    observed: float  # share of the cells
-    even: bool  # whether every axis is evenly spaced
+    grid: RegularGrid | None
     kernel: str
     is_product: bool
     is_categorical: bool | None
@@ -47,9 +45,10 @@ class Facts:
         if self.distinct < self.n:
             text += f", {self.distinct} of them distinct"
         if self.grid is not None:
-            kind = "a regular series" if len(self.grid) == 1 else "a grid"
-            cells = " x ".join(map(str, self.grid))
-            text += f", on {kind} of {cells} cells ({self.observed:.0%} observed)"
+            kind = "a regular series" if len(self.grid.axes) == 1 else "a grid"
+            cells = " x ".join(map(str, self.grid.shape))
+            share = self.grid.n / self.grid.size
+            text += f", on {kind} of {cells} cells ({share:.0%} observed)"
         traits = ["a product over the inputs" if self.is_product else "no product over the inputs"]
         traits += ["of categories"] if self.is_categorical else []
         traits += ["hyperparameters free" if self.is_free else "nothing free"]
@@ -57,13 +56,7 @@ class Facts:
 
 
 def find_facts(X, grid, cov_func, is_free: bool | None, is_normal: bool) -> Facts:
-    """Look at all rows X (n, d) once; `is_free` None: as the kernel says.
-
-    Raises
-    ------
-    ValueError
-        If the kernel looks at a column that X lacks.
-    """
+    """Look at all rows X (n, d) once; `is_free` None: as the kernel says. Missing columns raise."""
     columns = used_columns(cov_func, X.shape[1])
     distinct = count_distinct(X)
     if grid is None and distinct == len(X) and len(columns) == X.shape[1]:
@@ -71,26 +64,17 @@ def find_facts(X, grid, cov_func, is_free: bool | None, is_normal: bool) -> Fact
     if is_free is None:
         is_free = is_random(kernel_matrix(cov_func, pt.constant(X[:2])))
     return Facts(
-        n=len(X), d=len(columns), distinct=distinct,
-        grid=None if grid is None else grid.shape,
-        observed=1.0 if grid is None else grid.n / grid.size,
-        even=grid is not None and all(grid.spacing(i) is not None for i in range(len(grid.axes))),
-        kernel=describe(cov_func), is_product=is_product(cov_func),
-        is_categorical=is_categorical(cov_func),
+        n=len(X), d=len(columns), distinct=distinct, grid=grid, kernel=describe(cov_func),
+        is_product=is_product(cov_func), is_categorical=is_categorical(cov_func),
         is_dear=any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func)),
         is_free=is_free, is_normal=is_normal,
     )  # fmt: skip
 
 
 def count_distinct(X) -> int:
-    """Number of distinct rows of X (n, d), by 64-bit hashes: to sort rows takes ten times as long."""
-    bits = np.ascontiguousarray(X + 0.0).view(np.uint64)  # + 0.0 makes -0.0 equal to 0.0
-    hashes = np.zeros(len(X), dtype=np.uint64)
-    odd = np.random.default_rng(0).integers(2**63, size=X.shape[1], dtype=np.uint64) * 2 + 1
-    for column, factor in zip(bits.T, odd.astype(np.uint64), strict=True):
-        hashes ^= hashes >> np.uint64(29)
-        hashes = (hashes + column) * factor
-    return len(np.unique(hashes))
+    """Number of distinct rows of X (n, d), by a random weighted sum of each: rows take long to sort."""
+    weights = np.random.default_rng(0).standard_normal(X.shape[1])
+    return len(np.unique(sum(w * column for w, column in zip(weights, X.T, strict=True))))
 
 
 def find_grid(X) -> RegularGrid | None:

@@ -7,7 +7,7 @@ import xarray as xr
 
 GIB = 2**30
 
-# Nats a thousand rows from which a posterior of hyperparameters is another one: a tenth of a nat a row.
+# Nats per thousand rows from which a posterior of hyperparameters is another one: a tenth of a nat per row.
 MUCH = 100.0
 
 # Times the minutes of the budget up to which what is better is worth a word.
@@ -29,75 +29,69 @@ class Suggestions(xr.Dataset):
 
 def _table(found) -> str:
     """Aligned columns, candidates as calls without their kernel."""
-    rows = [_HEAD]
-    for i in range(found.sizes["candidate"]):
-        one = found.isel(candidate=i)
-        rows.append(
-            (
-                str(one.candidate.values), _short(one.seconds_a_gradient), _short(one.minutes),
-                _short(one.memory / GIB), _nats(one.loss), _share(one.missed),
-                "yes" if one.fits else "no",
-            )
-        )  # fmt: skip
-    widths = [max(len(row[j]) for row in rows) for j in range(len(_HEAD))]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
-    )
+    columns = [
+        [str(name) for name in found.candidate.values],
+        [_short(value) for value in found.seconds_a_gradient.values],
+        [_short(value) for value in found.minutes.values],
+        [_short(value / GIB) for value in found.memory.values],
+        [_nats(value) for value in found.loss.values],
+        ["-" if np.isnan(value) else f"{value:.1%}" for value in found.missed.values],
+        ["yes" if value else "no" for value in found.fits.values],
+    ]
+    columns = [[head, *cells] for head, cells in zip(_HEAD, columns, strict=True)]
+    for place, cells in enumerate(columns):
+        width = max(map(len, cells))
+        columns[place] = [cell.rjust(width) if place else cell.ljust(width) for cell in cells]
+    return "\n".join(map("  ".join, zip(*columns, strict=True)))
 
 
 def _short(value) -> str:
     """Two significant digits."""
-    value = float(value)
     if not np.isfinite(value):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 100.0 else f"{value:.2g}"
 
 
 def _nats(value) -> str:
-    return "<0.01" if 0.0 < float(value) < 0.01 else _short(value)
+    return "<0.01" if 0.0 < value < 0.01 else _short(value)
 
 
-def _share(value) -> str:
-    return "-" if not np.isfinite(value) else f"{float(value):.1%}"
-
-
-def verdict(found, n: int, minutes: float, memory: float) -> str:
+def verdict(rows: list[dict], n: int, minutes: float, memory: float) -> str:
     """What comes first, why, and what it costs to be closer to the exact GP."""
-    first, fits = found.isel(candidate=0), found.fits.values
-    name = str(first.candidate.values)
-    budget = f"{minutes:g} minutes and {memory / GIB:.3g} GiB"
-    if not fits.any():
-        over = {
-            "minutes": float(first.minutes) / minutes,
-            "memory": float(first.memory) / memory,
-        }
+    first, fitting = rows[0], sum(row["fits"] for row in rows)
+    budget, loss = f"{minutes:g} minutes and {memory / GIB:.3g} GiB", _in_words(first["loss"])
+    if not fitting:
+        over = {"minutes": first["minutes"] / minutes, "memory": first["memory"] / memory}
         misses = " and ".join(f"{f:.3g} times the {what}" for what, f in over.items() if f > 1.0)
         return (
-            f"Nothing meets {budget}: the nearest is {name}, which takes {misses}. Its loss is "
-            f"{_in_words(first.loss)}"
+            f"Nothing meets {budget}: the nearest is {first['candidate']}, which takes {misses}. Its "
+            f"loss is {loss}"
         )
-    text = f"Of what meets {budget} ({fits.sum()} of {len(fits)}), {name} comes first. Its loss is "
-    text += _in_words(first.loss)
-    enough = 0.5 * float(np.nan_to_num(first.loss, nan=MUCH))
-    within = ~fits & (found.minutes.values < REACH * minutes) & (found.loss.values < enough)
-    closer = np.flatnonzero(within)
-    if closer.size and not float(first.loss) * n < 1000.0:  # less than a nat over all rows
-        i = min(closer, key=lambda i: found.minutes.values[i])
-        other = found.isel(candidate=i)
+    text = f"Of what meets {budget} ({fitting} of {len(rows)}), {first['candidate']} comes first. "
+    text += f"Its loss is {loss}"
+    if first["loss"] * n < 1000.0:  # less than a nat over all rows
+        return text
+    enough = 0.5 * (MUCH if np.isnan(first["loss"]) else first["loss"])
+    closer = [
+        row for row in rows
+        if not row["fits"] and row["minutes"] < REACH * minutes and row["loss"] < enough
+    ]  # fmt: skip
+    if closer:
+        best = min(closer, key=lambda row: row["minutes"])
         text += (
-            f" With {_short(other.minutes)} minutes and {_short(other.memory / GIB)} GiB, "
-            f"{other.candidate.values!s} would lose {_nats(other.loss)}."
+            f" With {_short(best['minutes'])} minutes and {_short(best['memory'] / GIB)} GiB, "
+            f"{best['candidate']} would lose {_nats(best['loss'])}."
         )
     return text
 
 
 def _in_words(loss) -> str:
-    loss = float(loss)
-    if not np.isfinite(loss):
+    if np.isnan(loss):
         return "not known before its points are learned; gp.check tells afterwards."
+    text = f"{_nats(loss)} nats per thousand rows"
     if loss > MUCH:
-        return (
-            f"{_nats(loss)} nats a thousand rows, so much that posteriors of hyperparameters will be off: "
-            "look at gp.check before believing them."
+        text += (
+            ", so much that posteriors of hyperparameters will be off: look at gp.check before "
+            "believing them"
         )
-    return f"{_nats(loss)} nats a thousand rows."
+    return f"{text}."

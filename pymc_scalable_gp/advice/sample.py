@@ -1,7 +1,6 @@
 """Some rows, the kernel between them at one point of the model, and a noise."""
 
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -9,20 +8,15 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
-from pymc_scalable_gp.advice.machine import shortest
-from pymc_scalable_gp.core.features.nystrom import reference_values, spread_rows
+from pymc_scalable_gp.core.features.nystrom import reference_values
 from pymc_scalable_gp.core.vecchia.neighbors import Metric
 from pymc_scalable_gp.cov.evaluate import kernel_matrix
-from pymc_scalable_gp.utils.blocks import blocks
 from pymc_scalable_gp.utils.evaluate import FEW_CALLS
 
 # Rows that are compared, and rows that features are built on; of kernels that Python computes entry by
 # entry, fewer.
 COMPARED, BUILT_ON = 600, 6000
 COMPARED_DEAR, BUILT_ON_DEAR = 120, 240
-
-# Inducing points of the largest candidate.
-MOST_POINTS = 200
 
 # Half of the rows that are compared are the nearest of so many random ones: what neighbours tell of one
 # another shows among rows as close as they lie in the data.
@@ -48,51 +42,28 @@ class Sample:
     point: dict | None
     model: pm.Model | None
     noise: float  # variance
-    features: dict = field(default_factory=dict)  # of classes, by name and rank
 
     def context(self):
-        """The model whose variables the kernel has, if any."""
-        return self.model or nullcontext()
+        """The model whose variables the kernel has, or an empty one."""
+        return self.model or pm.Model(model=None)
 
     @cached_property
     def kernel(self):
         """Function of two sets of rows."""
-        return kernel_function(self.cov_func, self.point, self.model)
+        left, right = (pt.matrix(name, dtype="float64") for name in ("left", "right"))
+        graph = kernel_matrix(self.cov_func, left, right)
+        with self.context():
+            variables, values = reference_values([graph], self.point, [left, right])
+        function = pytensor.function(
+            [left, right, *variables], graph, mode=FEW_CALLS, on_unused_input="ignore",
+            allow_input_downcast=True,
+        )  # fmt: skip
+        return lambda a, b: np.asarray(function(a, b, *values), dtype=float)
 
     @cached_property
     def K(self) -> np.ndarray:
         """Kernel matrix (p, p)."""
         return self.kernel(self.X, self.X)
-
-    @cached_property
-    def metric(self) -> Metric:
-        """Coordinates in which near rows are highly correlated."""
-        with self.context():
-            return Metric(self.cov_func, self.base, self.point)
-
-    @cached_property
-    def points(self) -> np.ndarray:
-        """Inducing points, as the classes choose them: the first m of these are their m points."""
-        with self.context():
-            count = min(MOST_POINTS, len(self.base))
-            return self.base[spread_rows(self.cov_func, self.base, count, 0, self.point)]
-
-    def entries_a_second(self) -> float:
-        """Entries of the kernel matrix that are evaluated a second."""
-        return len(self.X) ** 2 / shortest(lambda: self.kernel(self.X, self.X), repeats=3)
-
-
-def kernel_function(cov_func, point, model):
-    """Kernel matrix (a, b) of two sets of rows in numbers, at a point of the model."""
-    left, right = (pt.matrix(name, dtype="float64") for name in ("left", "right"))
-    graph = kernel_matrix(cov_func, left, right)
-    with model or nullcontext():
-        variables, values = reference_values([graph], point, [left, right])
-    function = pytensor.function(
-        [left, right, *variables], graph, mode=FEW_CALLS, on_unused_input="ignore",
-        allow_input_downcast=True,
-    )  # fmt: skip
-    return lambda a, b: np.asarray(function(a, b, *values), dtype=float)
 
 
 def take_sample(X, y, cov_func, point, model, dear: bool, random_seed) -> Sample:
@@ -106,51 +77,46 @@ def take_sample(X, y, cov_func, point, model, dear: bool, random_seed) -> Sample
     sample = Sample(X, base, cov_func, point, model, 0.0)
     rows = order[:compared]
     if len(X) > compared and not dear:
-        rows = _with_clumps(X, order, compared, sample.metric)
+        with sample.context():
+            metric = Metric(cov_func, base, point)
+        rows = _with_clumps(X, order, compared, metric)
     rows = np.sort(rows)
-    kernel = sample.kernel(X[rows], X[rows])
-    if not np.isfinite(kernel).all():
+    sample = replace(sample, X=X[rows])
+    if not np.isfinite(sample.K).all():
         raise ValueError(
             "the kernel is not finite at the hyperparameters that losses are computed at: give "
             "point={...}, values of plausible size"
         )
-    noise = ASSUMED_NOISE * np.diag(kernel).mean()
+    noise = ASSUMED_NOISE * np.diag(sample.K).mean()
     if y is not None:
-        noise = profile_noise(kernel, y[rows] - y.mean(), [1.0])[1]
-    return Sample(X[rows], base, cov_func, point, model, noise)
+        noise = profile_noise(sample.K, y[rows] - y.mean(), 1.0)[1]
+    return replace(sample, noise=noise)
 
 
 def _with_clumps(X, order, count, metric) -> np.ndarray:
     """Random rows, half of `count` of them, and the nearest rows of some."""
     half = count // 2
-    each = half // CLUMPS
-    centers = metric.coordinates(X[order[:CLUMPS]])
-    distances = np.concatenate(
-        [
-            ((metric.coordinates(block)[None] - centers[:, None]) ** 2).sum(axis=2)
-            for _, block in blocks(X)
-        ],
-        axis=1,
-    )
-    near = np.argpartition(distances, each, axis=1)[:, :each]
-    chosen = np.unique(np.concatenate([order[:half], near.ravel()]))
+    places = metric.coordinates(X)
+    squares = (((places - places[row]) ** 2).sum(axis=1) for row in order[:CLUMPS])
+    near = [np.argpartition(each, half // CLUMPS)[: half // CLUMPS] for each in squares]
+    chosen = np.unique(np.concatenate([order[:half], *near]))
     rest = order[half:][~np.isin(order[half:], chosen)]
     return np.concatenate([chosen, rest[: count - len(chosen)]])
 
 
-def profile_noise(K, e, scales=None) -> tuple[float, float, float]:
+def profile_noise(K, e, scale=None) -> tuple[float, float, float]:
     """Log density of e (p,) under ``s (K + v I)`` at its best over v, that ``s v``, and s.
 
-    `scales` None takes the best s for each v; else s is one of them.
+    `scale` None takes the best s for each v.
     """
     values, vectors = np.linalg.eigh(K)
-    square, prior, p = (vectors.T @ e) ** 2, np.diag(K).mean(), len(e)
+    square, prior = (vectors.T @ e) ** 2, np.diag(K).mean()
     found = []
     for share in NOISES:
         spectrum = np.maximum(values, 0.0) + share * prior
-        for s in [(square / spectrum).mean()] if scales is None else scales:
-            logp = -0.5 * ((square / spectrum).sum() / s + np.log(s * spectrum).sum())
-            found.append((logp - 0.5 * p * np.log(2.0 * np.pi), s * share * prior, s))
+        s = (square / spectrum).mean() if scale is None else scale
+        logp = -0.5 * ((square / spectrum).sum() / s + np.log(2.0 * np.pi * s * spectrum).sum())
+        found.append((logp, s * share * prior, s))
     return max(found)
 
 

@@ -1,16 +1,15 @@
 """Classes and settings for data, kernel and budget, with what they cost and what they lose."""
 
-from functools import cache
+from collections.abc import Iterator
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.advice.candidates import candidates
-from pymc_scalable_gp.advice.costs import COMPILATION
+from pymc_scalable_gp.advice.costs import chains_at_once, cost_of, free_memory, held, seconds
 from pymc_scalable_gp.advice.facts import Facts, find_facts
-from pymc_scalable_gp.advice.loss import Loss, expected_loss, grid_stretch
-from pymc_scalable_gp.advice.machine import Rates, measure
+from pymc_scalable_gp.advice.loss import expected_loss
 from pymc_scalable_gp.advice.report import GIB, MUCH, Suggestions, verdict
 from pymc_scalable_gp.advice.sample import Sample, default_kernel, take_sample
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_target
@@ -23,6 +22,10 @@ from pymc_scalable_gp.utils.graphs import is_random
 LIKELIHOODS = (
     "normal", "poisson", "bernoulli", "binomial", "negative_binomial", "student_t", "gamma", "beta",
     "other",
+)  # fmt: skip
+
+COLUMNS = (
+    "class_name", "settings", "seconds_a_gradient", "minutes", "memory", "loss", "missed", "fits",
 )  # fmt: skip
 
 # Draws of a chain, and those that tune the sampler before.
@@ -51,7 +54,7 @@ def suggest(
         "normal" asks for classes that integrate the function out; "poisson", "bernoulli", "binomial",
         "negative_binomial", "student_t", "gamma", "beta" or "other" for latent ones.
     minutes : float
-        Time for 1000 draws a chain.
+        Time for 1000 draws per chain.
     memory : float, optional
         Memory in GiB for all chains. Default: half of what is free.
     point : dict, optional
@@ -68,7 +71,7 @@ def suggest(
     xarray.Dataset
         Over ``candidate``: those within the budget first, by ``loss``, then the others by how far they
         miss it. A loss of less than a nat over all rows counts as none; one that is not known, or known at
-        one point alone (a frozen basis), as 100 nats a thousand rows. ``class_name``; ``settings``, a
+        one point alone (a frozen basis), as 100 nats per thousand rows. ``class_name``; ``settings``, a
         dictionary of keywords; ``seconds_a_gradient``; ``minutes``; ``memory`` in bytes; ``loss``;
         ``missed``, the share of the prior variance that features miss; ``fits``. ``attrs``: ``facts``,
         ``verdict`` and ``notes`` in words, and ``code`` for the first candidate. It prints as a table
@@ -82,20 +85,22 @@ def suggest(
 
     Notes
     -----
-    *Seconds a gradient* are counts of operations over the rates of one thread of this machine, which are
-    measured at each call, with a factor for each class; most hold within a factor of two.
+    *Seconds per gradient* are counts of operations times the rate of each class, as ``make bench`` measured
+    it on one core of a server: nothing is timed here. They compare the classes with one another; on
+    another machine all of them change by about one factor.
 
-    *Minutes* are those of 1000 draws after 1000 of tuning, chains side by side, one a core: 15 gradients a
-    draw, 31 where a few hundred coefficients are sampled, 127 with a variable a row, and 90 seconds of
-    compilation with empty caches. How many a posterior takes is known only when it is sampled.
+    *Minutes* are those of 1000 draws after 1000 of tuning, chains side by side, one per core: 15 gradients
+    per draw, 31 where a few hundred coefficients are sampled, 127 with a variable for each row, and 90
+    seconds of compilation with empty caches. How many a posterior takes is known only when it is sampled.
 
     *Loss* is the Kullback-Leibler divergence from the exact GP on up to 600 rows, half of them random and
-    half in eight clumps of near rows, in nats a thousand rows: what log density the candidate loses on
-    data that follow the exact GP. Features are built on up to 6000 rows. A divergence that is the same for
-    all hyperparameters would do no harm; it is not, and :meth:`FeatureMarginal.check` has the rest. On all
-    rows of larger data more is lost than on these. SoftKI's is not known (NaN) before its points are
-    learned. With a likelihood that is not normal it is that under the noise that is assumed. KMCG's is
-    that of its steps and probes, on some cells of the grid that lie side by side.
+    half in eight clumps of near rows, in nats per thousand rows: what log density the candidate loses on
+    data that follow the exact GP, by its own likelihood, built on up to 6000 rows. A divergence that is
+    the same for all hyperparameters would do no harm; it is not, and :meth:`FeatureMarginal.check` has the
+    rest. On all rows of larger data more is lost than on these. SoftKI's is not known (NaN) before its
+    points are learned. With a likelihood that is not normal it is that of the marginal class with the
+    same features under the noise that is assumed. KMCG's is that of its steps and probes, on some cells of
+    the grid that lie side by side.
 
     Examples
     --------
@@ -128,101 +133,81 @@ def suggest(
     sample = take_sample(
         X, y if is_normal else None, cov_func, point, model, facts.is_dear, random_seed
     )
-    rates = measure(sample.entries_a_second())
-    grid = grid or (RegularGrid.from_points(X)[0] if facts.has_grid else None)
-    found = compare(facts, sample, rates, minutes, memory or 0.5 * rates.free, grid, notes)
+    found = compare(facts, sample, minutes, memory or 0.5 * free_memory(), notes)
     return found.assign_attrs(code=found.attrs["code"].splitlines()[-1]) if as_grid else found
 
 
-def compare(facts: Facts, sample: Sample, rates: Rates, minutes, memory, grid=None, notes=()):
-    """The table, from what is known of data, machine and budget."""
-
-    @cache
-    def stretch():
-        return grid_stretch(grid, len(sample.X))
-
+def compare(facts: Facts, sample: Sample, minutes, memory, notes=()) -> Suggestions:
+    """The table, from what is known of data and budget."""
     rows, refused = [], {}
     for candidate in candidates(facts):
         try:
-            loss = expected_loss(candidate, sample, stretch, facts.n)
+            rows.append(_row(candidate, expected_loss(candidate, sample, facts), facts))
         except ValueError as reason:
             refused[candidate.class_name] = str(reason)
-            continue
-        rows.append((candidate, loss))
     if not rows:
         raise ValueError("; ".join(f"{name}: {reason}" for name, reason in refused.items()))
-    found = _dataset(rows, facts, rates, minutes, memory)
-    first = next(c for c, _ in rows if str(c) == str(found.candidate.values[0]))
+    for row in rows:
+        row["over"] = max(row["minutes"] / minutes, row["memory"] / memory)
+        row["fits"] = row["over"] <= 1.0
+    rows.sort(key=lambda row: _order(row, facts.n))
+    first = rows[0].pop("made_by")
     notes = [*notes, *_notes(facts, sample, first)]
     notes += [f"{name} was left out: {reason}." for name, reason in refused.items()]
-    return found.assign_attrs(
-        facts=facts.in_words(), verdict=verdict(found, facts.n, minutes, memory), notes=" ".join(notes),
-        code=code_of(first),
+    data = {name: ("candidate", np.array([row[name] for row in rows])) for name in COLUMNS}
+    return Suggestions(
+        data, {"candidate": [row["candidate"] for row in rows]},
+        attrs={
+            "facts": facts.in_words(), "verdict": verdict(rows, facts.n, minutes, memory),
+            "notes": " ".join(notes), "code": first.code(),
+        },
     )  # fmt: skip
 
 
-def _dataset(rows: list, facts, rates, minutes, memory) -> Suggestions:
-    """Figures by name, sorted."""
-    seconds = np.array([c.cost.seconds(c.class_name, rates) for c, _ in rows])
-    once = np.array([COMPILATION + c.cost.once.seconds(rates) for c, _ in rows])
-    steps = np.array([c.steps for c, _ in rows])
-    taken = (once + (DRAWS + TUNE) * steps * seconds) / 60.0
-    held = np.array([c.cost.bytes(facts, rates) for c, _ in rows])
-    losses = np.array([loss for _, loss in rows]).reshape(-1, len(Loss._fields))
-    over = np.maximum(taken / minutes, held / memory)
-    fits = over <= 1.0
-    order = np.lexsort([taken, np.where(fits, _rank_by(rows, losses[:, 0], facts.n), over), ~fits])
-    columns = {
-        "class_name": np.array([c.class_name for c, _ in rows]),
-        "settings": np.array([c.settings for c, _ in rows], dtype=object),
-        "seconds_a_gradient": seconds, "minutes": taken, "memory": held,
-        "loss": losses[:, 0], "missed": losses[:, 1], "fits": fits,
+def _row(candidate, loss, facts) -> dict:
+    """Figures of one candidate."""
+    cost = cost_of(candidate.class_name, candidate.settings, facts)
+    gradient, once = seconds(candidate.class_name, cost)
+    return {
+        "candidate": str(candidate), "made_by": candidate, "class_name": candidate.class_name,
+        "settings": candidate.settings, "seconds_a_gradient": gradient,
+        "minutes": (once + (DRAWS + TUNE) * candidate.steps * gradient) / 60.0,
+        "memory": held(cost, facts, chains_at_once()), **loss._asdict(),
     }  # fmt: skip
-    names = np.array([str(c) for c, _ in rows])
-    data = {name: ("candidate", values[order]) for name, values in columns.items()}
-    return Suggestions(data, {"candidate": names[order]})
 
 
-def _rank_by(rows, losses, n) -> np.ndarray:
-    """Losses as they count in the order: the exact GP first, and what is not known between good and bad."""
-    # What all rows lose together below a nat, no posterior shows: the faster comes first then. The exact GP
-    # loses nothing at other hyperparameters either.
-    lost = np.where(losses * n < 1000.0, 0.0, np.nan_to_num(losses, nan=MUCH))
-    # A frozen basis loses that at its reference alone, and more where the draws go.
-    frozen = [c.settings.get("basis") == "frozen" for c, _ in rows]
-    lost = np.where(frozen, np.maximum(lost, MUCH), lost)
-    return np.where([c.class_name == "ExactMarginal" for c, _ in rows], -1.0, lost)
+def _order(row, n) -> tuple:
+    """What fits first, by loss; what does not, by how far it misses the budget; the faster first."""
+    if not row["fits"]:
+        return True, row["over"], row["minutes"]
+    lost = MUCH if np.isnan(row["loss"]) else row["loss"]  # not known: between good and bad
+    if lost * n < 1000.0:  # less than a nat over all rows, which no posterior shows
+        lost = 0.0
+    if row["settings"].get("basis") == "frozen":  # at its reference alone: more where the draws go
+        lost = max(lost, MUCH)
+    if row["class_name"] == "ExactMarginal":  # at other hyperparameters either
+        lost = -1.0
+    return False, lost, row["minutes"]
 
 
-def _notes(facts, sample, first) -> list[str]:
+def _notes(facts, sample, first) -> Iterator[str]:
     """What else is worth knowing."""
     share, where = sample.noise / float(np.diag(sample.K).mean()), "the kernel's hyperparameters"
     if sample.model is not None and facts.is_free:
         where = "the hyperparameters given" if sample.point else "the initial point of the model"
-    found = [
+    yield (
         f"Losses are those on {len(sample.X)} rows with a noise variance of {share:.2g} of the prior "
         f"variance, at {where}."
-    ]
+    )
     if first.settings.get("basis") == "frozen":
-        found.append(
-            "That of a frozen basis is its loss with reference= there; gp.check has it elsewhere."
-        )
+        yield "A frozen basis loses that with reference= there; gp.check has it elsewhere."
     if first.class_name.startswith("SoftKI"):
-        found.append("Its points have to be learned: sgp.fit_inducing.")
+        yield "Its points have to be learned: sgp.fit_inducing."
     if facts.distinct < facts.n:
-        found.append(
+        yield (
             f"{facts.n - facts.distinct} rows repeat the inputs of others: under one sigma the mean of "
             "their targets, with sigma over the root of their number, is as good and costs less."
         )
-    return found
-
-
-def code_of(candidate) -> str:
-    """Lines that make a candidate from an array X."""
-    line = f"gp = {candidate.code()}"
-    if candidate.class_name == "KMCGMarginal":
-        line = f"grid, order = sgp.RegularGrid.from_points(X)  # y[order]\n{line}"
-    return line
 
 
 def _checked(X, y):

@@ -8,6 +8,9 @@ near the initial one, on one thread. Minutes are those gradients times the leapf
 500 + 500 draws, counted over 150 + 150 at the smallest size: two chains on two cores take as long. Memory
 is the largest resident set, with PyMC's own; "build" is what happens before the first density, compilation
 left out. What takes more than --most seconds a gradient is not tried at the next size, nor is an exact GP.
+
+The second table has seconds for 1e9 of the operations that `sgp.suggest` counts: ``advice/costs.py`` holds
+the geometric mean for each class as ``RATES``.
 """
 
 import sys
@@ -72,6 +75,32 @@ def model_of(label, n):
         else:
             gp.marginal_likelihood("y", X=X, y=y, sigma=pm.HalfNormal("sigma", 1.0))
     return model, time.perf_counter() - clock
+
+
+def operations(label, n):
+    """What `sgp.suggest` counts for a gradient, in 1e9."""
+    import pymc as pm
+
+    from pymc_scalable_gp.advice.costs import cost_of
+    from pymc_scalable_gp.advice.facts import find_facts
+
+    name, options = CLASSES[label]
+    X = data(label, n)[0]
+    grid, points = (X, X.points) if "grid" in label else (None, X)
+    kernel = pm.gp.cov.ExpQuad(3, ls=1.0)
+    facts = find_facts(points, grid, kernel, True, "Latent" not in name)
+    return 1e-9 * cost_of(name, options, facts).operations
+
+
+def rates(rows):
+    """Name, geometric mean, least and most, from pairs of label and seconds for 1e9 operations."""
+    by_class = {}
+    for label, rate in rows:
+        by_class.setdefault(CLASSES[label][0], []).append(rate)
+    return [
+        (name, float(np.exp(np.mean(np.log(found)))), min(found), max(found))
+        for name, found in by_class.items()
+    ]
 
 
 def measure(label, n, repeats):
@@ -142,6 +171,8 @@ def main():
                     break
     header = ("", "n", "build, s", "gradient, s", "minutes", "GiB")
     table("three inputs", header, rows)
+    found = [(row[0], row[3] / operations(*row[:2])) for row in rows if row[0] != EXACT[0]]
+    table("seconds for 1e9 operations", ("", "mean", "least", "most"), rates(found))
 
 
 if __name__ == "__main__":

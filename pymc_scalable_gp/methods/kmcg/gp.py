@@ -10,8 +10,8 @@ from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.marginal import FeatureMarginal, joint_approx
 from pymc_scalable_gp.core.sums import sums
 from pymc_scalable_gp.cov.queries import used_columns
-from pymc_scalable_gp.methods.kmcg.advice import advise
 from pymc_scalable_gp.methods.kmcg.basis import DEFAULT_STEPS, KrylovBasis
+from pymc_scalable_gp.methods.kmcg.checks import warn_of_logdet
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
 from pymc_scalable_gp.methods.kmcg.likelihood import KrylovSettings, krylov_likelihood
@@ -167,7 +167,7 @@ class KMCGMarginal(FeatureMarginal):
         """
         self._seed = random_seed
         variable = super().marginal_likelihood(name, X, y, sigma, **kwargs)
-        advise(self._conditioned, self.probes)
+        warn_of_logdet(self._conditioned, self.probes)
         return variable
 
     def check_summarizable(self, approx=None):

@@ -155,7 +155,7 @@ def test_one_probe_has_no_standard_error():
         ({"approx": "VFE"}, r'without probes \(approx="VFE"\)'),
         ({"approx": "FITC"}, r'without probes \(approx="FITC"\)'),
         ({"inducing": 30}, "without probes .inducing= takes a subset"),
-        ({"sigma": np.full(60, 0.1)}, "without probes .there is one sigma a row"),
+        ({"sigma": np.full(60, 0.1)}, "without probes .there is one sigma per row"),
     ],
 )
 def test_free_hyperparameters_without_probes(options, match):

@@ -12,7 +12,7 @@ CHECKED_ROWS = 2048
 TOLERATED = 2.0
 
 
-def advise(likelihood: KrylovLikelihood, asked: int | None) -> None:
+def warn_of_logdet(likelihood: KrylovLikelihood, asked: int | None) -> None:
     """Warn where free hyperparameters would be inferred from a determinant that is far off.
 
     `asked` is what ``probes=`` was given: 0 asks for the features' determinant, and is not warned of.
@@ -20,31 +20,26 @@ def advise(likelihood: KrylovLikelihood, asked: int | None) -> None:
     if not is_random(*likelihood.basis.operator.parameters, likelihood.sigma):
         return
     if likelihood.logdet is not None:
-        _advise_probes(likelihood)
+        _warn_of_probes(likelihood)
     elif asked is None:
+        obstacle = f'approx="{likelihood.data.approx}"'
+        if likelihood.basis.rows is not None:
+            obstacle = "inducing= takes a subset of the rows"
+        elif likelihood.sigma.ndim:
+            obstacle = "there is one sigma per row"
         warn(
-            f"without probes ({_obstacle(likelihood)}) the density takes the determinant of the "
+            f"without probes ({obstacle}) the density takes the determinant of the "
             f"{likelihood.basis.steps} features alone, under which lengthscales tend to zero and the noise "
             'is wrong: infer the hyperparameters with approx="DTC", one sigma and all rows, or with '
             "another class; with fixed ones give probes=0, which also says that this is meant"
         )
 
 
-def _obstacle(likelihood):
-    if likelihood.basis.rows is not None:
-        return "inducing= takes a subset of the rows"
-    if likelihood.sigma.ndim:
-        return "there is one sigma a row"
-    return f'approx="{likelihood.data.approx}"'
-
-
-def _advise_probes(likelihood):
+def _warn_of_probes(likelihood):
     if likelihood.data.size > CHECKED_ROWS:
         return
     count, steps = likelihood.settings.probes, likelihood.basis.steps
-    spread, excess = (
-        each / 2.0 for each in likelihood.logdet.errors(model=modelcontext(None).root)[0]
-    )
+    spread, excess = 0.5 * likelihood.logdet.errors(model=modelcontext(None).root)[0]
     found = []
     if spread > TOLERATED:
         needed = 4 * int(-(-count * (spread / TOLERATED) ** 2 // 4))
