@@ -1,7 +1,6 @@
 """Statistics of rows from any source: one pass, in blocks, on this machine or wherever dask runs."""
 
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.core.rows.sources import Block, Source
 from pymc_scalable_gp.core.rows.statistics import BasisMark, RowStatistics
-from pymc_scalable_gp.core.rows.triangle import QR_LIMIT, RowFactor, RowFunction
+from pymc_scalable_gp.core.rows.triangle import QR_LIMIT, RowFactor, RowFunction, target_blocks
 from pymc_scalable_gp.utils.blocks import BLOCK
 from pymc_scalable_gp.utils.classes import Listed
 from pymc_scalable_gp.utils.graphs import depends_only_on
@@ -136,17 +135,28 @@ class Collector:
         self.whole = False
         self.low = np.minimum(self.low, block.X.min(axis=0))
         self.high = np.maximum(self.high, block.X.max(axis=0))
-        for start in range(0, len(block.y), BLOCK):
-            rows = slice(start, start + BLOCK)
-            values = self.basis.function(np.ascontiguousarray(block.X[rows]))
-            values[:, -1] = block.y[rows] - values[:, -1]
+        for values in target_blocks(self.basis.function, block.X, block.y, progressbar=False):
             self.factor.add(values)
         self.whole = True
 
-    def restore(self, found: RowStatistics) -> None:
-        """Go on from the statistics of earlier rows."""
+    def restore(self, path: Path, size: int | None) -> int:
+        """Go on from the statistics of earlier rows in a file; their number.
+
+        Raises
+        ------
+        ValueError
+            For those of another pass.
+        """
+        found = RowStatistics.load(path)
+        difference = self.basis.mark.difference(found.mark)
+        if difference or (size is not None and found.size > size):
+            raise ValueError(
+                f"the checkpoint {path} belongs to another pass: "
+                f"{difference or f'it has {found.size} rows, the source {size}'}. Delete it to start anew"
+            )
         self.factor.add_triangle(found.triangle, found.size)
         self.low, self.high = found.low, found.high
+        return found.size
 
     def statistics(self) -> RowStatistics:
         """Of the rows so far."""
@@ -165,65 +175,26 @@ def collect(basis: Basis, source: Source, progressbar=True, checkpoint=None) -> 
     width = len(basis.mark.values[0])
     known = source.size is not None and source.size * float(width) ** 2 > QR_LIMIT
     collector = Collector(basis, -1.0 if known else QR_LIMIT)
-    kept = _Checkpoint(checkpoint, collector)
-    start = kept.resume(source.size)
+    path, written = None if checkpoint is None else Path(checkpoint), time.monotonic()
+    resumed = path is not None and path.exists()
+    start = collector.restore(path, source.size) if resumed else 0
     long = source.size is None or source.size > 20 * BLOCK
     progress = create_simple_progress(progressbar=progressbar and long)
-    with progress, kept:
+    with progress:
         task = progress.add_task("Summarising the rows", completed=start, total=source.size)
-        for block in source.blocks(start):
-            collector.add(block, source.label)
-            kept.block_done()
-            progress.update(task, completed=collector.factor.size)
+        try:
+            for block in source.blocks(start):
+                collector.add(block, source.label)
+                if path is not None and time.monotonic() - written > _PERIOD:
+                    collector.statistics().save(path)
+                    written = time.monotonic()
+                progress.update(task, completed=collector.factor.size)
+        except BaseException:
+            if path is not None and collector.whole and collector.factor.size:
+                collector.statistics().save(path)
+            raise
     if collector.factor.size == 0:
         raise ValueError(f"{source.label}: the source has no rows")
-    found = collector.statistics()
-    kept.remove()
-    return found
-
-
-class _Checkpoint:
-    """Statistics of the rows so far in a file, each minute and when the pass ends early; or nothing."""
-
-    def __init__(self, path, collector):
-        self.path, self.collector = None if path is None else Path(path), collector
-        self.written = time.monotonic()
-
-    def resume(self, size) -> int:
-        """Number of rows that an earlier pass has summarised."""
-        if self.path is None or not self.path.exists():
-            return 0
-        found = RowStatistics.load(self.path)
-        difference = self.collector.basis.mark.difference(found.mark)
-        if difference or (size is not None and found.size > size):
-            raise ValueError(
-                f"the checkpoint {self.path} belongs to another pass: "
-                f"{difference or f'it has {found.size} rows, the source {size}'}. Delete it to start anew"
-            )
-        self.collector.restore(found)
-        return found.size
-
-    def block_done(self):
-        """A block is taken in."""
-        if self.path is None:
-            return
-        if time.monotonic() - self.written > _PERIOD:
-            self._write()
-
-    def _write(self):
-        self.collector.statistics().save(self.path)
-        self.written = time.monotonic()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *_):
-        known = self.collector
-        if self.path is not None and kind is not None and known.whole and known.factor.size:
-            self._write()
-
-    def remove(self):
-        """The pass is complete."""
-        if self.path is not None:
-            with suppress(FileNotFoundError):
-                self.path.unlink()
+    if path is not None:
+        path.unlink(missing_ok=True)
+    return collector.statistics()

@@ -152,7 +152,7 @@ class RowFunction:
         return self._local.compiled(X)
 
 
-def target_blocks(function: RowFunction, X, target, label, progressbar=True):
+def target_blocks(function: RowFunction, X, target, label=None, progressbar=True):
     """The function's values at X (n, d) in blocks of rows.
 
     With a `target` (n,) the last column is that, less the function's last value.

@@ -280,6 +280,40 @@ def test_a_pass_goes_on_from_its_checkpoint(softki, tmp_path):
             other.summarize(X, Y, checkpoint=file)
 
 
+@pytest.mark.parametrize("kind", ["stream", "parquet"])
+def test_a_pass_goes_on_inside_a_block(softki, tmp_path, kind):
+    """What an earlier pass has seen ends within a block of the source: no row is lost or taken twice."""
+    model, gp, _ = softki
+    file, cuts = tmp_path / "half.npz", [0, 90, 205, N]
+    with model:
+        expected = gp.summarize(X, Y)
+        gp.summarize(X[:150], Y[:150]).save(file)
+        if kind == "stream":
+            source = [(X[a:b], Y[a:b]) for a, b in pairwise(cuts)], None
+        else:
+            frame = pytest.importorskip("pandas").DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y})
+            pytest.importorskip("pyarrow")
+            frame.to_parquet(tmp_path / "rows.parquet", row_group_size=90)
+            source = tmp_path / "rows.parquet", "y"
+        assert_same(gp.summarize(*source, checkpoint=file), expected)
+
+
+def test_a_save_that_fails_leaves_the_file_as_it_was(softki, tmp_path, monkeypatch):
+    model, gp, _ = softki
+    with model:
+        known, more = gp.summarize(X[:50], Y[:50]), gp.summarize(X, Y)
+    known.save(tmp_path / "rows.npz")
+
+    def broken(file, **arrays):
+        file.write(b"half")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(np, "savez", broken)
+    with pytest.raises(OSError, match="full"):
+        more.save(tmp_path / "rows.npz")
+    assert sgp.RowStatistics.load(tmp_path / "rows.npz").size == 50
+
+
 def pairs(*blocks):
     return iter(blocks)
 
