@@ -31,7 +31,8 @@ class ByTask(Likelihood):
         A = pt.specify_shape(A, (data.size, None))
         variance, penalty = data.corrected(feature_map.missed_by(X, A), noise)
         B, v = feature_map.task_cov, feature_map.task_variances
-        return TaskNormal(data.mean, variance, A, task, B, v, penalty)
+        mean = data.mean * pt.ones_like(variance)  # of known length: a zero mean costs nothing
+        return TaskNormal(mean, variance, A, task, B, v, penalty)
 
     @cached_property
     def posterior(self) -> TaskPosterior:

@@ -148,7 +148,8 @@ def test_full_path_where_something_of_size_n_is_free(reason):
         elif reason == "temperature":
             options["temperature"] = pm.LogNormal("T", 0, 0.5)
         elif reason == "mean":
-            mean = pm.gp.mean.Constant(pm.Normal("c"))
+            # A product: not linear in its coefficients, as far as its parts tell.
+            mean = pm.gp.mean.Constant(pm.Normal("c")) * pm.gp.mean.Constant(2.0)
         else:
             sigma = sigma * np.linspace(0.5, 1.5, 25)
         cov = eta**2 * pm.gp.cov.ExpQuad(2, ls=ell)
