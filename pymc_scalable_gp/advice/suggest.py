@@ -150,7 +150,7 @@ def compare(facts: Facts, sample: Sample, minutes, memory, notes=()) -> Suggesti
     for row in rows:
         row["over"] = max(row["minutes"] / minutes, row["memory"] / memory)
         row["fits"] = row["over"] <= 1.0
-    rows.sort(key=lambda row: _order(row, facts.n))
+    rows.sort(key=lambda row: order_of(row, facts.n))
     first = rows[0].pop("made_by")
     notes = [*notes, *_notes(facts, sample, first)]
     notes += [f"{name} was left out: {reason}." for name, reason in refused.items()]
@@ -176,7 +176,7 @@ def _row(candidate, loss, facts) -> dict:
     }  # fmt: skip
 
 
-def _order(row, n) -> tuple:
+def order_of(row, n) -> tuple:
     """What fits first, by loss; what does not, by how far it misses the budget; the faster first."""
     if not row["fits"]:
         return True, row["over"], row["minutes"]

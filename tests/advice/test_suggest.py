@@ -18,7 +18,7 @@ from pymc_scalable_gp.advice.costs import cost_of
 from pymc_scalable_gp.advice.facts import count_distinct, find_facts, find_grid
 from pymc_scalable_gp.advice.loss import expected_loss, grid_stretch
 from pymc_scalable_gp.advice.sample import Sample, profile_noise, take_sample
-from pymc_scalable_gp.advice.suggest import compare
+from pymc_scalable_gp.advice.suggest import compare, order_of
 
 GIB = 2.0**30
 RNG = np.random.default_rng(0)
@@ -52,6 +52,17 @@ def divergence(A, S):
 
 
 # -- what comes first -------------------------------------------------------------------------------------
+
+
+def test_a_frozen_basis_ranks_as_if_it_lost_much():
+    row = {"fits": True, "loss": 20.0, "minutes": 1.0, "class_name": "GriefGP", "settings": {}}
+    frozen = row | {"settings": {"basis": "frozen"}, "loss": 0.0}
+    unknown, exact = row | {"loss": np.nan}, row | {"class_name": "ExactMarginal", "loss": 0.0}
+    over = row | {"fits": False, "over": 1.1, "loss": 0.0}
+    close = row | {"loss": 1e-4, "minutes": 2.0}  # .1 nats over all rows: none
+    rows = [over, unknown | {"minutes": 3.0}, frozen, row, close, row | {"loss": 0.0}, exact]
+    found = sorted(rows, key=lambda row: order_of(row, 1000))
+    assert [rows.index(row) for row in found] == [6, 5, 4, 3, 2, 1, 0]
 
 
 def test_small_data_lose_nothing():
