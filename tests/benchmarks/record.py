@@ -31,8 +31,9 @@ RUNS = {
         BENCH: {
             "linops": "bench_linops.py",
             "first_use": "bench_first_use.py",
-            "suggest": "bench_suggest.py --quick",
+            "suggest": "bench_suggest.py",
             "classes": "bench_classes.py",
+            "adaptation": "bench_adaptation.py",
             "scale": "bench_scale.py",
             "speed": "bench_speed.py --data DIR",
             "type1": "bench_type1.py --data DIR",
