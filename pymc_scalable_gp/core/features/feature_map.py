@@ -14,6 +14,9 @@ from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.blocks import BLOCK
 from pymc_scalable_gp.utils.checks import Refuse
 
+# Entries of a block of features that predictions work on.
+_ENTRIES = 2**24
+
 # Inputs that replace the training inputs may reach this share of the range beyond it.
 _REACH = 0.05
 
@@ -98,8 +101,8 @@ class FeatureMap(ABC):
 
     @property
     def block_rows(self) -> int:
-        """Number of new rows to compute features for at a time."""
-        return BLOCK
+        """Number of new rows to compute features for at a time: their features stay small."""
+        return max(1, min(BLOCK, _ENTRIES // max(self.rank, 1)))
 
     @abstractmethod
     def kernel_diag(self, X: TensorVariable) -> TensorVariable:

@@ -14,11 +14,7 @@ from pymc_scalable_gp.cov.evaluate import kernel_diag
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.skip.tree import OwnRoots, Roots, TermTree
-from pymc_scalable_gp.utils.blocks import BLOCK
 from pymc_scalable_gp.utils.warn import warn
-
-# Entries of a block of features that predictions work on.
-_ENTRIES = 2**24
 
 
 @dataclass(frozen=True)
@@ -165,11 +161,6 @@ class SKIPMap(FeatureMap):
     def intermediates(self):
         """Tables and cores of all trees."""
         return [tensor for tree in self.trees for tensor in tree.intermediates()]
-
-    @property
-    def block_rows(self):
-        """Rows whose features stay small."""
-        return max(1, min(BLOCK, _ENTRIES // self.rank))
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``, times the task's variance."""

@@ -123,6 +123,8 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     approx : {"DTC", "FITC", "VFE", "VIF"}, optional
         Treatment of the prior variance that the features miss, as in `pm.gp.MarginalApprox`.
         Default "FITC": from about 6 inputs on, much is missed, and most of it lies on the diagonal.
+        Under "VIF" the 1-D kernels are not interpolated but projected on the nodes, O(n d m r): such
+        features never exceed the kernel, and what they miss is a covariance within the grids and beyond.
     grid_size : int
         Nodes m of every 1-D grid, which goes beyond the data by a tenth of their range. The error is
         third order in the spacing: a fifth of the lengthscale is plenty.

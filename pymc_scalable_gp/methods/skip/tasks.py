@@ -77,7 +77,6 @@ class TaskMap(FeatureMap):
         self.columns = own.type.shape[1]
 
     rank = property(lambda self: self.columns * (self.width + self.tasks))
-    block_rows = property(lambda self: self.base.block_rows)
 
     def features(self, X):
         """Features (n, a (q + s))."""
