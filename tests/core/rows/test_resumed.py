@@ -25,7 +25,9 @@ def gp():
 
 def same(a, b):
     assert a.size == b.size
-    np.testing.assert_allclose(a.triangle.T @ a.triangle, b.triangle.T @ b.triangle, rtol=1e-10, atol=1e-9)
+    np.testing.assert_allclose(
+        a.triangle.T @ a.triangle, b.triangle.T @ b.triangle, rtol=1e-10, atol=1e-9
+    )
     np.testing.assert_array_equal([a.low, a.high], [b.low, b.high])
 
 
