@@ -1,4 +1,4 @@
-"""Inputs 10^9 away from zero, under Numba: what depends on differences alone does not see where they lie."""
+"""Inputs 10^9 away from zero, under Numba: what depends on differences does not see where they lie."""
 
 import numpy as np
 import pytensor
@@ -16,7 +16,7 @@ MAPS = {
 }
 
 
-@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("name", ["kernel", pytest.param("softmax", marks=pytest.mark.slow)])
 def test_an_offset_changes_nothing_under_numba(name):
     """Multiples of 2^-10 over powers of two: every difference is exact, here and there."""
     X, Z, g, s = pt.dmatrix("X"), pt.dmatrix("Z"), pt.dmatrix("g"), pt.dvector("s")
