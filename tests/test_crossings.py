@@ -378,7 +378,7 @@ def run(examples, start, record_property, classes=tuple(CLASSES)):
 
     cases()
     record_property("cases", POINTS * len(found))
-    assert np.mean(found) > 0.5  # most are not refused
+    assert np.mean(found) > 0.3  # not all are refused
 
 
 def test_crossings(record_property):
