@@ -50,7 +50,8 @@ class FeatureGP(BuiltGP):
 
     def check_unconditioned(self) -> None:
         """Raise ValueError if predictions follow from a likelihood or prior in this model already."""
-        if self._conditioned is not None and self._model is pm.modelcontext(None).root:
+        here = pm.Model.get_context(error_if_none=False)
+        if here is not None and self._model is here.root:
             raise ValueError(
                 f"this {type(self).__name__} has a likelihood or prior in this model already, from which "
                 "its predictions follow: make another GP with the same cov_func for other data"

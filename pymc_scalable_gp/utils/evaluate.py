@@ -82,12 +82,6 @@ def point_values(inputs, point, model, fill: bool = False, whole: bool = True) -
     """Values of `inputs` from `point`; missing ones from the initial point when `fill`.
 
     Before the model is `whole`, a point may hold what it does not know yet.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a value is missing and `fill` is false, for names that the model does not know, and for what
-        is no point.
     """
     point = {} if point is None else _as_dict(point)
     missing = [v.name for v in inputs if v.name not in point]
@@ -133,13 +127,7 @@ def _check_names(point: Mapping, model, missing: list[str] | None) -> None:
 
 
 def compile_outputs(outputs, model):
-    """Function of the model's variables that `outputs` depend on, and those variables.
-
-    Raises
-    ------
-    ValueError
-        If they depend on random variables of another model.
-    """
+    """Function of the model's variables that `outputs` depend on, and those variables."""
     inputs = model_inputs(outputs, model)
     check_reached(outputs, inputs)
     options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}

@@ -20,6 +20,7 @@ X = RNG.uniform(-1.0, 1.0, (30, 2))
 Y = np.sin(3.0 * X[:, 0]) + X[:, 1] + 0.1 * RNG.standard_normal(30)
 XNEW = RNG.uniform(-0.9, 0.9, (6, 2))
 POINT = {"ell": 0.7, "eta": 1.2, "sigma": 0.2, "slope": 0.4}
+PART = {"ell": 0.7, "slope": 0.4}
 
 
 def linear_mean(x):
@@ -307,18 +308,18 @@ def test_additive_likelihood_and_components(additive):
         cross = new @ phi.T
         cov = new @ new.T - cross @ np.linalg.solve(S, cross.T)
         cov += np.diag(np.maximum(prior - (new**2).sum(axis=1), 0.0))
-        found = gp.predict(XNEW, point=POINT, given={"gp": total}, model=model)
+        found = gp.predict(XNEW, point=PART, given={"gp": total}, model=model)
         assert_allclose(found[0], mean + cross @ weight, rtol=1e-8)
         assert_allclose(found[1], cov, rtol=1e-7, atol=1e-9)
         data = {"X": X, "y": Y, "sigma": 0.2, "gp": total}
         assert_allclose(
-            gp.predict(XNEW, point=POINT, given=data, diag=True, model=model)[0],
+            gp.predict(XNEW, point=PART, given=data, diag=True, model=model)[0],
             found[0],
             rtol=1e-9,
         )
-    whole, _ = total.predict(XNEW, point=POINT, diag=True, model=model)
+    whole, _ = total.predict(XNEW, point=PART, diag=True, model=model)
     parts = [
-        gp.predict(XNEW, point=POINT, given={"gp": total}, diag=True, model=model)[0]
+        gp.predict(XNEW, point=PART, given={"gp": total}, diag=True, model=model)[0]
         for gp in (first, second)
     ]
     assert_allclose(parts[0] + parts[1], whole, rtol=1e-9)
@@ -327,10 +328,10 @@ def test_additive_likelihood_and_components(additive):
 def test_components_need_their_sum(additive):
     first, second, total, model = additive
     with pytest.raises(ValueError, match="no data yet"):
-        first.predict(XNEW, point=POINT, model=model)
+        first.predict(XNEW, point=PART, model=model)
     stranger = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0))
     with pytest.raises(ValueError, match="a sum that this GP is a part of"):
-        stranger.predict(XNEW, point=POINT, given={"gp": total}, model=model)
+        stranger.predict(XNEW, point=PART, given={"gp": total}, model=model)
     assert second.rank == 8
 
 
@@ -341,10 +342,10 @@ def test_sum_of_three_finds_each_part(additive):
         total = first + (second + third)
         total.marginal_likelihood("three", X=X, y=Y, sigma=0.2)
     found = [
-        gp.predict(XNEW, point=POINT, given={"gp": total}, diag=True, model=model)[0]
+        gp.predict(XNEW, point=PART, given={"gp": total}, diag=True, model=model)[0]
         for gp in (first, second, third, second + third)
     ]
-    whole, _ = total.predict(XNEW, point=POINT, diag=True, model=model)
+    whole, _ = total.predict(XNEW, point=PART, diag=True, model=model)
     assert_allclose(found[0] + found[1] + found[2], whole, rtol=1e-9)
     assert_allclose(found[1] + found[2], found[3], rtol=1e-9)
 
@@ -389,7 +390,8 @@ def test_set_data_with_another_number_of_rows():
         gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), grid=5, rank=12)
         gp.marginal_likelihood("y", X=data_X, y=data_y, sigma=sigma, dims="row")
     logp = model.compile_logp(vars=[model["y"]], **FAST)
-    value, point = {"ell_log__": np.log(0.7), "sigma_log__": np.log(0.2)}, POINT
+    value = {"ell_log__": np.log(0.7), "sigma_log__": np.log(0.2)}
+    point = {"ell": 0.7, "sigma": 0.2}
 
     def check(x, y):
         phi = features(gp, model, x)

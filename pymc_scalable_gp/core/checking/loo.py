@@ -103,13 +103,7 @@ def _densities(function, values, members, progressbar) -> tuple[list, list]:
 
 
 def check_groups(groups, n: int) -> list[np.ndarray]:
-    """Rows of each group, in the order of the labels.
-
-    Raises
-    ------
-    ValueError
-        For labels that are not one for each row, or a single group.
-    """
+    """Rows of each group, in the order of the labels."""
     labels = np.asarray(groups)
     if labels.shape != (n,):
         raise ValueError(

@@ -40,11 +40,6 @@ def posterior_draws(idata, inputs, num_samples=None, rng=None) -> Draws:
 
     Takes a DataTree with a ``posterior`` group or that group itself, with dimensions chain and draw in
     any order, one of them left out, or both stacked to ``sample`` as `az.extract` does.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For anything else, a variable that is missing or has another shape, or a wrong `num_samples`.
     """
     posterior = _posterior(idata)
     sizes = getattr(posterior, "sizes", None)
@@ -93,13 +88,7 @@ def _column(variable, v, order, total):
 
 
 def posterior_mean(idata, names) -> dict[str, np.ndarray]:
-    """Mean of some variables over all draws.
-
-    Raises
-    ------
-    ValueError
-        If the posterior has no such variable.
-    """
+    """Mean of some variables over all draws."""
     posterior = _posterior(idata)
     missing = [name for name in names if name not in posterior]
     if missing:

@@ -47,13 +47,7 @@ def held_value(data: Data, name: str) -> np.ndarray:
 
 
 def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) -> Data:
-    """Inputs (n, d) of any array kind, shared data or expression as float64 :class:`Data`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For a wrong dtype or shape, or NaN or infinite entries (the columns and counts are named).
-    """
+    """Inputs (n, d) of any array kind, shared data or expression as float64 :class:`Data`."""
     columns = [str(c) for c in getattr(X, "columns", [])]
     data = _as_data(X, name, 2)
     value = data.value
@@ -78,13 +72,7 @@ def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) 
 
 
 def refuse_masked(value, name: str) -> None:
-    """Raise for a masked array with masked entries, whose fill values NumPy would go on with.
-
-    Raises
-    ------
-    ValueError
-        With the number of masked entries, and what would work.
-    """
+    """Raise for a masked array with masked entries, whose fill values NumPy would go on with."""
     count = int(np.ma.getmaskarray(value).sum()) if isinstance(value, np.ma.MaskedArray) else 0
     if count:
         rows = np.ma.getmaskarray(value)
@@ -114,13 +102,7 @@ def check_target(y, n: int, name: str = "y") -> Data:
 
 
 def check_block(X, y, where: str, start: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows X (b, d) and y (b,) of a longer source as float64; `where` and row `start` go to errors.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For a wrong dtype or shape, different lengths, and NaN or infinite values.
-    """
+    """Rows X (b, d) and y (b,) of a longer source as float64; `where` and row `start` go to errors."""
     X, y = _numeric(X, f"{where}: X"), _numeric(y, f"{where}: y")
     if X.ndim != 2 or y.ndim != 1 or len(X) != len(y):
         raise ValueError(

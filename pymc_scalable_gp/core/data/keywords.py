@@ -88,15 +88,7 @@ class MarginalKeywords(NamedTuple):
 
 
 def marginal_keywords(owner, given: dict) -> MarginalKeywords:
-    """Keywords of `owner`'s ``marginal_likelihood``, as `pm.gp.Marginal` takes them.
-
-    Raises
-    ------
-    TypeError
-        For a keyword that is not known, or ``is_observed=False``.
-    ValueError
-        For a jitter that is not a number, or negative.
-    """
+    """Keywords of `owner`'s ``marginal_likelihood``, as `pm.gp.Marginal` takes them."""
     where, rest = f"{type(owner).__name__}.marginal_likelihood", dict(given)
     if not rest.pop("is_observed", True):
         raise TypeError(
@@ -111,13 +103,7 @@ def marginal_keywords(owner, given: dict) -> MarginalKeywords:
 
 
 def prior_keywords(owner, given: dict) -> dict[str, Any]:
-    """Keywords of `owner`'s ``prior`` for the deterministic variable, as `pm.gp.Latent` takes them.
-
-    Raises
-    ------
-    TypeError
-        For a keyword that is not known, ``reparameterize=False``, or more than one output.
-    """
+    """Keywords of `owner`'s ``prior`` for the deterministic variable, as `pm.gp.Latent` takes them."""
     where, rest = f"{type(owner).__name__}.prior", dict(given)
     if not rest.pop("reparameterize", True):
         raise TypeError(
@@ -135,13 +121,7 @@ def prior_keywords(owner, given: dict) -> dict[str, Any]:
 
 
 def conditional_keywords(owner, given: dict) -> dict[str, Any]:
-    """Keywords of `owner`'s ``conditional`` for the distribution.
-
-    Raises
-    ------
-    TypeError
-        For a keyword that is not known.
-    """
+    """Keywords of `owner`'s ``conditional`` for the distribution."""
     where = f"{type(owner).__name__}.conditional"
     check_keywords(where, given, (*_DISTRIBUTION, "observed"), _CONDITIONAL)
     return given

@@ -10,13 +10,7 @@ from pymc_scalable_gp.utils.graphs import depends_only_on
 
 
 def check_mean(mean_func):
-    """A mean function; zero for None.
-
-    Raises
-    ------
-    TypeError
-        For a number or anything else that is no function.
-    """
+    """A mean function; zero for None."""
     if mean_func is not None and not callable(mean_func):
         raise TypeError(
             f"mean_func must be a pm.gp.mean function, got {type(mean_func).__name__}: a level is "
@@ -30,11 +24,6 @@ def mean_vector(mean_func, X: TensorVariable) -> TensorVariable:
 
     ``pm.gp.mean.Linear`` with scalar coefficients returns a column, which would broadcast against the
     targets to an n x n matrix.
-
-    Raises
-    ------
-    ValueError
-        If the function returns more than one column, or more dimensions.
     """
     mean = pt.as_tensor_variable(mean_func(X)).astype("float64")
     if mean.ndim == 0 or (mean.ndim == 1 and mean.type.shape[0] == 1):

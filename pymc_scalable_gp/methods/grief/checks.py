@@ -17,10 +17,6 @@ def check_periods(cov_func) -> None:
     With a period other than the one of the build, a few grid nodes see the same phase and the
     directions that the features were fixed in become dependent: features change sign there, and
     with them f at fixed coefficients. The covariance does not notice.
-
-    Raises
-    ------
-    ValueError
     """
     for leaf in leaves(cov_func):
         inner = getattr(leaf, "cov_func", None)  # of a warped or scaled kernel
