@@ -18,7 +18,7 @@ from pymc_scalable_gp.core.data.keywords import conditional_keywords
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.reach import warn_beyond
-from pymc_scalable_gp.core.likelihoods.base import Conditioned
+from pymc_scalable_gp.core.likelihoods.base import Conditioned, Likelihood
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.classes import as_typed
 
@@ -35,7 +35,7 @@ class FeatureGP(BuiltGP):
 
     @property
     def frozen(self) -> FeatureMap | None:
-        """Features of one reference, if these are: with `base`, the map that follows, and `reference`."""
+        """Map whose features are those of one `reference`, if it is one; its `base` follows the kernel."""
         return None
 
     @property
@@ -92,19 +92,16 @@ class FeatureGP(BuiltGP):
         X : array, shape (n, d), optional
             Inputs at which only the features are looked at, with or without a likelihood.
         y : array, shape (n,), optional
-            Targets at X, so that the likelihood of these rows is compared: for one that was made from
-            statistics.
+            Targets at X: the likelihood of these rows is compared. For one made from statistics.
         rows : int
-            Rows of the subsample; half as many others are predicted, or the same where there are none.
-        neighbors : int or None
-            Neighbours of the better likelihood of all rows, at least twice this one's; None leaves it out.
-        most_rows : int or None
-            Rows that get it, at most; None for all.
+            Of the subsample; half as many others are predicted, or the same where there are none.
+        neighbors, most_rows : int or None
+            Neighbours of the better likelihood of all rows, at least twice this one's (None leaves it
+            out), and rows that get it at most (None for all).
         num_samples : int or None
-            Number of draws, taken at random; None for all.
+            Number of draws, taken at random by `random_seed` as the rows are; None for all.
         progressbar : bool
         random_seed : int, optional
-            Of rows and draws.
         model : pm.Model, optional
             That of the context or, outside of any, of the likelihood or prior when left out.
 
@@ -142,8 +139,7 @@ class FeatureGP(BuiltGP):
         Raises
         ------
         TypeError, ValueError
-            Without a likelihood, a prior or X, for statistics without X, and for anything but a point, or
-            draws of the needed variables.
+            Without a likelihood, a prior or X, for statistics without X, and for other points or draws.
 
         See Also
         --------
@@ -209,7 +205,7 @@ class FeatureGP(BuiltGP):
         kwargs = conditional_keywords(self, kwargs)
         known, places = self._given(given)
         data = self._new_inputs(Xnew, known)
-        warn_beyond(known.prediction_map(), data.value)
+        self._warn_beyond(known, data)
         check_dims(kwargs.get("dims"), data, "Xnew")
         feature_map, coef = self._features_of(known, places, given)
         variance = self._noise(known, pred_noise) + jitter
@@ -259,7 +255,7 @@ class FeatureGP(BuiltGP):
             data = replace(data, grid=None)  # a dense covariance is asked for
         predictor = self._predictor(data, known, places, given, pred_noise, model)
         state = predictor.state(point)
-        warn_beyond(known.prediction_map(), data.value, lambda: point, model)
+        self._warn_beyond(known, data, lambda: point, model)
         if diag:
             return predictor.diagonal(state, data.value)
         return (predictor.full if joint else predictor.alone)(state, data.value)
@@ -319,14 +315,26 @@ class FeatureGP(BuiltGP):
         model = self.model_of(model, given)
         predictor = self._predictor(data, known, places, given, pred_noise, model)
         found = predictor.mixture(data.value, idata, num_samples, draws, progressbar, random_seed)
-        warn_beyond(known.prediction_map(), data.value, lambda: model_mean(idata, model), model)
+        self._warn_beyond(known, data, lambda: model_mean(idata, model), model)
         return found
 
     # -- plumbing ---------------------------------------------------------------------------
 
     def _new_inputs(self, Xnew, known) -> Data:
         """Checked inputs of a prediction."""
-        return check_inputs(Xnew, "Xnew", known.X.value.shape[1], empty=True)
+        data = check_inputs(Xnew, "Xnew", known.X.value.shape[1], empty=True)
+        if len(data.value):
+            known.prediction_map().outside(data.value)  # raises for categories that are new
+        return data
+
+    @staticmethod
+    def _warn_beyond(known, data, point=dict, model=None) -> None:
+        """Warn where the prior's features lose variance and nothing holds it, at a point of the model."""
+        if not known.holds_residual:
+            prior = (
+                known.data.feature_map if isinstance(known, Likelihood) else known.prediction_map()
+            )
+            warn_beyond(prior, data.value, point, model)
 
     def _given(self, given) -> tuple[Conditioned, Sequence[int] | None]:
         """What to condition on, and this GP's places among the parts of the sum that owns it."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from pymc_scalable_gp.core.features.feature_map import SumMap
 from pymc_scalable_gp.core.gp import FeatureGP
+from pymc_scalable_gp.utils.classes import as_typed
 
 
 def sums(parts: Sequence[FeatureGP]):
@@ -14,6 +15,7 @@ def sums(parts: Sequence[FeatureGP]):
     return mean_func, cov_func
 
 
+@as_typed
 class Additive(FeatureGP):
     """A sum of independent GPs, which it holds as they are: built, chosen, trained each by itself."""
 

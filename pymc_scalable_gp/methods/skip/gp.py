@@ -15,8 +15,10 @@ from pymc_scalable_gp.methods.skip.features import SKIPSpec
 from pymc_scalable_gp.methods.skip.products import HadamardProducts
 from pymc_scalable_gp.methods.skip.tasks import ByTask
 from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.classes import as_typed
 
 
+@as_typed
 class _SKIP(FeatureGP):
     """What the marginal and the latent class share."""
 

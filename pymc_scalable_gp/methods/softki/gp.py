@@ -9,12 +9,14 @@ from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
 from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.methods.softki.points import check_inducing
+from pymc_scalable_gp.utils.classes import as_typed
 from pymc_scalable_gp.utils.warn import warn
 
 # Above this share of missing prior variance points that nobody chose are worth a word.
 MISSING_SHARE = 0.05
 
 
+@as_typed
 class _SoftKI(FeatureGP):
     """What the marginal and the latent class share."""
 
