@@ -171,7 +171,7 @@ def test_product_refuses_vectors_of_another_length(ls):
         ),
         (
             lambda: c.RatQuad(2, alpha=1.0, ls=1.0),
-            "RatQuad on 2 dimensions .* or ExpQuad, or .*SoftKIMarginal.*CholQRMarginal",
+            "RatQuad on 2 dimensions .* or ExpQuad, or .*CholQRMarginal.*SoftKIMarginal",
         ),
         (lambda: c.Linear(2, c=0.0), "Linear on 2 dimensions"),
         (lambda: c.Exponential(2, ls=1.0), "Exponential on 2 dimensions"),
