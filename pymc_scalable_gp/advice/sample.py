@@ -5,13 +5,12 @@ from functools import cached_property
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features.nystrom import reference_values
 from pymc_scalable_gp.core.vecchia.neighbors import Metric
 from pymc_scalable_gp.cov.evaluate import kernel_matrix
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS
+from pymc_scalable_gp.utils.evaluate import compiled
 
 # Rows that are compared, and rows that features are built on; of kernels that Python computes entry by
 # entry, fewer.
@@ -54,10 +53,7 @@ class Sample:
         graph = kernel_matrix(self.cov_func, left, right)
         with self.context():
             variables, values = reference_values([graph], self.point, [left, right])
-        function = pytensor.function(
-            [left, right, *variables], graph, mode=FEW_CALLS, on_unused_input="ignore",
-            allow_input_downcast=True,
-        )  # fmt: skip
+        function = compiled([left, right, *variables], graph)
         return lambda a, b: np.asarray(function(a, b, *values), dtype=float)
 
     @cached_property

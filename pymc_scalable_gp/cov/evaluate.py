@@ -40,6 +40,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.ops._stationary import kernel_of_squares, root_of_squares
 from pymc_scalable_gp.ops.square_distances import square_distances
 from pymc_scalable_gp.ops.stationary_kernel import stationary_kernel
+from pymc_scalable_gp.utils.internals import parts_of
 
 # Inputs up to which their gradients cost less than a matrix of distances kept for one lengthscale's.
 _FEW = 8
@@ -214,7 +215,7 @@ def _gibbs(cov, X, Z):
 
 def _parts(join):
     """Matrix of a sum or product."""
-    return lambda cov, X, Z: reduce(join, (_matrix(part, X, Z) for part in cov._factor_list))
+    return lambda cov, X, Z: reduce(join, (_matrix(part, X, Z) for part in parts_of(cov)))
 
 
 def _power(cov, X, Z):

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from pymc.gp.cov import Covariance
 from pytensor.compile.sharedvalue import SharedVariable
@@ -16,7 +15,9 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from pymc_scalable_gp.ops.numeric_gram import NumericGram
 from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.evaluate import compiled
 from pymc_scalable_gp.utils.graphs import fixed_shared, is_random
+from pymc_scalable_gp.utils.internals import own_columns
 
 # Pairs of objects on which a user's function is tried before anything else.
 _TRIALS = 20
@@ -42,21 +43,21 @@ class Numeric(Covariance, ABC):
 
     def full(self, X, Xs=None):
         """Kernel matrix as a tensor."""
-        X, Xs = self._slice(X, Xs)
+        X, Xs = own_columns(self, X, Xs)
         Z = X if Xs is None else Xs
         if is_random(X, Z):
             return NumericGram(self.matrix)(X, Z)
         _refuse_data(X, Z, kernel=self)
-        values = [pytensor.function([], v, mode="FAST_COMPILE")() for v in (X, Z)]
+        values = [compiled([], v)() for v in (X, Z)]
         return fixed_shared(self.matrix(*values))
 
     def diag(self, X):
         """Prior variances as a tensor."""
-        X, _ = self._slice(X, None)
+        X, _ = own_columns(self, X)
         if is_random(X):
             return pt.diag(NumericGram(lambda a, _: np.diag(self.diagonal(a)))(X, X))
         _refuse_data(X, kernel=self)
-        value = pytensor.function([], X, mode="FAST_COMPILE")()
+        value = compiled([], X)()
         return fixed_shared(self.diagonal(value))
 
 
@@ -331,7 +332,7 @@ class Hamming(Covariance):
 
     def full(self, X, Xs=None):
         """Kernel matrix."""
-        X, Xs = self._slice(X, Xs)
+        X, Xs = own_columns(self, X, Xs)
         Z = X if Xs is None else Xs
         d = len(self.active_dims)
         differ = sum(pt.neq(X[:, i][:, None], Z[:, i][None, :]).astype("int32") for i in range(d))

@@ -26,6 +26,7 @@ from pymc_scalable_gp.cov.evaluate import from_square_distance, kernel_matrix, t
 from pymc_scalable_gp.cov.objects import FromFunction, Hamming, HistogramIntersection, Spectrum
 from pymc_scalable_gp.cov.queries import is_categorical, is_stationary
 from pymc_scalable_gp.utils.classes import Listed
+from pymc_scalable_gp.utils.internals import parts_of
 
 __all__ = ["FromFunction", "Hamming", "HistogramIntersection", "Product", "Spectrum"]
 
@@ -204,9 +205,9 @@ def _expand(cov) -> list[list]:
     if isinstance(cov, WhiteNoise):
         raise ValueError("WhiteNoise is no part of the function: drop it, or give it as sigma=")
     if isinstance(cov, Add | Prod):
-        inner = [_expand(part) for part in cov._factor_list]
+        inner = [_expand(part) for part in parts_of(cov)]
         if isinstance(cov, Add):
-            if cov.n_dims == 1 and all(isinstance(part, Covariance) for part in cov._factor_list):
+            if cov.n_dims == 1 and all(isinstance(part, Covariance) for part in parts_of(cov)):
                 return [[cov]]  # one 1-D kernel
             return [parts for expansion in inner for parts in expansion]
         return [list(chain.from_iterable(choice)) for choice in cartesian(*inner)]

@@ -20,13 +20,14 @@ from pymc.gp.cov import (
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.cov.evaluate import traits
+from pymc_scalable_gp.utils.internals import parts_of
 from pymc_scalable_gp.utils.warn import warn
 
 
 def leaves(cov_func) -> list:
     """The kernels and scalars that a sum, product or power is made of."""
     if isinstance(cov_func, Combination):
-        return [leaf for factor in cov_func._factor_list for leaf in leaves(factor)]
+        return [leaf for factor in parts_of(cov_func) for leaf in leaves(factor)]
     if isinstance(cov_func, Exponentiated):
         return leaves(cov_func.kernel)
     return [cov_func]
@@ -137,7 +138,7 @@ def warn_unused_columns(cov_func, d: int, also: Sequence[int] = ()) -> None:
 def split_scale(cov_func) -> tuple[Any, list]:
     """Scalar factors of a kernel, multiplied, and the list of its other factors."""
     if isinstance(cov_func, Prod):
-        parts = [split_scale(factor) for factor in cov_func._factor_list]
+        parts = [split_scale(factor) for factor in parts_of(cov_func)]
         scale = pt.as_tensor_variable(np.float64(1.0))
         for value, _ in parts:
             scale = scale * value
@@ -153,9 +154,9 @@ def describe(cov_func) -> str:
     """A covariance in a line, such as ``eta ** 2 * ExpQuad(3)``."""
     if isinstance(cov_func, Combination):
         sign = " * " if isinstance(cov_func, Prod) else " + "
-        texts = [describe(factor) for factor in cov_func._factor_list]
+        texts = [describe(factor) for factor in parts_of(cov_func)]
         if isinstance(cov_func, Prod):
-            pairs = zip(texts, cov_func._factor_list, strict=True)
+            pairs = zip(texts, parts_of(cov_func), strict=True)
             texts = [f"({t})" if isinstance(f, Add) else t for t, f in pairs]
         return sign.join(texts)
     if isinstance(cov_func, Exponentiated):

@@ -1,23 +1,58 @@
 """The base of the Ops: float64 tensors whose numbers of dimensions and shapes a gufunc signature tells."""
 
+import re
+from functools import cache, wraps
+
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.tensor.utils import _parse_gufunc_signature
+
+
+@cache
+def parse_signature(signature: str) -> tuple[tuple[tuple[str, ...], ...], ...]:
+    """Names of the lengths of each input, and of each output."""
+    needed, made = (re.findall(r"\(([^)]*)\)", side) for side in signature.split("->"))
+    return tuple(tuple(tuple(re.findall(r"\w+", one)) for one in side) for side in (needed, made))
+
+
+class LengthError(ValueError):
+    """Inputs of an Op whose lengths do not fit together.
+
+    Arguments: what the Op needs, the names of lengths, and these: machine code cannot make a sentence.
+    """
+
+    def __str__(self):
+        needs, names, *lengths = self.args
+        known = {}
+        for name, length in zip(names.split(), lengths, strict=True):
+            if known.setdefault(name, length) != length:
+                return f"{needs}; got {name} = {known[name]} and {length}"
+        return needs
 
 
 class GufuncOp(Op):
     """An Op known by ``gufunc_signature``, such as ``"(m),(m,k)->(m,k)"``.
 
-    From it follow the check of the inputs' dimensions, static output shapes, and `infer_shape`; inputs
-    are cast to float64, or to int64 where `discrete` names their places, and all outputs are float64.
-    An Op whose inputs may have several numbers of dimensions overrides :meth:`signature`, one that knows
-    lengths itself :meth:`lengths`.
+    From it follow the checks of the inputs' dimensions and, on each back-end, of their lengths, static
+    output shapes, and `infer_shape`; inputs are cast to float64, or to int64 where `discrete` names their
+    places, and all outputs are float64. An Op whose inputs may have several numbers of dimensions
+    overrides :meth:`signature`, one that knows lengths itself :meth:`lengths`.
     """
 
     __props__ = ()
     discrete: tuple[int, ...] = ()
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if perform := cls.__dict__.get("perform"):
+
+            @wraps(perform)
+            def checked(self, node, inputs, output_storage):
+                self.check_lengths(inputs)
+                perform(self, node, inputs, output_storage)
+
+            cls.perform = checked
 
     def signature(self, inputs) -> str:
         """Signature for these inputs."""
@@ -39,16 +74,16 @@ class GufuncOp(Op):
     def make_node(self, *inputs):
         inputs = [pt.as_tensor_variable(x) for x in inputs]
         inputs = [self.cast(place, x) for place, x in enumerate(inputs)]
-        needed, made = _parse_gufunc_signature(self.signature(inputs))
+        needed, made = parse_signature(self.signature(inputs))
         if [x.ndim for x in inputs] != [len(names) for names in needed]:
             got = ", ".join(str(x.ndim) for x in inputs)
-            raise TypeError(f"{self._needs(needed)}; got {got} dimensions")
+            raise TypeError(f"{self.needs(inputs)}; got {got} dimensions")
         known = self._static(inputs, needed)
         shapes = [tuple(known.get(name) for name in names) for names in made]
         return Apply(self, inputs, [pt.tensor(dtype="float64", shape=shape) for shape in shapes])
 
     def infer_shape(self, node, input_shapes):
-        needed, made = _parse_gufunc_signature(self.signature(node.inputs))
+        needed, made = parse_signature(self.signature(node.inputs))
         found = {}
         for names, shape in zip(needed, input_shapes, strict=True):
             for name, length in zip(names, shape, strict=True):
@@ -56,9 +91,21 @@ class GufuncOp(Op):
         found |= self._static(node.inputs, needed)
         return [tuple(found[name] for name in names) for names in made]
 
-    def _needs(self, needed) -> str:
+    def needs(self, inputs) -> str:
+        """The shapes that it works on, in words."""
+        needed, _ = parse_signature(self.signature(inputs))
         shapes = ", ".join(f"({', '.join(names)})" for names in needed)
         return f"{type(self).__name__} needs inputs of shapes {shapes}"
+
+    def check_lengths(self, arrays) -> None:
+        """Raise ValueError if lengths of one name differ."""
+        needed, _ = parse_signature(self.signature(arrays))
+        known, found = dict(self.lengths()), []
+        for x, names in zip(arrays, needed, strict=True):
+            found += zip(names, x.shape, strict=True)
+        if any(known.setdefault(name, length) != length for name, length in found):
+            names, lengths = zip(*self.lengths().items(), *found, strict=True)
+            raise LengthError(self.needs(arrays), " ".join(names), *lengths)
 
     def _static(self, inputs, needed) -> dict[str, int]:
         """Lengths known now; every input must agree on them."""
@@ -67,7 +114,7 @@ class GufuncOp(Op):
             for name, length in zip(names, x.type.shape, strict=True):
                 if length is not None and known.setdefault(name, length) != length:
                     raise TypeError(
-                        f"{self._needs(needed)}; got {name} = {known[name]} and {length}"
+                        f"{self.needs(inputs)}; got {name} = {known[name]} and {length}"
                     )
         return known
 

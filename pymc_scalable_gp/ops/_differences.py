@@ -5,8 +5,7 @@ or to a large distance, and ``x - z = -(z - x)`` to the last bit.
 """
 
 import numpy as np
-from numba.core.extending import overload
-from numba.extending import register_jitable
+from numba.extending import overload, register_jitable
 from scipy.spatial.distance import cdist
 
 _PAIRS = 2**15  # pairs of a block in NumPy: what a core's cache holds

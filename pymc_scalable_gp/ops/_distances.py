@@ -6,8 +6,7 @@ taken again from the differences.
 """
 
 import numpy as np
-from numba.core.extending import overload
-from numba.extending import register_jitable
+from numba.extending import overload, register_jitable
 
 from pymc_scalable_gp.ops._kernels import multiply_any
 

@@ -1,7 +1,7 @@
 """Elementwise loops and sums without temporaries, for NumPy and Numba."""
 
 import numpy as np
-from numba.core.extending import overload
+from numba.extending import overload
 
 
 def multiply_by(out, factor):

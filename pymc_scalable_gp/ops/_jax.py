@@ -29,12 +29,22 @@ def register_jax(op_class, differentiable: bool = True):
 
         @jax_funcify.register(op_class)
         def funcify(op, node=None, **kwargs):
-            forward = build(op)
+            forward = _checked(op, build(op))
             return _with_pullback(op, node, forward) if differentiable else forward
 
         return build
 
     return decorate
+
+
+def _checked(op, forward):
+    """`forward`, of arrays whose lengths fit together; JAX knows them when it traces."""
+
+    def checked(*inputs):
+        op.check_lengths(inputs)
+        return forward(*inputs)
+
+    return checked
 
 
 def _with_pullback(op, node, forward):

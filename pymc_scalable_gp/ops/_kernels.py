@@ -7,65 +7,27 @@ Matrices are C-ordered float64; triangular results are the *lower* triangle.
 
 import sys
 
-import llvmlite.binding as llvm
 import numpy as np
-from numba.core import types
-from numba.core.extending import get_cython_function_address, overload
-from pytensor.link.numba.dispatch.linalg._LAPACK import (
-    int_ptr_to_val,
-    val_to_dptr,
-    val_to_int_ptr,
-)
+from numba import types
+from numba.extending import overload
 from scipy import linalg
 
-_INT = types.CPointer(types.int32)
+from pymc_scalable_gp.utils.internals import fortran
 
+_dsyrk = fortran("cython_blas", "dsyrk", "iiiidaidai")
+_dgemm = fortran("cython_blas", "dgemm", "iiiiidaiaidai")
+_dgemv = fortran("cython_blas", "dgemv", "iiidaiaidai")
+_dtrsm = fortran("cython_blas", "dtrsm", "iiiiiidaiai")
+_dpotrf = fortran("cython_lapack", "dpotrf", "iiaio")
+_dpotri = fortran("cython_lapack", "dpotri", "iiaio")
+_dtrtri = fortran("cython_lapack", "dtrtri", "iiiaio")
+_dgeqrf = fortran("cython_lapack", "dgeqrf", "iiaiaaio")
 
-_REAL = types.CPointer(types.float64)
-
-
-def _routine(module: str, name: str, signature: str):
-    """Numba function for a Fortran routine; `signature` has an ``i`` or ``d`` an argument.
-
-    A symbol that LLVM resolves: machine code that calls it can be kept on disk, and needs no
-    detour over Python to find the address, which would take longest to compile.
-    """
-    arguments = [{"i": _INT, "d": _REAL}[kind] for kind in signature]
-    symbol = f"sgp_{name}"
-    llvm.add_symbol(symbol, get_cython_function_address(f"scipy.linalg.{module}", name))
-    return types.ExternalFunction(symbol, types.void(*arguments))
-
-
-_dsyrk = _routine("cython_blas", "dsyrk", "iiiiddiddi")
-
-
-_dgemm = _routine("cython_blas", "dgemm", "iiiiiddididdi")
-
-
-_dgemv = _routine("cython_blas", "dgemv", "iiiddididdi")
-
-
-_dtrsm = _routine("cython_blas", "dtrsm", "iiiiiiddidi")
-
-
-_dpotrf = _routine("cython_lapack", "dpotrf", "iidii")
-
-
-_dpotri = _routine("cython_lapack", "dpotri", "iidii")
-
-
-_dtrtri = _routine("cython_lapack", "dtrtri", "iiidii")
-
-
-_dgeqrf = _routine("cython_lapack", "dgeqrf", "iididdii")
-
+# Fortran sees the transposes of C-ordered matrices.
+_LEFT, _NO, _RIGHT, _YES, _UPPER = (ord(letter) for letter in "LNRTU")
 
 _MADVISE = types.ExternalFunction("madvise", types.int32(types.intp, types.intp, types.int32))
-
-
 _HUGE_PAGES = 14  # MADV_HUGEPAGE
-
-
 _LARGE = 2**22  # bytes
 
 
@@ -101,20 +63,9 @@ def add_gram(rows, out):
 def _add_gram(rows, out):
     def impl(rows, out):
         r, k = rows.shape
-        if r == 0 or k == 0:
-            return
-        _dsyrk(
-            val_to_int_ptr(ord("U")),
-            val_to_int_ptr(ord("T")),
-            val_to_int_ptr(np.int32(r)),
-            val_to_int_ptr(np.int32(k)),
-            val_to_dptr(1.0),
-            rows.ctypes,
-            val_to_int_ptr(np.int32(max(rows.strides[0] // 8, k))),
-            val_to_dptr(1.0),
-            out.ctypes,
-            val_to_int_ptr(np.int32(r)),
-        )
+        if r and k:
+            step = max(rows.strides[0] // 8, k)
+            _dsyrk(_UPPER, _YES, r, k, 1.0, rows, step, 1.0, out, r)
 
     return impl
 
@@ -129,23 +80,9 @@ def _multiply(matrix, rows, out):
     def impl(matrix, rows, out):
         p, r = matrix.shape
         k = rows.shape[1]
-        if p == 0 or k == 0:
-            return
-        _dgemm(
-            val_to_int_ptr(ord("N")),
-            val_to_int_ptr(ord("N")),
-            val_to_int_ptr(np.int32(k)),
-            val_to_int_ptr(np.int32(p)),
-            val_to_int_ptr(np.int32(r)),
-            val_to_dptr(1.0),
-            rows.ctypes,
-            val_to_int_ptr(np.int32(max(rows.strides[0] // 8, k))),
-            matrix.ctypes,
-            val_to_int_ptr(np.int32(max(r, 1))),
-            val_to_dptr(0.0),
-            out.ctypes,
-            val_to_int_ptr(np.int32(max(out.strides[0] // 8, k))),
-        )
+        if p and k:
+            step, width = max(rows.strides[0] // 8, k), max(out.strides[0] // 8, k)
+            _dgemm(_NO, _NO, k, p, r, 1.0, rows, step, matrix, max(r, 1), 0.0, out, width)
 
     return impl
 
@@ -160,24 +97,11 @@ def _multiply_any(a, b, transpose_a, transpose_b, out):
     def impl(a, b, transpose_a, transpose_b, out):
         p, q = out.shape
         inner = a.shape[0] if transpose_a else a.shape[1]
-        if p == 0 or q == 0:
-            return
-        # Fortran sees the transposes: out' (q, p) = op(b)' op(a)'.
-        _dgemm(
-            val_to_int_ptr(ord("T") if transpose_b else ord("N")),
-            val_to_int_ptr(ord("T") if transpose_a else ord("N")),
-            val_to_int_ptr(np.int32(q)),
-            val_to_int_ptr(np.int32(p)),
-            val_to_int_ptr(np.int32(inner)),
-            val_to_dptr(1.0),
-            b.ctypes,
-            val_to_int_ptr(np.int32(max(b.shape[1], 1))),
-            a.ctypes,
-            val_to_int_ptr(np.int32(max(a.shape[1], 1))),
-            val_to_dptr(0.0),
-            out.ctypes,
-            val_to_int_ptr(np.int32(q)),
-        )
+        if p and q:  # out' (q, p) = op(b)' op(a)'
+            _dgemm(
+                _YES if transpose_b else _NO, _YES if transpose_a else _NO, q, p, inner,
+                1.0, b, max(b.shape[1], 1), a, max(a.shape[1], 1), 0.0, out, q,
+            )  # fmt: skip
 
     return impl
 
@@ -193,20 +117,9 @@ def _matvec(matrix, vector, transpose, out):
         p, q = matrix.shape
         if p == 0 or q == 0:
             out[:] = 0.0
-            return
-        _dgemv(
-            val_to_int_ptr(ord("N") if transpose else ord("T")),
-            val_to_int_ptr(np.int32(q)),
-            val_to_int_ptr(np.int32(p)),
-            val_to_dptr(1.0),
-            matrix.ctypes,
-            val_to_int_ptr(np.int32(q)),
-            vector.ctypes,
-            val_to_int_ptr(np.int32(1)),
-            val_to_dptr(0.0),
-            out.ctypes,
-            val_to_int_ptr(np.int32(1)),
-        )
+        else:
+            turn = _NO if transpose else _YES
+            _dgemv(turn, q, p, 1.0, matrix, q, vector, 1, 0.0, out, 1)
 
     return impl
 
@@ -249,13 +162,11 @@ def cholesky_lower(a):
 def _cholesky_lower(a):
     def impl(a):
         n = a.shape[0]
-        info = val_to_int_ptr(np.int32(0))
-        size = val_to_int_ptr(np.int32(max(n, 1)))
-        _dpotrf(val_to_int_ptr(ord("U")), val_to_int_ptr(np.int32(n)), a.ctypes, size, info)
+        failed = _dpotrf(_UPPER, n, a, max(n, 1))
         for i in range(n):
             for j in range(i + 1, n):
                 a[i, j] = 0.0
-        return int_ptr_to_val(info) == 0
+        return failed == 0
 
     return impl
 
@@ -273,17 +184,7 @@ def invert_lower(a):
 def _invert_lower(a):
     def impl(a):
         n = a.shape[0]
-        info = val_to_int_ptr(np.int32(0))
-        size = val_to_int_ptr(np.int32(max(n, 1)))
-        _dtrtri(
-            val_to_int_ptr(ord("U")),
-            val_to_int_ptr(ord("N")),
-            val_to_int_ptr(np.int32(n)),
-            a.ctypes,
-            size,
-            info,
-        )
-        return int_ptr_to_val(info) == 0
+        return _dtrtri(_UPPER, _NO, n, a, max(n, 1)) == 0
 
     return impl
 
@@ -299,9 +200,7 @@ def inverse_of_factored(lower):
 def _inverse_of_factored(lower):
     def impl(lower):
         n = lower.shape[0]
-        info = val_to_int_ptr(np.int32(0))
-        size = val_to_int_ptr(np.int32(max(n, 1)))
-        _dpotri(val_to_int_ptr(ord("U")), val_to_int_ptr(np.int32(n)), lower.ctypes, size, info)
+        _dpotri(_UPPER, n, lower, max(n, 1))
 
     return impl
 
@@ -319,23 +218,11 @@ def qr_transposed(columns):
 def _qr_transposed(columns):
     def impl(columns):
         p, k = columns.shape
-        if p == 0 or k == 0:
-            return
-        tau = np.empty(min(p, k))
-        query = np.empty(1)
-        info = val_to_int_ptr(np.int32(0))
-        rows_ = val_to_int_ptr(np.int32(k))
-        cols_ = val_to_int_ptr(np.int32(p))
-        _dgeqrf(
-            rows_, cols_, columns.ctypes, rows_, tau.ctypes, query.ctypes,
-            val_to_int_ptr(np.int32(-1)), info,
-        )  # fmt: skip
-        lwork = np.int32(query[0])
-        work = np.empty(lwork)
-        _dgeqrf(
-            rows_, cols_, columns.ctypes, rows_, tau.ctypes, work.ctypes,
-            val_to_int_ptr(lwork), info,
-        )  # fmt: skip
+        if p and k:
+            tau, work = np.empty(min(p, k)), np.empty(1)
+            _dgeqrf(k, p, columns, k, tau, work, -1)  # how much work space it wants
+            size = int(work[0])
+            _dgeqrf(k, p, columns, k, tau, np.empty(size), size)
 
     return impl
 
@@ -356,21 +243,8 @@ def solve_lower(lower, rows, transpose, right):
 def _solve_lower(lower, rows, transpose, right):
     def impl(lower, rows, transpose, right):
         p, q = rows.shape
-        if p == 0 or q == 0:
-            return
-        # Fortran sees L', upper, and rows'.
-        _dtrsm(
-            val_to_int_ptr(ord("L") if right else ord("R")),
-            val_to_int_ptr(ord("U")),
-            val_to_int_ptr(ord("T") if transpose else ord("N")),
-            val_to_int_ptr(ord("N")),
-            val_to_int_ptr(np.int32(q)),
-            val_to_int_ptr(np.int32(p)),
-            val_to_dptr(1.0),
-            lower.ctypes,
-            val_to_int_ptr(np.int32(lower.shape[0])),
-            rows.ctypes,
-            val_to_int_ptr(np.int32(q)),
-        )
+        if p and q:
+            side, turn = _LEFT if right else _RIGHT, _YES if transpose else _NO
+            _dtrsm(side, _UPPER, turn, _NO, q, p, 1.0, lower, lower.shape[0], rows, q)
 
     return impl

@@ -14,22 +14,18 @@ from hashlib import sha256
 from inspect import getclosurevars
 from pathlib import Path
 
-import llvmlite.binding as llvm
-import numba
 import numpy as np
-from numba.core import cgutils, types
-from numba.core.dispatcher import Dispatcher
-from numba.core.extending import intrinsic, overload
-from numba.core.imputils import impl_ret_borrowed
-from numba.core.typing import signature
+from numba.extending import overload
 from pytensor.configdefaults import config
-from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS, compile_numba_function_src
 from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops._base import LengthError, parse_signature
+from pymc_scalable_gp.utils.internals import as_ordered, can_compile_apart, compile_apart
 
 _log = logging.getLogger("pymc")  # where pm.sample tells what it does
 
 # By symbol, and for good: a graph that is compiled later links to the machine code by this name.
-_SEALED: dict[str, Callable] = {}
+_CALLERS: dict[str, Callable] = {}
 
 
 @cache
@@ -63,13 +59,9 @@ def register_numba(op_class, strided=()):
     def decorate(build):
         @nb.register_funcify_default_op_cache_key(op_class)
         def funcify(op, node=None, **kwargs):
-            kinds = tuple(
-                nb.get_numba_type(x.type, layout="A" if place in strided else "C")
-                for place, x in enumerate(node.inputs)
-            )
-            name = op_class.__module__, op_class.__qualname__, str(op._props_dict())
-            identity = (*name, config.numba__fastmath, source_version())
-            return seal(build(op), kinds, identity), source_version()
+            props = {name: getattr(op, name) for name in op.__props__}
+            identity = op_class.__module__, op_class.__qualname__, str(props), source_version()
+            return sealed(op, node, build(op), identity, strided), source_version()
 
         return build
 
@@ -83,6 +75,12 @@ def inlined(function):
     function that calls it: machine code on disk is found again by what a closure holds.
     """
     return nb.numba_njit(function, inline="always")
+
+
+def from_source(source: str, name: str, scope: dict):
+    """Numba function `name` of a source, whose globals are `scope`."""
+    exec(source, scope)
+    return nb.numba_njit(scope[name])
 
 
 def contiguous(a):
@@ -101,100 +99,76 @@ def _contiguous(a):
             if a.shape[axis] != 1 and a.strides[axis] != step:
                 return np.ascontiguousarray(a)
             step *= a.shape[axis]
-        return _as_ordered(a)
+        return as_ordered(a)
 
     return impl
 
 
-@intrinsic
-def _as_ordered(typingctx, a):
-    """The same array, with a type that says that it is C-ordered."""
-    found = a.copy(layout="C")
-
-    def codegen(context, builder, sig, args):
-        return impl_ret_borrowed(context, builder, found, args[0])
-
-    return found(a), codegen
-
-
-def seal(function, arguments, identity):
-    """Numba function that calls `function`, compiled once and apart from what calls it.
+def sealed(op, node, function, identity, strided=()):
+    """Numba function of a node: it checks lengths, and calls `function`, which is compiled once.
 
     Parameters
     ----------
+    op : GufuncOp
+    node : Apply
     function : numba_njit function
         It must not write to its arguments, which may be read-only, nor return one.
-    arguments : tuple of Numba types
-        Of its arguments: arrays, C-ordered or (layout "A") in any layout.
     identity : tuple
-        Tells the function from all others, with `arguments` and on disk as well.
-
-    Returns
-    -------
-    Numba function
-        Takes arrays of these types and of all layouts.
+        Tells the function from all others, with the types of its arguments, and on disk as well.
+    strided : tuple of int
+        As of :func:`register_numba`.
 
     Raises
     ------
     TypeError
         If a closure holds a Numba function: its machine code would not be found on disk again.
     """
-    if any(
-        isinstance(held, Dispatcher) for held in getclosurevars(function.py_func).nonlocals.values()
-    ):
-        raise TypeError(f"{function.__name__} holds a compiled function, which differs by process")
-    name, names = function.__name__, [f"a{i}" for i in range(len(arguments))]
-    symbol = f"sgp_{name}_{sha256(str((identity, arguments)).encode()).hexdigest()}"
-    if symbol in _SEALED:
-        return _SEALED[symbol]
-    CACHED_SRC_FUNCTIONS[function.py_func] = symbol
-    dispatcher = nb.numba_njit(function.py_func, cache=config.numba__cache)
-    dispatcher.compile(arguments)
-    if dispatcher.stats.cache_misses:
-        _announce()
-    (code,) = dispatcher.overloads.values()
-    llvm.add_symbol(symbol, code.library.get_pointer_to_function(code.fndesc.llvm_func_name))
-    call = _caller(symbol, code.signature.return_type, arguments)
-    scope = {"call": call, "contiguous": contiguous, "keep": dispatcher}
-    passed = ", ".join(
-        a if kind.layout == "A" else f"contiguous({a})"
-        for a, kind in zip(names, arguments, strict=True)
+    kinds = tuple(
+        nb.get_numba_type(x.type, layout="A" if place in strided else "C")
+        for place, x in enumerate(node.inputs)
     )
-    given = ", ".join(names)
-    outer = f"def {name}({given}): return call({passed})"
-    _SEALED[symbol] = nb.numba_njit(compile_numba_function_src(outer, name, global_env=scope))
-    return _SEALED[symbol]
+    name = function.__name__
+    if any(
+        hasattr(held, "py_func") for held in getclosurevars(function.py_func).nonlocals.values()
+    ):
+        raise TypeError(f"{name} holds a compiled function, which differs by process")
+    key = sha256(str((identity, config.numba__fastmath, kinds)).encode()).hexdigest()
+    symbol = f"sgp_{name}_{key}"
+    if symbol not in _CALLERS:
+        if can_compile_apart():
+            function, on_disk = compile_apart(function, kinds, symbol)
+            if not on_disk:
+                _announce()
+        _CALLERS[symbol] = caller(op, node, function, strided)
+    return _CALLERS[symbol]
 
 
-def _caller(symbol, result, arguments):
-    """Intrinsic that calls the compiled function known to LLVM as `symbol`."""
-
-    @intrinsic
-    def call(typingctx, *given):
-        if len(given) == 1 and isinstance(given[0], types.BaseTuple):
-            given = given[0].types  # Numba asks again with what it packed
-        for have, want in zip(given, arguments, strict=True):
-            _check(symbol, have, want)
-
-        def codegen(context, builder, sig, args):
-            values = cgutils.unpack_tuple(builder, args[0])
-            kind = context.call_conv.get_function_type(result, arguments)
-            function = cgutils.get_or_insert_function(builder.module, kind, symbol)
-            # Arrays of all layouts are the same to the machine.
-            status, out = context.call_conv.call_function(
-                builder, function, result, arguments, values
-            )
-            with cgutils.if_unlikely(builder, status.is_error):
-                context.call_conv.return_status_propagate(builder, status)
-            return out
-
-        return signature(result, types.StarArgTuple.from_types(given)), codegen
-
-    return call
+def caller(op, node, function, strided=()):
+    """Numba function that calls `function` with arrays of fitting lengths, C-ordered unless `strided`."""
+    names = [f"a{place}" for place in range(len(node.inputs))]
+    passed = [a if i in strided else f"contiguous({a})" for i, a in enumerate(names)]
+    name = type(op).__name__.lower()
+    lines = [f"def {name}({', '.join(names)}):"]
+    lines += length_check(op, node.inputs, names)
+    lines += [f"    return function({', '.join(passed)})"]
+    scope = {"function": function, "contiguous": contiguous, "LengthError": LengthError}
+    return from_source("\n".join(lines), name, scope)
 
 
-def _check(symbol, have, want):
-    """Machine code takes what it gets: other types must not reach it."""
-    same = isinstance(have, types.Array) and (have.dtype, have.ndim) == (want.dtype, want.ndim)
-    if not (same and (want.layout == "A" or have.layout == "C" or have.ndim == 0)):
-        raise numba.TypingError(f"{symbol} takes {want}, not {have}")
+def length_check(op, inputs, names) -> list[str]:
+    """Lines that raise where arrays of these names differ in a length that the signature gives one name."""
+    needed, _ = parse_signature(op.signature(inputs))
+    found = {name: [str(length)] for name, length in op.lengths().items()}
+    for array, lengths in zip(names, needed, strict=True):
+        for axis, name in enumerate(lengths):
+            found.setdefault(name, []).append(f"{array}.shape[{axis}]")
+    differ = [f"{first} != {other}" for first, *others in found.values() for other in others]
+    if not differ:
+        return []
+    shared = {name: lengths for name, lengths in found.items() if len(lengths) > 1}
+    words = " ".join(name for name, lengths in shared.items() for _ in lengths)
+    given = ", ".join(length for lengths in shared.values() for length in lengths)
+    return [
+        f"    if {' or '.join(differ)}:",
+        f"        raise LengthError({op.needs(inputs)!r}, {words!r}, {given})",
+    ]

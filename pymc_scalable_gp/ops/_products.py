@@ -6,20 +6,18 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.mode import get_mode
-from pytensor.configdefaults import config
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
-from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch import basic as nb
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
 from pymc_scalable_gp.ops._lanczos_steps import build_backward, build_forward, plain
-from pymc_scalable_gp.ops._numba import inlined, seal, source_version
+from pymc_scalable_gp.ops._numba import caller, from_source, inlined, sealed, source_version
+from pymc_scalable_gp.utils.evaluate import compiled
 
 
 class HasProducts(Protocol):
@@ -119,15 +117,10 @@ class Products:
 
         It is compiled apart from what calls it, and once, unless there is no key to tell it by.
         """
-        kinds = tuple(
-            nb.get_numba_type(x.type, layout="A" if place in strided else "C")
-            for place, x in enumerate(node.inputs)
-        )
-
         function = _flat(op, node, body)
         if key is None:
-            return function, None
-        return seal(function, kinds, (key, config.numba__fastmath)), key
+            return caller(op, node, function, strided), None
+        return sealed(op, node, function, (key,), strided), key
 
     def jax_functions(self, wanted):
         """JAX functions ``matmat`` and ``vjp``."""
@@ -145,10 +138,7 @@ def _may_have_gradient(parameter) -> bool:
 
 def _compile(graph: FunctionGraph):
     graph = graph.clone()
-    return pytensor.function(
-        graph.inputs, graph.outputs[0], mode="FAST_COMPILE", on_unused_input="ignore",
-        accept_inplace=True, trust_input=True,
-    )  # fmt: skip
+    return compiled(graph.inputs, graph.outputs[0], accept_inplace=True, trust_input=True)
 
 
 def _numba_function(graph: FunctionGraph):
@@ -202,7 +192,7 @@ def _flat(op, node, body):
     name, entry = type(op).__name__.lower(), "[0]" if len(node.outputs) == 1 else ""
     source = f"def {name}({', '.join(names)}): return body({', '.join(own)}, ({packed})){entry}"
     scope = {"__name__": __name__, "body": inlined(body)}  # from disk it needs a module's name
-    return nb.numba_njit(compile_numba_function_src(source, name, global_env=scope))
+    return from_source(source, name, scope)
 
 
 def cache_key(*parts):

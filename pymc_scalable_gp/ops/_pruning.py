@@ -40,7 +40,8 @@ class ParametrizedOp(GufuncOp):
 
     def keeping(self, wanted: tuple[int, ...]):
         """The same Op with these gradients."""
-        return type(self)(**(self._props_dict() | {"wanted": wanted}))
+        props = {name: getattr(self, name) for name in self.__props__}
+        return type(self)(**(props | {"wanted": wanted}))
 
 
 @node_rewriter([ParametrizedOp])

@@ -4,26 +4,25 @@ from collections.abc import Callable
 
 import numba
 import numpy as np
-import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch import basic as nb
 
+from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jax, register_jax
 
 
-class NumericGram(Op):
+class NumericGram(GufuncOp):
     """Kernel matrix of numbers that NumPy computes: it has no gradient in the inputs."""
+
+    __props__ = ("matrix",)
+    gufunc_signature = "(n,d),(m,d)->(n,m)"
 
     def __init__(self, matrix: Callable[[np.ndarray, np.ndarray], np.ndarray]):
         self.matrix = matrix
 
-    def make_node(self, X, Z):
-        return Apply(self, [X, Z], [pt.dmatrix()])
-
-    def infer_shape(self, node, input_shapes):
-        return [(input_shapes[0][0], input_shapes[1][0])]
+    def cast(self, place, tensor):
+        """Inputs are taken as they are."""
+        return tensor
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = np.asarray(self.matrix(*inputs), dtype="float64")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from numba.core.extending import overload
+from numba.extending import overload
 from pytensor.gradient import disconnected_type, pullback
 from pytensor.graph.replace import clone_replace
 from pytensor.link.numba.dispatch import basic as nb

@@ -32,9 +32,15 @@ def _clip_by_extremes(fgraph, node):
 
 _RANDOM = RandomVariable | RNGConsumerOp
 
-# For functions that are called a few times on large arrays: Numba would compile them for longer than
-# they run, and the time is in the Ops' own kernels and BLAS either way.
+# Numba would compile what is called a few times for longer than it runs, and on large arrays the time is
+# in the Ops' own kernels and BLAS either way.
 FEW_CALLS = get_mode("FAST_COMPILE").register((in2out(_clip_by_extremes), 1.9))
+
+
+def compiled(inputs, outputs, **options):
+    """PyTensor function for a few calls on large arrays; `options` are those of ``pytensor.function``."""
+    kinds = {"mode": FEW_CALLS, "on_unused_input": "ignore", "allow_input_downcast": True}
+    return pytensor.function(inputs, outputs, **kinds | options)
 
 
 def model_inputs(outputs, model) -> list:
@@ -130,8 +136,7 @@ def compile_outputs(outputs, model):
     """Function of the model's variables that `outputs` depend on, and those variables."""
     inputs = model_inputs(outputs, model)
     check_reached(outputs, inputs)
-    options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
-    return pytensor.function(inputs, outputs, **options), inputs
+    return compiled(inputs, outputs), inputs
 
 
 def evaluate(outputs, point=None, model=None):
@@ -142,7 +147,7 @@ def evaluate(outputs, point=None, model=None):
 def evaluate_at(outputs, points, model=None) -> list:
     """Values of `outputs` at each of some points, compiled once."""
     if not is_random(*outputs):
-        return [pytensor.function([], list(outputs), mode=FEW_CALLS)()] * len(points)
+        return [compiled([], list(outputs))()] * len(points)
     model = pm.modelcontext(model)
     function, inputs = compile_outputs(list(outputs), model)
     return [

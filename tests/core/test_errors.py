@@ -348,3 +348,26 @@ def test_gps_that_cannot_be_added():
         gp_with(approx="VFE") + gp_with(approx="DTC")
     with pytest.raises(TypeError, match="cannot add GriefGP and"):
         gp + pm.gp.Marginal(cov_func=COV)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
+@pytest.mark.parametrize("rows", [20, 60])
+@pytest.mark.parametrize("name", ["GriefGP", "SKIPMarginal", "CholQRMarginal", "ExactMarginal"])
+def test_numba_refuses_inputs_and_targets_of_different_lengths(name, rows):
+    """Machine code cut the targets off, or read beyond them."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(60, 2))
+    with pm.Model() as model:
+        inputs, y = pm.Data("X", X[:40]), pm.Data("observed", X[:40, 0])
+        options = {"n_inducing": 8} if name == "CholQRMarginal" else {}
+        options |= {"grid": 5, "rank": 10} if name == "GriefGP" else {}
+        gp = getattr(sgp, name)(cov_func=pm.gp.cov.ExpQuad(2, ls=[0.5, 0.6]), **options)
+        gp.marginal_likelihood("y", X=inputs, y=y, sigma=pm.HalfNormal("sigma", 1))
+    density = model.compile_logp(mode="NUMBA")
+    point = {"sigma_log__": np.asarray(-1.0)}
+    assert np.isfinite(density(point))
+    with model:
+        pm.set_data({"X": X[:rows]})
+    with pytest.raises(ValueError, match=f"got n = .*{rows}|got n = 40 and|Incompatible"):
+        density(point)

@@ -5,13 +5,23 @@ import sys
 
 import numba
 import numpy as np
+import pytensor.tensor as pt
 import pytest
-from numba.core import event, types
+from numba.core import event
 from pytensor.link.numba.dispatch import basic as nb
 
-from pymc_scalable_gp.ops._numba import _announce, contiguous, seal
+from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._numba import _announce, contiguous, sealed
 
-MATRIX = types.Array(types.float64, 2, "C")
+
+class Scaled(GufuncOp):
+    gufunc_signature = "(n,m),()->(n,m)"
+
+    def perform(self, node, inputs, output_storage):
+        raise NotImplementedError
+
+
+NODE = Scaled().make_node(pt.matrix(dtype="float64"), pt.scalar(dtype="float64"))
 
 
 @nb.numba_njit
@@ -24,9 +34,12 @@ def scaled(a, factor):
     return out.reshape(a.shape)
 
 
+def seal(*identity, function=scaled, strided=()):
+    return sealed(NODE.op, NODE, function, ("test", *identity), strided)
+
+
 def callable_(layout="C"):
-    kinds = (types.Array(types.float64, 2, layout), types.Array(types.float64, 0, "C"))
-    function = seal(scaled, kinds, ("test", layout))
+    function = seal("layout", strided=(0,) if layout == "A" else ())
 
     @nb.numba_njit(final_function=True)
     def outer(a, factor):
@@ -67,8 +80,7 @@ def test_a_scalar_may_come_out_of_a_longer_array():
 
 
 def test_callers_compile_without_what_they_call():
-    kinds = (MATRIX, types.Array(types.float64, 0, "C"))
-    function = seal(scaled, kinds, ("test", "once"))
+    function = seal("once")
     with event.install_listener("numba:compile", Compilations()) as seen:
         for _ in range(2):
             outer = nb.numba_njit(lambda a, factor: function(a, factor), final_function=True)
@@ -90,10 +102,9 @@ def test_contiguous_copies_only_what_is_not():
 
 def test_compilation_is_announced_once(caplog, tmp_path):
     _announce.cache_clear()
-    kinds = (MATRIX, types.Array(types.float64, 0, "C"))
     with caplog.at_level("INFO", logger="pymc"):
         for name in ("one", "other"):
-            seal(scaled, kinds, ("announced", name, str(tmp_path)))  # not on disk
+            seal(name, str(tmp_path))  # not on disk
     assert [r.message for r in caplog.records if "Compiling" in r.message] == [
         "Compiling machine code, once per machine: up to a minute"
     ]
@@ -128,8 +139,7 @@ def test_other_processes_load_it(tmp_path):
 
 def test_equal_functions_share_their_machine_code():
     """Else one that is collected would leave its symbol to what the other's callers link to."""
-    kinds = (MATRIX, types.Array(types.float64, 0, "C"))
-    assert seal(scaled, kinds, ("test", "shared")) is seal(scaled, kinds, ("test", "shared"))
+    assert seal("shared") is seal("shared")
 
 
 def test_a_closure_must_not_hold_a_compiled_function():
@@ -137,8 +147,8 @@ def test_a_closure_must_not_hold_a_compiled_function():
     held = nb.numba_njit(lambda a: a)
 
     @nb.numba_njit
-    def body(a):
+    def body(a, factor):
         return held(a)
 
     with pytest.raises(TypeError, match="body holds a compiled function"):
-        seal(body, (MATRIX,), ("test", "closure"))
+        seal("closure", function=body)

@@ -5,7 +5,6 @@ from typing import Protocol
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
@@ -13,7 +12,7 @@ from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import split_scale
 from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_product import product
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS, model_inputs, point_values
+from pymc_scalable_gp.utils.evaluate import compiled, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import is_random
 
 # Added to the diagonal of k(Z, Z), as a share of its mean.
@@ -150,10 +149,9 @@ class KernelAt:
         rows, points = pt.constant(X), pt.matrix("points", dtype="float64")
         graphs = [kernel_matrix(cov_func, rows, points), kernel_diag(cov_func, rows)]
         inputs, values = reference_values(graphs, point, [points])
-        options = {"mode": FEW_CALLS, "on_unused_input": "ignore", "allow_input_downcast": True}
-        self._columns = pytensor.function([*inputs, points], graphs[0], **options)
+        self._columns = compiled([*inputs, points], graphs[0])
         self._values = values
-        diag = pytensor.function(inputs, graphs[1], **options)(*values)
+        diag = compiled(inputs, graphs[1])(*values)
         self._diag = np.array(diag, dtype=float)
         if not (np.isfinite(self._diag).all() and self._diag.max() > 0.0):
             given = dict(zip([v.name for v in inputs], values, strict=True))

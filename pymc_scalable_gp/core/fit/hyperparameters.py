@@ -4,14 +4,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from better_optimize import minimize
 from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS
+from pymc_scalable_gp.utils.evaluate import compiled
 
 # L-BFGS stays within this distance of its start: a factor e^10 for a positive parameter.
 REACH = 10.0
@@ -116,9 +115,7 @@ class Hyperparameters:
             shown = {v.name: v for v in self.model.unobserved_value_vars}
             vector = pt.vector("theta", dtype="float64", shape=(self.size,))
             found = self._on_vector(vector, [shown[name] for name in self.names])
-            self._untransform = pytensor.function(
-                [vector], found, mode=FEW_CALLS, on_unused_input="ignore"
-            )
+            self._untransform = compiled([vector], found)
         found = self._untransform(np.asarray(theta, dtype="float64"))
         return {name: np.asarray(v) for name, v in zip(self.names, found, strict=True)}
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from scipy import linalg
 
@@ -11,7 +10,7 @@ from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 from pymc_scalable_gp.cov.evaluate import kernel_matrix
 from pymc_scalable_gp.utils.checks import check_count
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS
+from pymc_scalable_gp.utils.evaluate import compiled
 
 JITTER = 1e-8  # of the mean prior variance
 
@@ -127,10 +126,8 @@ class _Objective:
         cov, residual = hyper.as_functions_of(theta, [cov, residual])
         prior = hyper.log_prior(theta)
         total = (cov * cov_bar).sum() + residual @ residual_bar + prior
-        self.terms = pytensor.function([theta], [cov, residual, prior], mode=FEW_CALLS)
-        self.gradient = pytensor.function(
-            [theta, cov_bar, residual_bar], pt.grad(total, theta), mode=FEW_CALLS
-        )
+        self.terms = compiled([theta], [cov, residual, prior])
+        self.gradient = compiled([theta, cov_bar, residual_bar], pt.grad(total, theta))
 
     def __call__(self, x):
         cov, residual, prior = self.terms(x)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
@@ -19,7 +18,7 @@ from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.ops.gaussian_logp import gaussian_logp
 from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, model_inputs
+from pymc_scalable_gp.utils.evaluate import check_reached, compiled, model_inputs
 
 # Added to the diagonal of a covariance of new rows that draws are made from, as a share of its mean.
 JITTER = 1e-8
@@ -110,12 +109,11 @@ class ExactPredictor(Predictor):
         cov = kernel_matrix(cov_func, X) - V.T @ V
         self.inputs = model_inputs([*states, mean, cov], model)
         check_reached([*states, mean, cov], self.inputs)
-        options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
-        self._state = pytensor.function(self.inputs, states, **options)
+        self._state = compiled(self.inputs, states)
         given = [X, *self.inputs, inverse, white]
         nothing = pt.zeros((X.shape[0], 0))
-        self._features = pytensor.function(given, [nothing, mean, left], **options)
-        self._full = pytensor.function(given, [mean, cov], **options)
+        self._features = compiled(given, [nothing, mean, left])
+        self._full = compiled(given, [mean, cov])
 
     def full(self, state, X):
         """Mean (n*,) and covariance (n*, n*)."""

@@ -8,11 +8,12 @@ from typing import Any
 import pytensor.tensor as pt
 from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
 from pymc.distributions.shape_utils import rv_size_is_none
-from pymc.logprob.abstract import _logprob
 from pymc.pytensorf import normalize_rng_param
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.utils.internals import register_logprob
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class NormalVector(Continuous):
         return pt.full_like(rv, rv.owner.op.form.filled(params).mean)
 
 
-@_logprob.register(NormalVectorRV)
+@register_logprob(NormalVectorRV)
 def normal_logprob(op, values, rng, size, *params, **kwargs):
     """Log density of one vector."""
     (value,) = values

@@ -4,13 +4,12 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, compile_outputs, model_inputs
+from pymc_scalable_gp.utils.evaluate import check_reached, compile_outputs, compiled, model_inputs
 
 
 class Moments(NamedTuple):
@@ -73,11 +72,10 @@ class LowRankPrecisions(Precisions):
         states = [coef.mean, coef.root, data.sigma**2, *common]
         self.inputs = model_inputs([*states, *outputs], model)
         check_reached([*states, *outputs], self.inputs)
-        options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
-        self._state = pytensor.function(self.inputs, states, **options)
+        self._state = compiled(self.inputs, states)
         given = {tensor: tensor.type() for tensor in common}
         arguments = [X, *self.inputs, *given.values()]
-        self._rows = pytensor.function(arguments, outputs, givens=given, **options)
+        self._rows = compiled(arguments, outputs, givens=given)
         self.X, self.y = held_value(data.X, "X"), held_value(data.y, "y")
         self.block_rows = feature_map.block_rows
 

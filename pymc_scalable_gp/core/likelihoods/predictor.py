@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 import xarray as xr
 from pymc.progress_bar import create_simple_progress
@@ -12,8 +11,8 @@ from pymc_scalable_gp.core.data.draws import posterior_draws
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.utils.blocks import blocks
 from pymc_scalable_gp.utils.evaluate import (
-    FEW_CALLS,
     check_reached,
+    compiled,
     model_inputs,
     point_values,
 )
@@ -53,13 +52,11 @@ class Predictor:
         outputs = [phi, mean, missed]
         self.inputs = model_inputs([*states, *outputs], model)
         check_reached([*states, *outputs], self.inputs)
-        options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
-        self._state = pytensor.function(self.inputs, states, **options)
+        self._state = compiled(self.inputs, states)
         self.fixed_features = not model_inputs(outputs, model)
         given = {tensor: tensor.type() for tensor in common}
-        self._features = pytensor.function(
-            [X, *self.inputs, *given.values()], outputs, givens=given, **options
-        )
+        arguments = [X, *self.inputs, *given.values()]
+        self._features = compiled(arguments, outputs, givens=given)
         self.diagonal_root = self.has_root and root.ndim == 1
         self.block_rows = feature_map.block_rows
 

@@ -3,12 +3,11 @@
 import threading
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features.singular import SINGULAR_CUTOFF
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS
+from pymc_scalable_gp.utils.evaluate import compiled
 
 # Above this many multiplications the Gram matrix replaces the QR: half the work, at matrix-product
 # speed. Squares of singular values are then good to 1e-15 of the largest, singular values to 3e-8.
@@ -146,9 +145,7 @@ class RowFunction:
     def __call__(self, X: np.ndarray) -> np.ndarray:
         """Values at inputs (rows, d)."""
         if not hasattr(self._local, "compiled"):
-            self._local.compiled = pytensor.function(
-                [self._X], self._values, mode=FEW_CALLS, trust_input=True, on_unused_input="ignore"
-            )
+            self._local.compiled = compiled([self._X], self._values, trust_input=True)
         return self._local.compiled(X)
 
 

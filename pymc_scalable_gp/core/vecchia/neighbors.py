@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pymc.gp.cov import (
     BaseCovariance,
@@ -18,7 +17,7 @@ from pymc_scalable_gp.core.features.nystrom import NystromMap, reference_values,
 from pymc_scalable_gp.cov.evaluate import traits
 from pymc_scalable_gp.cov.queries import leaves
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS
+from pymc_scalable_gp.utils.evaluate import compiled
 
 # Candidates looked at for each neighbour that is taken.
 _CANDIDATES = 4
@@ -61,10 +60,7 @@ class Metric:
             found = NystromMap(cov_func, pt.constant(X[rows]), X.min(axis=0), X.max(axis=0))
             places = [found.features(inputs) / pt.sqrt(found.kernel_diag(inputs))[:, None]]
         variables, self._values = reference_values(places, point, [inputs])
-        self._function = pytensor.function(
-            [inputs, *variables], pt.concatenate(places, axis=1), mode=FEW_CALLS,
-            on_unused_input="ignore", allow_input_downcast=True,
-        )  # fmt: skip
+        self._function = compiled([inputs, *variables], pt.concatenate(places, axis=1))
 
     def coordinates(self, X: np.ndarray) -> np.ndarray:
         """Coordinates (n, p), float64."""

@@ -4,7 +4,6 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
@@ -14,7 +13,7 @@ from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.core.vecchia.normal import VecchiaNormal
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, model_inputs
+from pymc_scalable_gp.utils.evaluate import check_reached, compiled, model_inputs
 
 _ROWS = 512  # new rows at a time, at most
 _NUMBERS = 2**23  # of the kernel between their neighbours, at most
@@ -74,12 +73,10 @@ class VecchiaPredictor(Predictor):
         base, spread, own = _jointly(known, phi, found)
         self.inputs = model_inputs([*states, *outputs], model)
         check_reached([*states, *outputs], self.inputs)
-        options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
-        self._state = pytensor.function(self.inputs, states, **options)
+        self._state = compiled(self.inputs, states)
         given = [X, near, *known, *self.inputs]
-        self._features = pytensor.function(given, outputs, **options)
+        self._features = compiled(given, outputs)
         # Compiled when first asked for: most callers want rows alone.
-        compiled = partial(pytensor.function, **options)
         seen = [phi, drawn, ROUNDING * prior, mean]
         self._draw_of = partial(compiled, [*given, beta, white], seen)
         self._joint_of = partial(compiled, given, [mean + base, spread, own])

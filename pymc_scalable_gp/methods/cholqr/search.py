@@ -4,7 +4,6 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pymc.progress_bar import create_simple_progress
 
@@ -14,7 +13,7 @@ from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.methods.cholqr.pivots import Candidates, PivotFactor, grow, swap
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS
+from pymc_scalable_gp.utils.evaluate import compiled
 from pymc_scalable_gp.utils.warn import warn
 
 # Swaps between two random draws of the information pivots.
@@ -80,12 +79,11 @@ class Target:
         *graphs, density = self.hyper.as_functions_of(theta, [*graphs, density])
         columns, *rest = graphs
         prior = self.hyper.log_prior(theta)
-        options = {"mode": FEW_CALLS, "on_unused_input": "ignore", "allow_input_downcast": True}
-        self.columns = pytensor.function([theta, points], columns, **options)
-        self.rest = pytensor.function([theta], [*rest, prior], **options)
+        self.columns = compiled([theta, points], columns)
+        self.rest = compiled([theta], [*rest, prior])
         loss = -(density + prior)
         slope = pt.grad(loss, theta, disconnected_inputs="ignore") if self.hyper.size else theta
-        self.loss = pytensor.function([theta, points], [loss, slope], **options)
+        self.loss = compiled([theta, points], [loss, slope])
 
     def at(self, theta):
         """Kernel columns and diagonal, residuals, noise variance and log prior at a point."""

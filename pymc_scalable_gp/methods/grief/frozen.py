@@ -90,7 +90,7 @@ class FrozenMap(FeatureMap):
     def __init__(self, base: GriefMap, point, model):
         self.base = base
         self.terms = tuple(FrozenTerm.of(grid, point, model) for grid in base.grids)
-        X = pt.matrix("X")
+        X = pt.matrix("X", dtype="float64")
         phi = base.features(X)
         inputs = model_inputs([phi], model)
         check_reached([phi], inputs)

@@ -1,14 +1,13 @@
 """Predictions at the cells of a grid from a Krylov basis on a grid, a few columns at a time."""
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from scipy import linalg
 
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS, check_reached, model_inputs
+from pymc_scalable_gp.utils.evaluate import check_reached, compiled, model_inputs
 
 _COLUMNS = 8  # columns multiplied at a time
 
@@ -32,10 +31,9 @@ class GridPredictor(Predictor):
         product = operator.matmat(V)
         self.inputs = model_inputs([*states, diag, mean, product], model)
         check_reached([*states, diag, mean, product], self.inputs)
-        options = {"on_unused_input": "ignore", "allow_input_downcast": True, "mode": FEW_CALLS}
-        self._state = pytensor.function(self.inputs, states, **options)
-        self._outer = pytensor.function(self.inputs, [diag, mean], **options)
-        self._product = pytensor.function([V, *self.inputs], product, **options)
+        self._state = compiled(self.inputs, states)
+        self._outer = compiled(self.inputs, [diag, mean])
+        self._product = compiled([V, *self.inputs], product)
 
     def _parts(self, state, X):
         *values, _Q, _L = state.values

@@ -12,7 +12,7 @@ from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS
+from pymc_scalable_gp.utils.evaluate import compiled
 
 OBJECTIVES = ("exact", "pseudo")
 
@@ -40,6 +40,8 @@ class Trainer:
         prior = hyper.log_prior(self.theta) if use_priors else 0.0
         residual = y - mean
         approx = getattr(gp, "approx", None) or "DTC"
+        if approx == "VIF":  # no neighbours within a batch
+            approx = "FITC"
         found = lowrank_logp(phi, noise, residual, kdiag=kdiag, approx=approx)
         fit, draws = found.logp, {}
         if objective == "pseudo":
@@ -49,13 +51,11 @@ class Trainer:
         self.updates = adam(loss, trained, learning_rate=learning_rate)
         options = {"mode": mode, "on_unused_input": "ignore", "trust_input": True}
         self.step = pytensor.function([X, y, index], loss, updates=self.updates | draws, **options)
-        options["mode"] = FEW_CALLS
         scaled = phi / pt.sqrt(noise[:, None] if noise.ndim else noise)
         target = residual / pt.sqrt(noise)
-        self.normal = pytensor.function(
-            [X, y, index], [scaled.T @ scaled, scaled.T @ target], **options
-        )
-        self.predict = pytensor.function([X, y], [phi, mean], **options)
+        gram = [scaled.T @ scaled, scaled.T @ target]
+        self.normal = compiled([X, y, index], gram, trust_input=True)
+        self.predict = compiled([X, y], [phi, mean], trust_input=True)
 
     def state(self) -> list[np.ndarray]:
         """Copies of points, flat variables, and Adam's moments and step count."""

@@ -104,7 +104,8 @@ def fit_inducing(
     Parameters
     ----------
     gp : SoftKIMarginal or SoftKILatent
-        Not a sum of them. Gives kernel, mean, temperature, and the points to start from.
+        Not a sum of them. Gives kernel, mean, temperature, ``approx`` and the points to start from. With
+        "VIF" the points are those of "FITC", which is what it is without neighbours.
     X, y : arrays, shapes (n, d) and (n,)
         Data; standardise both, as learning rate and temperature are in their units. NumPy memmaps, zarr
         and dask arrays, the path of Parquet files with the name of y, and a list of pairs (X, y), or

@@ -52,6 +52,17 @@ def test_the_loss_is_the_batch_density_and_the_prior_a_row():
     assert_allclose(with_prior.step(X[rows], y[rows], rows), -density / 64 - prior / 200, rtol=1e-9)
 
 
+def test_with_neighbors_it_trains_for_the_part_that_is_on_the_diagonal():
+    X, y = toy()
+    fits = []
+    for approx in ("VIF", "FITC", "DTC"):
+        with pm.Model():
+            gp = softki(inducing=X[:15], approx=approx)
+            fits.append(sgp.fit_inducing(gp, X, y, 0.1, epochs=1, **OPTIONS))
+    assert_array_equal(fits[0].Z, fits[1].Z)
+    assert np.abs(fits[0].Z - fits[2].Z).max() > 1e-4
+
+
 def test_a_step_is_adams():
     """The first step moves every coordinate by the learning rate against its gradient's sign."""
     X, y = toy()

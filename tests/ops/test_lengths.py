@@ -1,0 +1,146 @@
+"""Inputs whose lengths do not fit together are refused in words, whatever the back-end."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.link.numba.dispatch import basic as nb
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.linops import Diagonal
+from pymc_scalable_gp.ops import _numba
+from pymc_scalable_gp.ops._base import GufuncOp, parse_signature
+from pymc_scalable_gp.ops._jax import jax, jax_funcify
+from pymc_scalable_gp.ops._products import Products
+
+PRODUCTS = Products.of(Diagonal(pt.vector("diagonal", shape=(4,))), 4, 2)
+
+# Arguments of those that need some.
+ARGUMENTS = {
+    "InverseCholesky": (1e-10,),
+    "WhitenedColumns": (1e-10,),
+    "WhitenedColumnsGrad": (1e-10,),
+    "LowRankLogpGrad": ("DTC",),
+    "StationaryKernel": ("Matern32",),
+    "StationarySlope": ("Matern32",),
+    "StationaryFactor": ("Matern32", 2),
+    "StationaryFactorGrad": ("Matern32", 2),
+    "VecchiaFactor": (2,),
+    "VecchiaFactorGrad": (2,),
+    "SoftmaxInterpolationGrad": (1,),
+    "SegmentGram": (3,),
+    "SegmentTimes": (3,),
+    "NumericGram": (np.outer,),
+    "Lanczos": (PRODUCTS, 2),
+    "LanczosAdjoint": (PRODUCTS, (3,)),
+    "StochasticLogdet": (PRODUCTS, 2, (0,)),
+}
+
+
+def subclasses(cls):
+    for each in cls.__subclasses__():
+        yield from subclasses(each)
+        yield each
+
+
+def all_ops():
+    for cls in sorted(set(subclasses(GufuncOp)), key=lambda cls: cls.__name__):
+        public = cls.__module__.startswith(sgp.__name__) and not cls.__name__.startswith("_")
+        if public and not cls.__abstractmethods__:
+            yield pytest.param(cls(*ARGUMENTS.get(cls.__name__, ())), id=cls.__name__)
+
+
+def shapes_of(op):
+    """A shape for each input, lengths all different, and the occurrences (input, axis) of each name."""
+    ndims = op.products.ndims if hasattr(op, "products") else ()
+    parameters = [pt.tensor(dtype="float64", shape=(None,) * n) for n in ndims]
+    own = len(getattr(op, "own_inputs", ()))
+    like = [pt.scalar()] * own + parameters if own else [pt.vector()] * 20
+    needed, _ = parse_signature(op.signature(like))
+    lengths = dict(op.lengths())
+    for name in dict.fromkeys(name for names in needed for name in names):
+        lengths.setdefault(name, 4 + len(lengths))
+    places = {}
+    for i, names in enumerate(needed):
+        for axis, name in enumerate(names):
+            places.setdefault(name, []).append((i, axis))
+    return [tuple(lengths[name] for name in names) for names in needed], places
+
+
+def misfits(op):
+    """Inputs of which one is longer by one than another of the same length, and both lengths."""
+    shapes, places = shapes_of(op)
+    dtypes = ["int64" if i in op.discrete else "float64" for i in range(len(shapes))]
+    for name, found in places.items():
+        for i, axis in found if len(found) > 1 or name in op.lengths() else ():
+            wrong = list(shapes)
+            right = wrong[i][axis]
+            wrong[i] = (*wrong[i][:axis], right + 1, *wrong[i][axis + 1 :])
+            first = name not in op.lengths() and (i, axis) == found[0]
+            words = (right + 1, right) if first else (right, right + 1)
+            values = [np.zeros(shape, dtype) for shape, dtype in zip(wrong, dtypes, strict=True)]
+            yield values, f"{type(op).__name__} needs .* got {name} = {words[0]} and {words[1]}"
+
+
+# Of some no two inputs share a length.
+OPS = [found for found in all_ops() if any(misfits(*found.values))]
+
+
+def test_all_ops_are_here():
+    assert len(OPS) > 25
+
+
+def tensors_of(op):
+    shapes, _ = shapes_of(op)
+    return [
+        pt.tensor(dtype="int64" if i in op.discrete else "float64", shape=(None,) * len(shape))
+        for i, shape in enumerate(shapes)
+    ]
+
+
+def check(op, function):
+    for values, words in misfits(op):
+        with pytest.raises(ValueError, match=words):
+            function(*values)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_python(op):
+    inputs = tensors_of(op)
+    check(op, pytensor.function(inputs, op(*inputs), mode="FAST_COMPILE", on_unused_input="ignore"))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_numba(op):
+    """Without what the check stands before, which would take long to compile."""
+    inputs = tensors_of(op)
+
+    @nb.numba_njit
+    def body(*arrays):
+        return 0.0
+
+    function = _numba.caller(op, op.make_node(*inputs), body)
+    check(op, nb.numba_njit(final_function=True)(lambda *arrays: function(*arrays)))
+
+
+@pytest.mark.skipif(jax is None, reason="JAX is not installed")
+@pytest.mark.parametrize("op", OPS)
+def test_jax(op):
+    check(op, jax_funcify(op, node=op.make_node(*tensors_of(op))))
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA", "JAX"])
+def test_in_a_graph(mode):
+    if mode == "JAX" and jax is None:
+        pytest.skip("JAX is not installed")
+    a, b, c = pt.tensor3("a"), pt.tensor3("b"), pt.vector("c")
+    product = pytensor.function([a, b], sgp.ops.stacked_product(a, b), mode=mode)
+    a_, b_ = np.ones((1, 2, 3)), np.ones((1, 2, 2))
+    with pytest.raises(ValueError, match="StackedProduct needs .* got m = 3 and 2"):
+        product(a_, b_)
+    np.testing.assert_array_equal(product(a_, np.ones((1, 3, 2))), np.full((1, 2, 2), 3.0))
+    density = sgp.ops.gaussian_logp(a[0], pt.ones(a.shape[1]), c)
+    density = pytensor.function([a, c], density, mode=mode)
+    with pytest.raises(ValueError, match="GaussianLogp needs .* got n = 3 and 2"):
+        density(np.eye(3)[None], np.zeros(2))
+    assert np.isfinite(density(np.eye(3)[None], np.zeros(3)))

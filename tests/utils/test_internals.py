@@ -1,0 +1,84 @@
+"""What the package uses of PyTensor, Numba and PyMC without their promise is there, and in one place."""
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.ops import _numba
+from pymc_scalable_gp.utils import internals
+
+PACKAGE = Path(internals.__file__).parents[1]
+PRIVATE = ("numba.core", "llvmlite", "pytensor.link.numba.cache")
+
+
+@pytest.mark.parametrize("name", internals.NEEDED + internals.COMPILED_APART)
+def test_the_installed_releases_have(name):
+    assert not internals.missing([name])
+
+
+def test_missing_names_are_told():
+    names = ["numba.core.nowhere:x", "numba.core.cgutils:gone", "numba.core.cgutils:unpack_tuple"]
+    assert internals.missing(names) == names[:2]
+
+
+def test_the_parts_of_kernels():
+    one, two = pm.gp.cov.ExpQuad(1, ls=1.0), pm.gp.cov.Matern52(1, ls=1.0)
+    for whole in (one + two, one * two, pm.gp.cov.Kron([one, two])):
+        assert internals.parts_of(whole) == [one, two]
+    X = np.ones((2, 3))
+    left, right = internals.own_columns(pm.gp.cov.ExpQuad(3, ls=1.0, active_dims=[1]), X)
+    assert left.eval().shape == (2, 1)
+    assert right is None
+
+
+def foreign_private_names(source):
+    """Imports of modules or names of other packages that begin with an underscore or are `PRIVATE`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            names = [f"x.{node.attr}"] if isinstance(node, ast.Attribute) else []
+            names = [name for name in names if name in ("x._factor_list", "x._slice")]
+        for name in names:
+            parts = name.split(".")
+            hidden = any(p.startswith("_") and not p.startswith("__") for p in parts)
+            if parts[0] not in (sgp.__name__, "__future__") and (
+                hidden or name.startswith(PRIVATE)
+            ):
+                yield name
+
+
+def test_no_other_file_uses_them():
+    found = {
+        str(file.relative_to(PACKAGE)): names
+        for file in PACKAGE.rglob("*.py")
+        if (names := list(foreign_private_names(file.read_text())))
+    }
+    assert set(found) == {"utils/internals.py"}
+
+
+def test_without_them_compilation_is_all_that_changes(monkeypatch):
+    """A release of Numba without one of the names: a warning, and the same values."""
+    monkeypatch.setattr(internals, "COMPILED_APART", ("numba.core.cgutils:gone",))
+    internals.can_compile_apart.cache_clear()
+    monkeypatch.setattr(_numba, "_CALLERS", {})
+    monkeypatch.setattr(_numba, "compile_apart", None)
+    V = pt.matrix("V", dtype="float64")
+    out = sgp.ops.toeplitz_matvec(pt.as_tensor([2.0, 1.0, 0.5]), V)
+    try:
+        with (
+            pytensor.config.change_flags(numba__cache=False),
+            pytest.warns(UserWarning, match="longer .* numba.core.cgutils:gone is gone"),
+        ):
+            function = pytensor.function([V], out, mode="NUMBA")
+    finally:
+        internals.can_compile_apart.cache_clear()
+    np.testing.assert_allclose(function(np.eye(3).T)[0], [2.0, 1.0, 0.5])
