@@ -11,10 +11,7 @@ from pymc_scalable_gp.ops._kernels import cholesky_lower, invert_lower
 from pymc_scalable_gp.ops._numba import inlined, register_numba
 from pymc_scalable_gp.ops.stacked_cholesky import half_lower
 from pymc_scalable_gp.ops.stacked_product import stacked_product
-
-# Rounding of 200 rows is 2e-14 of the trace, but pm.gp's distances are sqrt(r^2 + 1e-12), with which
-# Cosine is indefinite by 2e-11 / ls^2 of its variance.
-JITTER = 1e-10
+from pymc_scalable_gp.utils.jitter import GRAM_JITTER
 
 
 class InverseCholesky(GufuncOp):
@@ -44,7 +41,7 @@ class InverseCholesky(GufuncOp):
         return [H_bar + self.jitter * trace[:, None, None] * pt.eye(W.shape[1])]
 
 
-def inverse_cholesky(matrices, jitter: float = JITTER):
+def inverse_cholesky(matrices, jitter: float = GRAM_JITTER):
     r"""Inverse Cholesky factors of symmetric positive semidefinite matrices.
 
     .. math:: W_i = L_i^{-1}, \qquad L_i L_i^\top = A_i + \epsilon\,\mathrm{tr}(A_i)\, I

@@ -14,9 +14,7 @@ from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.evaluate import compiled, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import is_random
-
-# Added to the diagonal of k(Z, Z), as a share of its mean.
-JITTER = 1e-8
+from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 
 class NystromMap(FeatureMap):
@@ -94,7 +92,7 @@ def nystrom(cov_func, X, points, factor=1.0):
 
 def _inverse_root(cov_func, points):
     K = kernel_matrix(cov_func, points)
-    K = K + JITTER * pt.diag(K).mean() * pt.eye(K.shape[0])
+    K = K + KERNEL_JITTER * pt.diag(K).mean() * pt.eye(K.shape[0])
     return inverse_cholesky(K[None], 0.0)[0]
 
 

@@ -11,9 +11,7 @@ from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 from pymc_scalable_gp.cov.evaluate import kernel_matrix
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.evaluate import compiled
-
-JITTER = 1e-8  # of the mean prior variance
-
+from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 RESTARTS = 2
 
@@ -95,7 +93,7 @@ def subset_map(
     Xs, ys = pt.constant(X[rows]), y[rows]
     noise = sigma[rows] if sigma.ndim else sigma
     prior_cov = kernel_matrix(gp.cov_func, Xs)
-    jitter = JITTER * pt.diag(prior_cov).mean()
+    jitter = KERNEL_JITTER * pt.diag(prior_cov).mean()
     cov = prior_cov + pt.eye(len(rows)) * (noise**2 + jitter)
     residual = ys - mean_vector(gp.mean_func, Xs)
     hyper = Hyperparameters([cov, residual], model)

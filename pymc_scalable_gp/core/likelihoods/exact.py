@@ -19,9 +19,7 @@ from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
 from pymc_scalable_gp.ops.gaussian_logp import gaussian_logp
 from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
 from pymc_scalable_gp.utils.evaluate import check_reached, compiled, model_inputs
-
-# Added to the diagonal of a covariance of new rows that draws are made from, as a share of its mean.
-JITTER = 1e-8
+from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,5 +121,5 @@ class ExactPredictor(Predictor):
     def _sample_jointly(self, state, X, rng):
         """From the covariance of all rows."""
         mean, cov = self.full(state, X)
-        cov += JITTER * np.diag(cov).mean() * np.eye(len(X))
+        cov += KERNEL_JITTER * np.diag(cov).mean() * np.eye(len(X))
         return mean + np.linalg.cholesky(cov) @ rng.standard_normal(len(X))

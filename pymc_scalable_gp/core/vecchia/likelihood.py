@@ -25,13 +25,11 @@ from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.utils.checks import Refuse, check_count
 from pymc_scalable_gp.utils.graphs import data_shared, is_random
+from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
 from pymc_scalable_gp.utils.warn import warn
 
 # Above this share of neighbours that the present hyperparameters would replace, a word is due.
 MOVED = 0.3
-
-# Added to the prior variance of a latent function's residual, as a share of the kernel's.
-JITTER = 1e-6
 
 
 @dataclass(frozen=True)
@@ -257,7 +255,7 @@ class VecchiaFunction(NeighborRows):
     @cached_property
     def noise(self):
         """A share of the prior variance, so that blocks can be factorised."""
-        return JITTER * self.feature_map.kernel_diag(self.inputs)
+        return LOOSE_JITTER * self.feature_map.kernel_diag(self.inputs)
 
     @cached_property
     def residual(self):

@@ -8,10 +8,11 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.cov.products import ProductTerm
 from pymc_scalable_gp.methods.grief.grid import top_products
-from pymc_scalable_gp.ops.inverse_cholesky import JITTER, inverse_cholesky
+from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.khatri_rao import ColumnProducts, khatri_rao_features
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 from pymc_scalable_gp.utils.graphs import fixed_shared
+from pymc_scalable_gp.utils.jitter import GRAM_JITTER
 
 # Eigenvalues of a 1-D grid matrix, and mean squares, below this share of the largest are rounding.
 EIGENVALUE_CUTOFF = 1e-10
@@ -97,7 +98,7 @@ def frozen_basis(gram: np.ndarray, masses: np.ndarray) -> np.ndarray:
 def column_factors(gram: np.ndarray, cross: np.ndarray, basis: np.ndarray) -> np.ndarray:
     """`TermGrid.factors` of one column (m, n), as arrays: ``L^-1 basis' k(U, x)``."""
     inner = basis.T @ gram @ basis
-    jitter = JITTER * np.trace(inner) * np.eye(len(inner))
+    jitter = GRAM_JITTER * np.trace(inner) * np.eye(len(inner))
     try:
         lower = np.linalg.cholesky(inner + jitter)
     except np.linalg.LinAlgError as error:

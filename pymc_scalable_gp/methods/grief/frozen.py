@@ -10,16 +10,13 @@ from pytensor.graph.replace import clone_replace
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.methods.grief.eigenfunctions import TermGrid
 from pymc_scalable_gp.methods.grief.features import GriefMap
-from pymc_scalable_gp.ops.inverse_cholesky import JITTER, inverse_cholesky
+from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.khatri_rao import ColumnProducts, khatri_rao_features
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky, stacked_cholesky
 from pymc_scalable_gp.ops.stacked_product import product, stacked_product
 from pymc_scalable_gp.utils.evaluate import check_reached, evaluate, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import fixed_shared
-
-# Added to the diagonal of the mixing matrix, as a share of the prior variance: at longer lengthscales
-# than the reference's it loses rank.
-MIXING_JITTER = 1e-9
+from pymc_scalable_gp.utils.jitter import GRAM_JITTER, MIXING_JITTER
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +61,7 @@ class FrozenTerm:
         d, q, _ = self.turn.shape
         inner = _inner(self.grid)
         turn = fixed_shared(self.turn)
-        jitter = JITTER * pt.einsum("ijj->i", inner)[:, None, None] * pt.eye(q)
+        jitter = GRAM_JITTER * pt.einsum("ijj->i", inner)[:, None, None] * pt.eye(q)
         root = stacked_product(turn, stacked_cholesky(inner + jitter))
         kernels = stacked_product(root, root, transpose_b=True)
         places = self.grid.selection + q * np.arange(d)

@@ -19,12 +19,10 @@ from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.utils.evaluate import evaluate_at
+from pymc_scalable_gp.utils.jitter import KRYLOV_JITTER
 
 # Steps P when none are given, and there are as many rows.
 DEFAULT_STEPS = 100
-
-# Added to the diagonal of T, as a share of its trace: rounding makes small Ritz values negative.
-JITTER = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +80,7 @@ class KrylovBasis:
     def L(self) -> TensorVariable:
         """Cholesky factor of T (P, P); NaN where that fails."""
         T = tridiagonal(self.alpha, self.beta)
-        jitter = JITTER * pt.maximum(self.alpha.sum(), np.finfo(float).tiny)
+        jitter = KRYLOV_JITTER * pt.maximum(self.alpha.sum(), np.finfo(float).tiny)
         return cholesky(T + jitter * pt.eye(self.steps))
 
     @cached_property

@@ -13,13 +13,10 @@ from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.ops.whitened_columns import whitened_columns
 from pymc_scalable_gp.utils.evaluate import evaluate
 from pymc_scalable_gp.utils.graphs import fixed_shared
+from pymc_scalable_gp.utils.jitter import GRAM_JITTER
 
 # The grid goes on beyond the data by this share of their range, on either side.
 MARGIN = 0.1
-
-
-# Added to a Gram matrix before its Cholesky factor, as a share of its trace.
-JITTER = 1e-10
 
 
 class GridLeaves:
@@ -65,7 +62,7 @@ class GridLeaves:
             T = Toeplitz(first[i]) if self.stationary[i] else Dense(full[i])
             G = fixed_shared(G)
             TG = pt.specify_shape(T.matmat(G), G.type.shape)
-            tables.append(whitened_columns(TG, G, JITTER))
+            tables.append(whitened_columns(TG, G, GRAM_JITTER))
             self._directions.append((G, TG))
         return tables
 
@@ -81,7 +78,7 @@ class GridLeaves:
         cross = self.term.gram(columns.T, nodes)
         found = []
         for i, (G, TG) in enumerate(self._directions):
-            inverse = inverse_cholesky(product(G, TG, transpose_a=True)[None], JITTER)[0]
+            inverse = inverse_cholesky(product(G, TG, transpose_a=True)[None], GRAM_JITTER)[0]
             root = product(cross[i], product(G, inverse, transpose_b=True))
             found.append(pt.specify_shape(root, (None, G.type.shape[1])))
         return found
@@ -132,7 +129,7 @@ class CategoryLeaf:
             G = leading_directions(evaluate([K], point)[0], selection, rank, fill=False)
         G = fixed_shared(G)
         KG = pt.specify_shape(K @ G, G.type.shape)
-        self.tables = [whitened_columns(KG, G, JITTER)]
+        self.tables = [whitened_columns(KG, G, GRAM_JITTER)]
 
     def roots(self, column):
         """Root (n, r); NaN at a category that the training inputs did not have."""
@@ -171,7 +168,7 @@ class ValueLeaf:
         self.factor, self.values, self._values = factor, values, fixed_shared(values)
         count, nodes = len(values), self._values
         K = pt.specify_shape(factor.plain_gram(nodes, nodes).astype("float64"), (count, count))
-        jitter = JITTER * pt.trace(K)
+        jitter = GRAM_JITTER * pt.trace(K)
         self.tables = [cholesky(K + jitter * pt.eye(count))]
 
     def roots(self, column):

@@ -16,13 +16,12 @@ from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.utils.evaluate import evaluate, evaluate_at
+from pymc_scalable_gp.utils.jitter import KRYLOV_JITTER
 
 _NO_GRADIENT = (
     "predictions of SKIPMarginal(n_iter=...) have no gradient: add gp.conditional after pm.sample or "
     "pm.find_MAP, or leave n_iter out"
 )
-# Added to the diagonal of the projected matrix, as a share of its trace.
-JITTER = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +87,7 @@ class HadamardProducts(Likelihood):
         pairs = list(zip(roots[::2], roots[1::2], strict=True))
         F = pt.concatenate([_features_t(A, B, scale[:, None] * V) for A, B in pairs])  # (r, k)
         H = product(V, V, transpose_a=True) + product(F, F, transpose_a=True)
-        jitter = JITTER * pt.trace(H)
+        jitter = KRYLOV_JITTER * pt.trace(H)
         L = cholesky(H + jitter * pt.eye(H.shape[0]))
         G = lower_solve(L, F.T).T
         inner = lower_solve(L, product(V, scale * residual, transpose_a=True))

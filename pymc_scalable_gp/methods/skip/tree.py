@@ -7,7 +7,6 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.cov.products import ProductTerm
 from pymc_scalable_gp.methods.skip.leaves import (
-    JITTER,
     CategoryLeaf,
     GridLeaves,
     ValueLeaf,
@@ -24,6 +23,7 @@ from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.whitened_columns import whiten, whitened_columns
 from pymc_scalable_gp.utils.evaluate import evaluate
 from pymc_scalable_gp.utils.graphs import fixed_shared
+from pymc_scalable_gp.utils.jitter import GRAM_JITTER
 from pymc_scalable_gp.utils.subspace import leading_eigenpairs
 
 # Rows, evenly spaced through X, that carry the frozen directions of every merge.
@@ -168,8 +168,8 @@ class TermTree:
             omega, product = _leading(left_value, right_value, self.rank)
             shape = (a, b, omega.shape[1])
             M = row_kronecker_project(left, right, fixed_shared(omega)).reshape((a * b, shape[2]))
-            core = whitened_columns(M, M, JITTER).reshape(shape)
-            value = whiten(product, omega, JITTER)
+            core = whitened_columns(M, M, GRAM_JITTER).reshape(shape)
+            value = whiten(product, omega, GRAM_JITTER)
         self.cores.append(core)
         return _merge(left, right, core), value
 

@@ -18,11 +18,7 @@ from pymc_scalable_gp.methods.softki.points import check_inducing, kmeans_points
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
-
-# Added to the diagonal of K_zz, as a share of the mean prior variance: points that have come close
-# make it singular to working precision. pm.gp adds the same.
-JITTER = 1e-6
-
+from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
 
 # New inputs this share of a column's range beyond it are still covered; further out we warn.
 OUTSIDE_SHARE = 0.05
@@ -142,7 +138,7 @@ class SoftKIMap(FeatureMap):
         """Lower-triangular ``L`` (m, m) with ``L L' = K_zz + jitter``; NaN where that fails."""
         K = kernel_matrix(self.cov_func, self.points.tensor)
         K = pt.specify_shape(K, (self.rank, self.rank))
-        jitter = JITTER * pt.diag(K).mean()
+        jitter = LOOSE_JITTER * pt.diag(K).mean()
         return cholesky(K + jitter * pt.eye(self.rank))
 
     def features(self, X):
