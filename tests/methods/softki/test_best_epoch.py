@@ -25,6 +25,7 @@ def test_the_values_are_those_of_the_best_epoch():
     whole = fit(40)
     best = int(np.argmin(whole.validation)) + 1
     assert 2 < best < whole.epochs == best + 3
+    assert not np.array_equal(fit(1).Z, whole.Z)
     short = fit(best)
     assert_array_equal(short.validation, whole.validation[:best])
     assert_array_equal(short.Z, whole.Z)
