@@ -1,7 +1,9 @@
 """What the Marginal and the Latent front end share: a likelihood or prior, checks and predictions."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,29 @@ from pymc_scalable_gp.core.features.reach import warn_beyond
 from pymc_scalable_gp.core.likelihoods.base import Conditioned, Likelihood
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.classes import as_typed
+from pymc_scalable_gp.utils.recent import Recent
+
+# PyTensor compiles, and a compiled function runs, in one thread at a time.
+_TURN = RLock()
+
+# PyTensor compiles, and a compiled function runs, in one thread at a time.
+_TURN = RLock()
+
+
+class Recent:
+    """The last few values that were made of the same objects and equal keys."""
+
+    def __init__(self):
+        self._held: deque[tuple] = deque(maxlen=4)
+
+    def get(self, objects: Sequence, key, make: Callable[[], Any]):
+        """The value that was kept, or else a new one."""
+        for held, seen, value in self._held:
+            if seen == key and all(a is b for a, b in zip(held, objects, strict=True)):
+                return value
+        value = make()
+        self._held.append((tuple(objects), key, value))
+        return value
 
 
 @as_typed
@@ -31,7 +56,7 @@ class FeatureGP(BuiltGP):
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
         self._conditioned: Conditioned | None = None
         self._model: pm.Model | None = None
-        self._predictors: dict[bool, Any] = {}
+        self._predictors, self._givens = Recent(), Recent()
 
     @property
     def frozen(self) -> FeatureMap | None:
@@ -248,17 +273,18 @@ class FeatureGP(BuiltGP):
             Before ``marginal_likelihood`` or ``prior``, when `point` lacks a value, for a model other
             than the GP's own (a copy, as ``pm.do`` makes it), or for bad inputs.
         """
-        known, places = self._given(given)
-        data = self._new_inputs(Xnew, known)
-        model = self.model_of(model, given)
-        if not diag:
-            data = replace(data, grid=None)  # a dense covariance is asked for
-        predictor = self._predictor(data, known, places, given, pred_noise, model)
-        state = predictor.state(point)
-        self._warn_beyond(known, data, lambda: point, model)
-        if diag:
-            return predictor.diagonal(state, data.value)
-        return (predictor.full if joint else predictor.alone)(state, data.value)
+        with _TURN:
+            known, places = self._given(given)
+            data = self._new_inputs(Xnew, known)
+            model = self.model_of(model, given)
+            if not diag:
+                data = replace(data, grid=None)  # a dense covariance is asked for
+            predictor = self._predictor(data, known, places, given, pred_noise, model)
+            state = predictor.state(point)
+            self._warn_beyond(known, data, lambda: point, model)
+            if diag:
+                return predictor.diagonal(state, data.value)
+            return (predictor.full if joint else predictor.alone)(state, data.value)
 
     def predict_posterior(
         self,
@@ -310,13 +336,16 @@ class FeatureGP(BuiltGP):
         ValueError
             As :meth:`predict`, or when a variable of the model is not in the posterior.
         """
-        known, places = self._given(given)
-        data = self._new_inputs(Xnew, known)
-        model = self.model_of(model, given)
-        predictor = self._predictor(data, known, places, given, pred_noise, model)
-        found = predictor.mixture(data.value, idata, num_samples, draws, progressbar, random_seed)
-        self._warn_beyond(known, data, lambda: model_mean(idata, model), model)
-        return found
+        with _TURN:
+            known, places = self._given(given)
+            data = self._new_inputs(Xnew, known)
+            model = self.model_of(model, given)
+            predictor = self._predictor(data, known, places, given, pred_noise, model)
+            found = predictor.mixture(
+                data.value, idata, num_samples, draws, progressbar, random_seed
+            )
+            self._warn_beyond(known, data, lambda: model_mean(idata, model), model)
+            return found
 
     # -- plumbing ---------------------------------------------------------------------------
 
@@ -392,18 +421,15 @@ class FeatureGP(BuiltGP):
         return known.sigma**2
 
     def _predictor(self, data, known, places, given, pred_noise, model):
-        """Compiled predictor, kept for the next call on the same model, data and kind of inputs."""
-        key = (model, known, data.grid)
-        state = (known.state, places)
-        held, seen, predictor = self._predictors.get(pred_noise, ((), None, None))
-        if len(held) == len(key) and all(a is b for a, b in zip(held, key, strict=True)):
-            if seen == state:
-                return predictor
-        feature_map, coef = self._features_of(known, places, given)
-        noise = self._noise(known, pred_noise)
-        predictor = self._make_predictor(data, known, feature_map, coef, noise, model)
-        self._predictors[pred_noise] = (key, state, predictor)
-        return predictor
+        """Compiled predictor, kept for the next calls with the same model, data and kind of inputs."""
+
+        def make():
+            feature_map, coef = self._features_of(known, places, given)
+            noise = self._noise(known, pred_noise)
+            return self._make_predictor(data, known, feature_map, coef, noise, model)
+
+        key = (known.state, places, bool(pred_noise))
+        return self._predictors.get((model, known, data.grid), key, make)
 
     def _make_predictor(self, data, known, feature_map, coef, noise, model):
         return known.predictor(feature_map, self.mean_func, coef, noise, model)

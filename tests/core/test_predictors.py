@@ -1,0 +1,89 @@
+"""Compiled predictors: shared by threads, and kept for the next call with the same data."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_array_equal
+from pytensor.compile.executor import Function
+
+import pymc_scalable_gp as sgp
+
+rng = np.random.default_rng(11)
+X = rng.uniform(0.0, 1.0, (30, 1))
+y = np.sin(6.0 * X[:, 0]) + 0.1 * rng.standard_normal(30)
+X_NEW = np.linspace(0.0, 1.0, 9)[:, None]
+KERNEL = pm.gp.cov.Matern52(1, ls=0.3)
+MAKERS = {
+    "grief": lambda: sgp.GriefGP(cov_func=KERNEL, rank=12),
+    "vecchia": lambda: sgp.VecchiaMarginal(cov_func=KERNEL, n_inducing=5, neighbors=5),
+    "kmcg": lambda: sgp.KMCGMarginal(cov_func=KERNEL, n_iter=12),
+}
+
+
+@pytest.fixture
+def made(request):
+    with pm.Model() as model:
+        sigma = pm.HalfNormal("sigma")
+        gp = MAKERS[request.param]()
+        gp.marginal_likelihood("y", X, y, sigma)
+    return gp, model
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Numbers of functions that were compiled."""
+    count, init = [], Function.__init__
+    monkeypatch.setattr(
+        Function, "__init__", lambda self, *a, **k: (count.append(1), init(self, *a, **k))[1]
+    )
+    return count
+
+
+@pytest.mark.parametrize("made", MAKERS, indirect=True)
+@pytest.mark.parametrize("diag", [True, False])
+def test_threads_share_a_predictor(made, diag):
+    gp, model = made
+    points = [{"sigma": value} for value in (0.05, 0.1, 0.2, 0.4)]
+    expected = [gp.predict(X_NEW, point, diag=diag, model=model) for point in points]
+    start = Barrier(len(points))
+
+    def repeat(k):
+        start.wait()
+        return [gp.predict(X_NEW, points[k], diag=diag, model=model) for _ in range(15)]
+
+    with ThreadPoolExecutor(len(points)) as pool:
+        for found, wanted in zip(pool.map(repeat, range(len(points))), expected, strict=True):
+            for pair in found:
+                assert_array_equal(pair[0], wanted[0])
+                assert_array_equal(pair[1], wanted[1])
+
+
+@pytest.mark.parametrize("made", ["grief", "vecchia"], indirect=True)
+def test_predictors_of_given_data_are_kept(made, compiled):
+    gp, model = made
+    point, kinds = {"sigma": 0.2}, ({}, {"X": X[:20], "y": y[:20], "sigma": 0.2})
+    first = [gp.predict(X_NEW, point, given=given, model=model) for given in kinds]
+    before = len(compiled)
+    for given, wanted in zip(kinds, first, strict=True):
+        again = {name: np.copy(value) for name, value in given.items()}
+        assert_array_equal(gp.predict(X_NEW, point, given=again, model=model)[0], wanted[0])
+    assert len(compiled) == before
+    other = kinds[1] | {"y": y[:20] + 1.0}
+    assert np.abs(gp.predict(X_NEW, point, given=other, model=model)[0] - first[1][0]).max() > 0.5
+    third = kinds[1] | {"sigma": 2.0}
+    assert np.abs(gp.predict(X_NEW, point, given=third, model=model)[0] - first[1][0]).max() > 0.1
+
+
+@pytest.mark.parametrize("made", ["grief"], indirect=True)
+def test_kept_given_data_follow_their_variables(made):
+    """Data that `pm.set_data` replaced are not those of the call before."""
+    gp, model = made
+    with model:
+        targets = pm.Data("targets", y)
+        given = {"X": X, "y": targets, "sigma": 0.2}
+        first = gp.predict(X_NEW, {"sigma": 0.2}, given=given)[0]
+        pm.set_data({"targets": y + 1.0})
+        assert np.abs(gp.predict(X_NEW, {"sigma": 0.2}, given=given)[0] - first).max() > 0.5
