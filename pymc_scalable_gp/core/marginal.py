@@ -50,7 +50,7 @@ class FeatureMarginal(FeatureGP):
     _left_out: LeaveOut | None = None
 
     def __init__(
-        self, spec, *, mean_func=None, cov_func, approx=None, neighbors=30, block=16,
+        self, spec=None, *, mean_func=None, cov_func, approx=None, neighbors=30, block=16,
         pred_neighbors=None,
     ):  # fmt: skip
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
@@ -132,12 +132,13 @@ class FeatureMarginal(FeatureGP):
         self.check_unconditioned()
         return marginal_keywords(self, kwargs)
 
-    def _likelihood_variable(self, name, X, y, sigma, statistics, progressbar, keywords):
+    def _likelihood_variable(self, name, X, y, sigma, statistics, progressbar, keywords, **options):
+        """The observed variable; `options` are those of :meth:`make_likelihood`."""
         if statistics is not None:
             return self._observe_statistics(name, X, y, sigma, statistics, keywords)
         if X is None or y is None or sigma is None:
             raise TypeError("give X, y and sigma, or statistics= and sigma")
-        return self._observe(name, self._data(X, y, sigma), progressbar, keywords)
+        return self._observe(name, self._data(X, y, sigma), progressbar, keywords, **options)
 
     def summarize(
         self, source, y=None, *, columns=None, checkpoint=None, progressbar: bool = True
@@ -221,10 +222,10 @@ class FeatureMarginal(FeatureGP):
             return summarize(data, progressbar=progressbar)
         return FullRows(data)
 
-    def _likelihood_of(self, data, progressbar=True) -> Likelihood:
+    def _likelihood_of(self, data, progressbar=True, **options) -> Likelihood:
         """With neighbours under "VIF", else as the method chooses."""
         if data.approx != "VIF":
-            return self.make_likelihood(data, progressbar)
+            return self.make_likelihood(data, progressbar, **options)
         return VecchiaRows.of(data, self.cov_func, self.local, self.reference, progressbar)
 
     def rebuild(self, point=None) -> None:
@@ -253,7 +254,7 @@ class FeatureMarginal(FeatureGP):
             )
         self._conditioned.reorder(point)
 
-    def _observe(self, name, data, progressbar, keywords):
+    def _observe(self, name, data, progressbar, keywords, **options):
         jitter, kwargs = keywords
         check_dims(kwargs.get("dims"), data.X, "X")
         if jitter:
@@ -261,7 +262,7 @@ class FeatureMarginal(FeatureGP):
         for tensor, label in ((data.X, f"{name}_X"), (data.y, name)):
             if not tensor.mutable:
                 tensor.tensor.name = label
-        return self._made(self._likelihood_of(data, progressbar), name, kwargs)
+        return self._made(self._likelihood_of(data, progressbar, **options), name, kwargs)
 
     def _data(self, X, y, sigma, weights=None) -> MarginalData:
         """Checked data with this GP's features, which are built on X unless they were before."""

@@ -21,7 +21,7 @@ class Additive(FeatureGP):
 
     def __init__(self, parts: Sequence[FeatureGP]):
         mean_func, cov_func = sums(parts)
-        super().__init__(None, mean_func=mean_func, cov_func=cov_func)
+        super().__init__(mean_func=mean_func, cov_func=cov_func)
         self._parts = tuple(parts)
 
     def __getattr__(self, name):

@@ -1,6 +1,6 @@
 """The Krylov basis of a kernel matrix and the targets."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,8 @@ from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.utils.evaluate import evaluate_at
-from pymc_scalable_gp.utils.jitter import KRYLOV_JITTER
+from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.jitter import KERNEL_JITTER, KRYLOV_JITTER
 
 # Steps P when none are given, and there are as many rows.
 DEFAULT_STEPS = 100
@@ -31,6 +32,9 @@ class KrylovBasis:
 
     With ``L L' = T``, the features are ``phi(x) = L^{-1} Q_P' k(X_M, x)``; at the rows M themselves
     ``Phi = Q_{P+1} A`` with ``A = (T; beta_P e_P') L^{-T}``.
+
+    Where the steps span all rows, features need no steps: with the `distinct` rows for directions they
+    are the same kernel, and its gradient does not run through directions that are rounding.
     """
 
     cov_func: Any
@@ -42,6 +46,7 @@ class KrylovBasis:
     Q: TensorVariable  # (M, P + 1)
     alpha: TensorVariable
     beta: TensorVariable
+    distinct: np.ndarray | None = None  # rows of M that stand for all, where the steps span them
 
     @classmethod
     def of(
@@ -76,12 +81,39 @@ class KrylovBasis:
         Q, alpha, beta = lanczos(operator, _nonzero(start), steps)
         return cls(cov_func, steps, X, rows, inner, operator, Q, alpha, beta)
 
+    def spanning(self) -> "KrylovBasis":
+        """For features alone: by the distinct rows, where the steps are as many."""
+        if self.X.mutable or is_random(self.X.tensor):  # other rows may come, more than steps
+            return self
+        values = self.X.value if self.rows is None else self.X.value[self.rows]
+        distinct = np.sort(np.unique(values, axis=0, return_index=True)[1])
+        return replace(self, distinct=distinct) if self.steps >= len(distinct) else self
+
+    @property
+    def rank(self) -> int:
+        """Number of features."""
+        return self.steps if self.distinct is None else len(self.distinct)
+
     @cached_property
     def L(self) -> TensorVariable:
-        """Cholesky factor of T (P, P); NaN where that fails."""
-        T = tridiagonal(self.alpha, self.beta)
-        jitter = KRYLOV_JITTER * pt.maximum(self.alpha.sum(), np.finfo(float).tiny)
-        return cholesky(T + jitter * pt.eye(self.steps))
+        """Cholesky factor of T, or of the kernel between distinct rows; NaN where that fails."""
+        if self.distinct is None:
+            T, share = tridiagonal(self.alpha, self.beta), KRYLOV_JITTER
+        else:
+            T, share = self.products[self.distinct], KERNEL_JITTER / self.rank
+        jitter = share * pt.maximum(pt.diag(T).sum(), np.finfo(float).tiny)
+        return cholesky(T + jitter * pt.eye(self.rank))
+
+    @cached_property
+    def products(self) -> TensorVariable:
+        """Kernel matrix times the directions (M, rank)."""
+        return self.operator.matmat(self.directions)
+
+    def features(self) -> TensorVariable:
+        """At the rows M."""
+        if self.distinct is None:
+            return self.Q @ self.coordinates
+        return self.scaled(self.products)
 
     @cached_property
     def coordinates(self) -> TensorVariable:
@@ -92,8 +124,10 @@ class KrylovBasis:
 
     @cached_property
     def directions(self) -> TensorVariable:
-        """Q_P (M, P)."""
-        return self.Q[:, :-1]
+        """Q_P (M, P), or unit vectors."""
+        if self.distinct is None:
+            return self.Q[:, :-1]
+        return pt.constant(np.eye(self.operator.shape[0])[:, self.distinct])
 
     @cached_property
     def spread(self) -> TensorVariable:
@@ -101,7 +135,7 @@ class KrylovBasis:
         grid = self.X.grid
         if grid is None or grid.observed is None:
             return self.directions
-        return pt.zeros((grid.size, self.steps))[grid.places].set(self.directions)
+        return pt.zeros((grid.size, self.rank))[grid.places].set(self.directions)
 
     def scaled(self, products) -> TensorVariable:
         """``products L^{-T}``."""

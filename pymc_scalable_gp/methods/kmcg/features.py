@@ -23,8 +23,8 @@ class KMCGMap(FeatureMap):
 
     @property
     def rank(self):
-        """Number of Krylov directions P."""
-        return self.krylov.steps
+        """Number of directions."""
+        return self.krylov.rank
 
     def features(self, X):
         """``k(X, X_M) Q_P L^{-T}`` (n, P)."""
@@ -33,8 +33,8 @@ class KMCGMap(FeatureMap):
             kernel = kernel_matrix(self.cov_func, X, self.krylov.inner)
             return self.krylov.scaled(product(kernel, self.krylov.directions))
         terms = product_terms(self.cov_func)
-        steps, spread = self.krylov.steps, self.krylov.spread
-        return self.krylov.scaled(sum(_contract(t, grid, X, spread, steps) for t in terms))
+        rank, spread = self.krylov.rank, self.krylov.spread
+        return self.krylov.scaled(sum(_contract(t, grid, X, spread, rank) for t in terms))
 
     def features_at(self, data):
         """As `features`; between grids by structured products."""
@@ -56,7 +56,7 @@ class KMCGMap(FeatureMap):
             width = train.value.shape[0] if rows is None else len(rows)
         else:
             first, *rest = train.grid.shape
-            width = max(first, int(np.prod(rest)) * self.krylov.steps)
+            width = max(first, int(np.prod(rest)) * self.rank)
         return max(1, min(BLOCK, _ENTRIES // width))
 
     def kernel_diag(self, X):

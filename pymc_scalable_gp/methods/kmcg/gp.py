@@ -13,7 +13,7 @@ from pymc_scalable_gp.cov.queries import used_columns
 from pymc_scalable_gp.methods.kmcg.basis import DEFAULT_STEPS, KrylovBasis
 from pymc_scalable_gp.methods.kmcg.checks import warn_of_logdet
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
-from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
+from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator, warn_of_grid
 from pymc_scalable_gp.methods.kmcg.likelihood import KrylovSettings, krylov_likelihood
 from pymc_scalable_gp.methods.kmcg.predict import GridPredictor
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
@@ -129,13 +129,12 @@ class KMCGMarginal(FeatureMarginal):
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, n_iter=None, probes=None, inducing=None
     ):
-        super().__init__(None, mean_func=mean_func, cov_func=cov_func, approx=approx)
+        super().__init__(mean_func=mean_func, cov_func=cov_func, approx=approx)
         self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
         self.inducing = inducing
         self.probes = None if probes is None else check_count("probes", probes, 0)
         if self.probes and (self.approx != "DTC" or inducing is not None):
             raise ValueError('probes need approx="DTC" and all rows: leave inducing= out')
-        self._seed = 0
 
     @property
     def rank(self) -> int:
@@ -146,12 +145,15 @@ class KMCGMarginal(FeatureMarginal):
         """Arguments of the class besides mean and covariance, by name."""
         return super().settings() | {"n_iter": self.rank, "probes": self.probes}
 
-    def marginal_likelihood(self, name, X=None, y=None, sigma=None, *, random_seed=0, **kwargs):
+    def marginal_likelihood(
+        self, name, X=None, y=None, sigma=None, *, statistics=None, progressbar=True, random_seed=0,
+        **kwargs,
+    ):  # fmt: skip
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
 
         Parameters
         ----------
-        name, y, sigma, **kwargs
+        name, y, sigma, statistics, progressbar, **kwargs
             As in the base class; on a grid, y may have the grid's shape, with NaN where it is not
             observed.
         X : array, shape (n, d), pm.Data or RegularGrid
@@ -165,8 +167,10 @@ class KMCGMarginal(FeatureMarginal):
             or, up to 2048 rows, where the log determinant's error at the model's initial point makes
             the log density uncertain by more than 2.
         """
-        self._seed = random_seed
-        variable = super().marginal_likelihood(name, X, y, sigma, **kwargs)
+        keywords = self._likelihood_keywords(kwargs)
+        variable = self._likelihood_variable(
+            name, X, y, sigma, statistics, progressbar, keywords, random_seed=random_seed
+        )
         warn_of_logdet(self._conditioned, self.probes)
         return variable
 
@@ -262,6 +266,8 @@ class KMCGMarginal(FeatureMarginal):
 
     def _checked_pair(self, X, y) -> tuple[Data, Data]:
         data = self._inputs(X)
+        if data.grid is None and not data.mutable:
+            warn_of_grid(self.cov_func, data.value)
         if y is None:
             raise ValueError(
                 "the features depend on the targets: call build(X, y), or a likelihood"
@@ -281,9 +287,9 @@ class KMCGMarginal(FeatureMarginal):
     def _map_for(self, X):
         """None: the features are those of the likelihood's basis."""
 
-    def make_likelihood(self, data, progressbar=True):
+    def make_likelihood(self, data, progressbar=True, random_seed=0):
         """With a basis made of the data."""
-        settings = KrylovSettings(self.n_iter, self.inducing, self._probes_for(data), self._seed)
+        settings = KrylovSettings(self.n_iter, self.inducing, self._probes_for(data), random_seed)
         likelihood = krylov_likelihood(data, self.cov_func, settings)
         self._map = likelihood.data.feature_map
         return likelihood

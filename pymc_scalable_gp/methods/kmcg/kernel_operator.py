@@ -6,6 +6,13 @@ from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.linops.base import LinearOperator, Sum
 from pymc_scalable_gp.linops.structured import Dense, Kronecker, Masked, Toeplitz
 from pymc_scalable_gp.methods.kmcg.regular_grid import DENSE_AXIS, RegularGrid
+from pymc_scalable_gp.utils.warn import warn
+
+# Rows from which a product with their kernel matrix is much dearer than one by a grid's axes.
+MANY_ROWS = 1000
+
+# What a product by FFT costs, in products with as many numbers.
+FFT_PASSES = 20
 
 
 def kernel_operator(cov_func, rows: RegularGrid, columns: RegularGrid) -> LinearOperator:
@@ -46,3 +53,22 @@ def _factor(term, column, rows, columns):
 
 def _static(tensor, shape):
     return tensor.astype("float64").reshape(shape)
+
+
+def warn_of_grid(cov_func, X: np.ndarray) -> None:
+    """Say that rows (n, d) are cells of a grid, where products with its kernel are much cheaper."""
+    if len(X) < MANY_ROWS:
+        return
+    try:
+        grid, _ = RegularGrid.from_points(X)
+        kernel_operator(cov_func, grid, grid)
+    except ValueError:
+        return  # no grid, or no product kernel
+    even = [len(a) > DENSE_AXIS and grid.spacing(i) is not None for i, a in enumerate(grid.axes)]
+    passes = sum(FFT_PASSES if e else len(a) for e, a in zip(even, grid.axes, strict=True))
+    if grid.size * passes < 0.1 * len(X) ** 2:
+        warn(
+            f"the {len(X)} rows of X lie on a grid, {grid}, and KMCG multiplies by their whole kernel "
+            "matrix at each step: with grid, order = sgp.RegularGrid.from_points(X) give grid in place "
+            "of X, and y[order]"
+        )

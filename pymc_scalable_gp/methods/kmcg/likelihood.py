@@ -143,7 +143,7 @@ class KrylovFeatures(KrylovLikelihood):
 
     def _features(self):
         if self.basis.rows is None:
-            return self.basis.Q @ self.basis.coordinates
+            return self.basis.features()
         return self.data.feature_map.features(self.data.X.tensor)
 
     def _kdiag(self):
@@ -173,6 +173,7 @@ def krylov_likelihood(data: MarginalData, cov_func, settings: KrylovSettings) ->
         For a bad subset, or more steps than rows.
     """
     basis = KrylovBasis.of(cov_func, settings.steps, settings.subset, data.X, data.residual)
-    data = replace(data, feature_map=KMCGMap(cov_func, basis))
     simple = data.approx == "DTC" and not data.sigma.ndim and basis.rows is None
+    basis = basis if simple else basis.spanning()
+    data = replace(data, feature_map=KMCGMap(cov_func, basis))
     return (KrylovCoordinates if simple else KrylovFeatures)(data, basis, settings)

@@ -220,7 +220,6 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         )  # fmt: skip
         self.probes = check_count("probes", probes)
         self.preconditioner = check_count("preconditioner", preconditioner)
-        self._seed = 0
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
@@ -243,18 +242,22 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         if self.n_iter is not None:
             raise TypeError("GPs with n_iter do not add: add their kernels, in one cov_func")
 
-    def marginal_likelihood(self, name, X=None, y=None, sigma=None, *, random_seed=0, **kwargs):
+    def marginal_likelihood(
+        self, name, X=None, y=None, sigma=None, *, statistics=None, progressbar=True, random_seed=0,
+        **kwargs,
+    ):  # fmt: skip
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
 
         Parameters
         ----------
-        name, X, y, sigma, **kwargs
+        name, X, y, sigma, statistics, progressbar, **kwargs
             As in the base class; with `n_iter`, X and y are arrays.
         random_seed : int
             Seed of the probes: they are drawn once, so that the density is one function.
         """
-        self._seed = random_seed
-        return super().marginal_likelihood(name, X, y, sigma, **kwargs)
+        return self._marginal(
+            name, X, y, sigma, statistics, progressbar, kwargs, random_seed=random_seed
+        )
 
     def check_summarizable(self, approx=None):
         """Not with likelihoods by products or by task, which have no features of one function."""
@@ -264,22 +267,22 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
                 "statistics of rows need the features of one function: leave out n_iter and task_dim"
             )
 
-    def make_likelihood(self, data, progressbar=True):
+    def make_likelihood(self, data, progressbar=True, random_seed=0):
         """By products with `n_iter`, task by task where that is cheaper, else by the features."""
         if self.n_iter is not None:
-            return self._by_products(data)
+            return self._by_products(data, random_seed)
         if self._is_by_task(data):
             return ByTask(data)
         return super().make_likelihood(data, progressbar)
 
-    def _by_products(self, data) -> HadamardProducts:
+    def _by_products(self, data, random_seed) -> HadamardProducts:
         if data.X.mutable or data.y.mutable:
             raise ValueError("n_iter needs X and y that are arrays, not pm.Data: probes are fixed")
         if self.n_iter > data.size:
             raise ValueError(
                 f"n_iter={self.n_iter} exceeds the {data.size} rows: lower it, or leave it out"
             )
-        signs = np.random.default_rng(self._seed).integers(0, 2, (self.probes, data.size))
+        signs = np.random.default_rng(random_seed).integers(0, 2, (self.probes, data.size))
         return HadamardProducts.of(data, self.n_iter, 2.0 * signs - 1.0, self.preconditioner)
 
     @staticmethod

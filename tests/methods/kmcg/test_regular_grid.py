@@ -1,5 +1,7 @@
 """Grids: masked and missing cells, and axes in another order."""
 
+import warnings
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -64,3 +66,25 @@ def test_a_decreasing_axis_gets_words():
         sgp.RegularGrid([AXES[0][::-1], AXES[1]])
     with pytest.raises(ValueError, match=r"axes\[1\] must be strictly increasing.* a decrease at"):
         sgp.RegularGrid([AXES[0], np.array([0.0, 2.0, 1.0])])
+
+
+def test_grids_given_as_arrays_are_named():
+    """Regular series and complete grids, shuffled or with gaps; not scattered rows, nor other kernels."""
+
+    def built(X, cov_func):
+        X = rng.permutation(X)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            sgp.KMCGMarginal(cov_func=cov_func, n_iter=2).build(X, X[:, 0])
+        return any("RegularGrid.from_points(X)" in str(each.message) for each in told)
+
+    rng, kernel = np.random.default_rng(0), pm.gp.cov.ExpQuad
+    series = np.delete(np.linspace(0.0, 9.0, 1200), np.r_[30:60])[:, None]
+    cells = sgp.RegularGrid([np.linspace(0.0, 1.0, 34), rng.uniform(size=31).cumsum()]).points
+    assert built(series, kernel(1, ls=1.0))
+    assert built(cells, kernel(2, ls=1.0))
+    assert not built(series[:900], kernel(1, ls=1.0))
+    assert not built(rng.uniform(size=(1100, 1)), kernel(1, ls=1.0))
+    assert not built(rng.uniform(size=(1100, 2)), kernel(2, ls=1.0))
+    assert not built(np.r_[cells, cells[:5]], kernel(2, ls=1.0))
+    assert not built(cells, kernel(2, ls=1.0) + pm.gp.cov.Linear(2, c=0.0))
