@@ -1,10 +1,8 @@
 """What the Marginal and the Latent front end share: a likelihood or prior, checks and predictions."""
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from threading import RLock
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -30,9 +28,6 @@ _TURN = RLock()
 
 # PyTensor compiles, and a compiled function runs, in one thread at a time.
 _TURN = RLock()
-        value = make()
-        self._held.append((tuple(objects), key, value))
-        return value
 
 
 @as_typed

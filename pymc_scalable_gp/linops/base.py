@@ -11,7 +11,7 @@ from pytensor.tensor.variable import TensorVariable
 class LinearOperator(ABC):
     """A matrix that is known by its products.
 
-    Subclasses give :attr:`shape`, :attr:`parameters`, :meth:`matmat`, :meth:`diag` and :attr:`T`.
+    Subclasses give :attr:`shape`, :meth:`matmat` and :meth:`diag`, and :attr:`T` unless they are symmetric.
     ``A @ V``, ``A + B``, ``c * A`` and ``A.add_diagonal(d)`` build new operators or products.
 
     Examples
@@ -33,14 +33,14 @@ class LinearOperator(ABC):
         """Rows and columns (static)."""
 
     @property
-    @abstractmethod
     def parameters(self) -> tuple[TensorVariable, ...]:
-        """The tensors that it is made of."""
+        """The tensors that it is made of, its attributes in turn."""
+        return tuple(tensor for each in vars(self).values() for tensor in _tensors(each))
 
     @property
-    @abstractmethod
     def T(self) -> "LinearOperator":
-        """Transpose."""
+        """Transpose: itself, unless a subclass says otherwise."""
+        return self
 
     @abstractmethod
     def matmat(self, V: TensorVariable) -> TensorVariable:
@@ -71,6 +71,15 @@ class LinearOperator(ABC):
 
     def __rmul__(self, scale) -> "LinearOperator":
         return Scaled(scale, self)
+
+
+def _tensors(attribute) -> tuple[TensorVariable, ...]:
+    if isinstance(attribute, TensorVariable):
+        return (attribute,)
+    if isinstance(attribute, LinearOperator):
+        return attribute.parameters
+    parts = attribute if isinstance(attribute, tuple) else ()
+    return tuple(tensor for part in parts for tensor in _tensors(part))
 
 
 def static_length(tensor: TensorVariable, axis: int, name: str) -> int:
@@ -107,16 +116,6 @@ class Diagonal(LinearOperator):
         size = static_length(self.d, 0, "Diagonal") if self.size is None else self.size
         return size, size
 
-    @property
-    def parameters(self):
-        """The tensors that it is made of."""
-        return (self.d,)
-
-    @property
-    def T(self):
-        """Itself."""
-        return self
-
     def matmat(self, V):
         """Rows of V scaled."""
         return V * (self.d[:, None] if self.d.ndim else self.d)
@@ -152,11 +151,6 @@ class Scaled(LinearOperator):
     def shape(self):
         """Rows and columns."""
         return self.operator.shape
-
-    @property
-    def parameters(self):
-        """The tensors that it is made of."""
-        return (self.scale, *self.operator.parameters)
 
     @property
     def T(self):
@@ -200,11 +194,6 @@ class Sum(LinearOperator):
     def shape(self):
         """Rows and columns."""
         return self.terms[0].shape
-
-    @property
-    def parameters(self):
-        """The tensors that it is made of."""
-        return tuple(p for t in self.terms for p in t.parameters)
 
     @property
     def T(self):

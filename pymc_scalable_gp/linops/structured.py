@@ -44,11 +44,6 @@ class Dense(LinearOperator):
         return tuple(static_length(self.matrix, axis, "Dense") for axis in (0, 1))
 
     @property
-    def parameters(self):
-        """The tensors that it is made of."""
-        return (self.matrix,)
-
-    @property
     def T(self):
         """Transpose."""
         return Dense(self.matrix.T)
@@ -86,16 +81,6 @@ class LowRank(LinearOperator):
         """Rows and columns."""
         n = static_length(self.factor, 0, "LowRank")
         return n, n
-
-    @property
-    def parameters(self):
-        """The tensors that it is made of."""
-        return (self.factor,)
-
-    @property
-    def T(self):
-        """Itself."""
-        return self
 
     def matmat(self, V):
         """``F (F' V)``."""
@@ -136,16 +121,6 @@ class Toeplitz(LinearOperator):
         """Rows and columns."""
         m = static_length(self.column, 0, "Toeplitz")
         return m, m
-
-    @property
-    def parameters(self):
-        """The tensors that it is made of."""
-        return (self.column,)
-
-    @property
-    def T(self):
-        """Itself."""
-        return self
 
     def matmat(self, V):
         """Product by FFT, O(k m log m)."""
@@ -190,11 +165,6 @@ class Kronecker(LinearOperator):
         """Products of the factors' rows and columns."""
         rows, columns = zip(*(f.shape for f in self.factors), strict=True)
         return int(np.prod(rows)), int(np.prod(columns))
-
-    @property
-    def parameters(self):
-        """The tensors that it is made of."""
-        return tuple(p for f in self.factors for p in f.parameters)
 
     @property
     def T(self):
@@ -261,11 +231,6 @@ class Masked(LinearOperator):
     def shape(self):
         """Numbers of places."""
         return len(self.rows), len(self.columns)
-
-    @property
-    def parameters(self):
-        """The tensors that it is made of."""
-        return self.operator.parameters
 
     @property
     def T(self):

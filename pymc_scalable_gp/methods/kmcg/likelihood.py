@@ -32,6 +32,7 @@ class KrylovSettings:
     seed: int = 0
 
 
+@dataclass(frozen=True, eq=False)
 class KrylovLikelihood(Likelihood):
     """What both kinds share: a basis made of these very data."""
 
@@ -93,13 +94,8 @@ class KrylovLikelihood(Likelihood):
         return {name: float(value) for name, value in found.items()}
 
 
-@dataclass(frozen=True, eq=False)
 class KrylovCoordinates(KrylovLikelihood):
     """DTC, one sigma, all rows: the targets are the basis' first vector, P + 1 numbers say it all."""
-
-    data: MarginalData
-    basis: KrylovBasis
-    settings: KrylovSettings
 
     path: ClassVar[str] = "coordinates"
 
@@ -131,13 +127,8 @@ class KrylovCoordinates(KrylovLikelihood):
         return Coefficients(found.coef, found.root)
 
 
-@dataclass(frozen=True, eq=False)
 class KrylovFeatures(KrylovLikelihood):
     """All rows of the features: a diagonal correction, one sigma a row, or a subset of the rows."""
-
-    data: MarginalData
-    basis: KrylovBasis
-    settings: KrylovSettings
 
     path: ClassVar[str] = "full"
 
