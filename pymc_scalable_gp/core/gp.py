@@ -26,9 +26,6 @@ from pymc_scalable_gp.utils.recent import Recent
 # PyTensor compiles, and a compiled function runs, in one thread at a time.
 _TURN = RLock()
 
-# PyTensor compiles, and a compiled function runs, in one thread at a time.
-_TURN = RLock()
-
 
 @as_typed
 class FeatureGP(BuiltGP):
