@@ -123,6 +123,23 @@ class BuiltGP(Listed, Base):
         path = getattr(self, "likelihood_path", None)
         return f"<{type(self).__name__}({inside}): {built}{f', {path} likelihood' if path else ''}>"
 
+    @property
+    def frozen(self) -> FeatureMap | None:
+        """Map whose features are those of one `reference`, if it is one; its `base` follows the kernel."""
+        return None
+
+    @property
+    def parts(self) -> tuple["BuiltGP", ...]:
+        """The GPs that this one is the sum of: itself."""
+        return (self,)
+
+    def places_of(self, gp: "BuiltGP") -> list[int] | None:
+        """Places of the parts of `gp` among this GP's, or None if one is not among them."""
+        found = [
+            next((i for i, own in enumerate(self.parts) if own is part), None) for part in gp.parts
+        ]
+        return None if None in found else found
+
     def check_addable(self) -> None:
         """Raise TypeError if this GP cannot be a part of a sum."""
 

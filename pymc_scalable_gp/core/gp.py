@@ -38,11 +38,6 @@ class FeatureGP(BuiltGP):
         self._predictors, self._givens = Recent(), Recent()
 
     @property
-    def frozen(self) -> FeatureMap | None:
-        """Map whose features are those of one `reference`, if it is one; its `base` follows the kernel."""
-        return None
-
-    @property
     def model(self) -> pm.Model | None:
         """The model of the likelihood or prior."""
         return self._model
@@ -368,18 +363,6 @@ class FeatureGP(BuiltGP):
                 f"{type(self).__name__} has no marginal likelihood: its given takes only 'gp'"
             )
         return self._conditioned
-
-    @property
-    def parts(self) -> tuple["FeatureGP", ...]:
-        """The GPs that this one is the sum of: itself."""
-        return (self,)
-
-    def places_of(self, gp: "FeatureGP") -> list[int] | None:
-        """Places of the parts of `gp` among this GP's, or None if one is not among them."""
-        found = [
-            next((i for i, own in enumerate(self.parts) if own is part), None) for part in gp.parts
-        ]
-        return None if None in found else found
 
     def _features_of(self, known, places, given) -> tuple[FeatureMap, Coefficients]:
         if places is None:
