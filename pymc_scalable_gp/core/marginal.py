@@ -25,7 +25,7 @@ from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, Margina
 from pymc_scalable_gp.core.likelihoods.summary import can_summarize, likelihood_of, summarize
 from pymc_scalable_gp.core.rows.dask_rows import summarize_source
 from pymc_scalable_gp.core.rows.statistics import RowStatistics
-from pymc_scalable_gp.core.sums import Additive
+from pymc_scalable_gp.core.sums import Additive, joint_approx
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows, VecchiaSettings
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.utils.checks import check_choice
@@ -41,12 +41,13 @@ KEEPS_ALL = ("VIF", "exact")
 class FeatureMarginal(FeatureGP):
     """Front end for Gaussian noise: the function is integrated out.
 
-    A method chooses how its likelihood is evaluated in :meth:`make_likelihood`.
+    A method chooses how its likelihood is evaluated in :meth:`make_likelihood`; `variable` is the
+    observed random variable.
     """
 
     default_approx = "FITC"
     approximations: ClassVar[tuple[str, ...]] = APPROXIMATIONS
-    _variable: TensorVariable | None = None
+    variable: TensorVariable | None = None
     _left_out: LeaveOut | None = None
 
     def __init__(
@@ -187,8 +188,7 @@ class FeatureMarginal(FeatureGP):
         approx = approx or self.approx
         if approx != "DTC":
             raise ValueError(
-                f'statistics of rows need approx="DTC", this GP has {approx!r}: what features miss '
-                "is known row by row"
+                f'statistics of rows need approx="DTC", this GP has {approx!r}, for single rows'
             )
 
     def _observe_statistics(self, name, X, y, sigma, statistics, keywords, weights=None):
@@ -202,14 +202,9 @@ class FeatureMarginal(FeatureGP):
         return self._made(likelihood_of(self, statistics, sigma, weights), name, kwargs)
 
     def _made(self, likelihood, name, kwargs) -> TensorVariable:
-        self._variable = likelihood.observe(name, **kwargs)
+        self.variable = likelihood.observe(name, **kwargs)
         self._follow(likelihood)
-        return self._variable
-
-    @property
-    def variable(self) -> TensorVariable | None:
-        """The observed random variable."""
-        return self._variable
+        return self.variable
 
     @property
     def likelihood_path(self) -> str | None:
@@ -286,10 +281,10 @@ class FeatureMarginal(FeatureGP):
         known = self._conditioned
         if not isinstance(known, Likelihood):
             return self._likelihood_of(self._data(given["X"], given["y"], given["sigma"]), False)
-        X, y, sigma = self._checked(given["X"], given["y"], given["sigma"])
+        came = [given[name] for name in ("X", "y", "sigma")]
+        X, y, sigma = self._checked(*came)
         if self.approx not in KEEPS_ALL:
             known.prediction_map().check_range(X.value)
-        came = [given[name] for name in ("X", "y", "sigma")]
         symbolic = [each if isinstance(each, Variable | BaseCovariance) else None for each in came]
         noise = [np.asarray(came[2])] if symbolic[2] is None else []
         key = digest(X.value, y.value, *noise)
@@ -378,21 +373,6 @@ class FeatureMarginal(FeatureGP):
             self.model_of(model), self._left_out,
         )  # fmt: skip
         return self._left_out
-
-
-def joint_approx(parts) -> str:
-    """What the parts of a sum agree on: what was given to one of them, or their default.
-
-    Raises
-    ------
-    TypeError
-        If they disagree.
-    """
-    given = {part.given_approx for part in parts} - {None}
-    wanted = given or {part.approx for part in parts}
-    if len(wanted) > 1:
-        raise TypeError(f"cannot add GPs with approx {', '.join(map(repr, sorted(wanted)))}")
-    return wanted.pop()
 
 
 class AdditiveMarginal(Additive, FeatureMarginal):

@@ -15,6 +15,21 @@ def sums(parts: Sequence[FeatureGP]):
     return mean_func, cov_func
 
 
+def joint_approx(parts) -> str:
+    """What the parts of a sum agree on: what was given to one of them, or their default.
+
+    Raises
+    ------
+    TypeError
+        If they disagree.
+    """
+    given = {part.given_approx for part in parts} - {None}
+    wanted = given or {part.approx for part in parts}
+    if len(wanted) > 1:
+        raise TypeError(f"cannot add GPs with approx {', '.join(map(repr, sorted(wanted)))}")
+    return wanted.pop()
+
+
 @as_typed
 class Additive(FeatureGP):
     """A sum of independent GPs, which it holds as they are: built, chosen, trained each by itself."""

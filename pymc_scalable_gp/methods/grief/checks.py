@@ -49,3 +49,16 @@ def warn_missing(missing, rank: int) -> None:
         f"{' and '.join(parts)}: sigma may be estimated too large. If the hyperparameters there are "
         "unlikely, build at better ones: gp.build(X, point=sgp.subset_map(...))"
     )
+
+
+def check_weighted(basis, approx) -> None:
+    """Raise ValueError for a basis or an `approx` that eigenfunction weights do not go with."""
+    if basis == "frozen":
+        raise ValueError(
+            'weights are for a fixed kernel: basis="frozen" is for one with free parameters'
+        )
+    if approx not in (None, "DTC"):
+        raise ValueError(
+            f'weights work with approx="DTC" only, got {approx!r}: the weighted '
+            "features no longer approximate k(x, x), which the correction needs"
+        )

@@ -14,7 +14,7 @@ from pymc_scalable_gp.core.likelihoods.base import FullRows
 from pymc_scalable_gp.core.likelihoods.summary import can_summarize, summarize
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, AdditiveMarginal, FeatureMarginal
 from pymc_scalable_gp.core.rows.collect import rotation_of
-from pymc_scalable_gp.methods.grief.checks import check_periods
+from pymc_scalable_gp.methods.grief.checks import check_periods, check_weighted
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
 from pymc_scalable_gp.methods.grief.spec import GriefSpec
 from pymc_scalable_gp.utils.checks import check_choice, check_count
@@ -297,24 +297,13 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         keywords = self._likelihood_keywords(kwargs)
         if weights is None:
             return self._likelihood_variable(name, X, y, sigma, statistics, progressbar, keywords)
-        self._check_weighted()
+        check_weighted(self.basis, self.given_approx)
         if statistics is not None:
             weights = check_weights(weights, self.rank)
             return self._observe_statistics(name, X, y, sigma, statistics, keywords, weights)
         data = self._data(X, y, sigma)
         data = replace(data, weights=check_weights(weights, self.rank), approx="DTC")
         return self._observe(name, data, progressbar, keywords)
-
-    def _check_weighted(self):
-        if self.basis == "frozen":
-            raise ValueError(
-                'weights are for a fixed kernel: basis="frozen" is for one with free parameters'
-            )
-        if self.given_approx not in (None, "DTC"):
-            raise ValueError(
-                f'weights work with approx="DTC" only, got {self.given_approx!r}: the weighted '
-                "features no longer approximate k(x, x), which the correction needs"
-            )
 
     def make_likelihood(self, data, progressbar=True):
         """Rotated where the basis was turned to be orthogonal on these rows."""

@@ -7,8 +7,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_sigma, check_target
 from pymc_scalable_gp.core.data.mean import mean_vector
-from pymc_scalable_gp.core.marginal import FeatureMarginal, joint_approx
-from pymc_scalable_gp.core.sums import sums
+from pymc_scalable_gp.core.marginal import FeatureMarginal
+from pymc_scalable_gp.core.sums import joint_approx, sums
 from pymc_scalable_gp.cov.queries import used_columns
 from pymc_scalable_gp.methods.kmcg.basis import DEFAULT_STEPS, KrylovBasis
 from pymc_scalable_gp.methods.kmcg.checks import warn_of_logdet

@@ -255,8 +255,9 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         random_seed : int
             Seed of the probes: they are drawn once, so that the density is one function.
         """
-        return self._marginal(
-            name, X, y, sigma, statistics, progressbar, kwargs, random_seed=random_seed
+        keywords = self._likelihood_keywords(kwargs)
+        return self._likelihood_variable(
+            name, X, y, sigma, statistics, progressbar, keywords, random_seed=random_seed
         )
 
     def check_summarizable(self, approx=None):
