@@ -3,6 +3,7 @@
 import re
 from functools import cache, wraps
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply
@@ -102,7 +103,7 @@ class GufuncOp(Op):
         needed, _ = parse_signature(self.signature(arrays))
         known, found = dict(self.lengths()), []
         for x, names in zip(arrays, needed, strict=True):
-            found += zip(names, x.shape, strict=True)
+            found += zip(names, np.shape(x), strict=True)
         if any(known.setdefault(name, length) != length for name, length in found):
             names, lengths = zip(*self.lengths().items(), *found, strict=True)
             raise LengthError(self.needs(arrays), " ".join(names), *lengths)

@@ -37,7 +37,7 @@ def build_forward(matmat, jit=plain):
         Q = np.zeros((steps + 1, b.size))
         alpha, beta = np.zeros(steps), np.zeros(steps)
         length = np.sqrt(np.dot(b, b))
-        if length > 0.0:
+        if length != 0.0:  # NaN stays NaN, here and below
             add_multiple(Q[0], 1.0 / length, b)
         scale = 0.0
         for j in range(steps):
@@ -95,7 +95,7 @@ def build_backward(matmat, vjp, chunk, jit=plain):
         ahead, here = np.zeros(n), np.zeros(n)
         for j in range(steps - 1, -1, -1):
             w_bar = np.zeros(n)
-            if beta[j] > 0.0:
+            if beta[j] != 0.0:
                 x = np.dot(Q.T, C[:, j + 1])
                 add(x, ahead)
                 if Q_bar.size > 0:
@@ -132,7 +132,7 @@ def build_backward(matmat, vjp, chunk, jit=plain):
             add(x, Q_bar[0])
         length = np.sqrt(np.dot(b, b))
         b_bar = np.zeros(n)
-        if length > 0.0:
+        if length != 0.0:
             fill_from(b_bar, x)
             add_multiple(b_bar, -np.dot(Q[0], x), Q[0])
             multiply_by(b_bar, 1.0 / length)
@@ -199,4 +199,4 @@ def jax_backward(matmat, vjp, chunk, Q, alpha, beta, b, Q_bar, alpha_bar, beta_b
 
 def _ratio(vector, length):
     """``vector / length``, or zero where the length is."""
-    return jnp.where(length > 0.0, vector / jnp.where(length > 0.0, length, 1.0), 0.0)
+    return jnp.where(length == 0.0, 0.0, vector / jnp.where(length == 0.0, 1.0, length))

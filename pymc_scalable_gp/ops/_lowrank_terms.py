@@ -191,6 +191,27 @@ def _factor_qr(phi_t, root_w, variance, residual, lower, beta):
     return logdet
 
 
+@register_jitable
+def _inverse_diagonal(phi_t, weights, variance):
+    """``diag(S^-1)`` from S itself, where there are no more rows than features.
+
+    With small noise D, ``1/D - phi' M phi / D^2`` would be a difference of numbers that agree.
+    """
+    r, n = phi_t.shape
+    rows, S, out = np.empty((n, r)), np.zeros((n, n)), np.zeros(n)
+    for j in range(r):
+        fill_from(rows[:, j], phi_t[j])
+        multiply_by(rows[:, j], np.sqrt(weights[j]))
+    add_gram(rows, S)
+    for i in range(n):
+        S[i, i] += variance[i]
+    if not (cholesky_lower(S) and invert_lower(S)):
+        return np.full(n, np.nan)
+    for i in range(n):
+        add_square(out, 1.0, S[i])
+    return out
+
+
 @inlined
 def logp_grad(phi_t, weights, kdiag, alpha, coef, root, variance, g, approx):
     r, n = phi_t.shape
@@ -198,6 +219,7 @@ def logp_grad(phi_t, weights, kdiag, alpha, coef, root, variance, g, approx):
     multiply_any(root, root, True, False, middle)
     phi_bar = empty_matrix(r, n)
     noise_bar, kdiag_bar, missed = np.zeros(n), np.zeros(n), np.zeros(r)
+    own = _inverse_diagonal(phi_t, weights, variance) if n <= r else np.zeros(0)
     for start in range(0, n, 512):
         stop = min(start + 512, n)
         block, out = phi_t[:, start:stop], phi_bar[:, start:stop]
@@ -207,7 +229,8 @@ def logp_grad(phi_t, weights, kdiag, alpha, coef, root, variance, g, approx):
             add_product(quad, out[j], block[j])
         inverse = 1.0 / variance[start:stop]
         a = alpha[start:stop]
-        row_bar = 0.5 * (a * a - (1.0 - quad * inverse) * inverse)
+        shrunk = own[start:stop] if n <= r else (1.0 - quad * inverse) * inverse
+        row_bar = 0.5 * (a * a - shrunk)
         slope = np.zeros(stop - start)
         if approx > 0:
             for j in range(r):

@@ -85,8 +85,8 @@ def cubic_interpolation(s, U):
 
 
 def _cells(s, m):
-    """First of four nodes, and the place within the cell."""
-    cell = np.minimum(np.maximum(np.floor(s), 1.0), m - 3.0)
+    """First of four nodes, and the place within the cell, which may be NaN."""
+    cell = np.fmin(np.fmax(np.floor(s), 1.0), m - 3.0)
     return cell.astype(np.int64) - 1, s - cell
 
 
@@ -124,7 +124,7 @@ def numba_cubic_interpolation(op):
         if m < 4:
             return out * np.nan
         for i in range(n):
-            j = min(max(np.floor(s[i]), 1.0), m - 3.0)
+            j = np.fmin(np.fmax(np.floor(s[i]), 1.0), m - 3.0)
             t, row = s[i] - j, np.int64(j) - 1
             for p in range(4):
                 w = table[p, 0] + t * (table[p, 1] + t * (table[p, 2] + t * table[p, 3]))
@@ -144,7 +144,7 @@ def numba_cubic_spread(op):
         if m < 4:
             return out
         for i in range(n):
-            j = min(max(np.floor(s[i]), 1.0), m - 3.0)
+            j = np.fmin(np.fmax(np.floor(s[i]), 1.0), m - 3.0)
             t, row = s[i] - j, np.int64(j) - 1
             for p in range(4):
                 w = _KEYS[p, 0] + t * (_KEYS[p, 1] + t * (_KEYS[p, 2] + t * _KEYS[p, 3]))
@@ -156,7 +156,7 @@ def numba_cubic_spread(op):
 
 
 def _jax_cells(s, m):
-    cell = jnp.clip(jnp.floor(s), 1, m - 3)
+    cell = jnp.fmin(jnp.fmax(jnp.floor(s), 1), m - 3)
     powers = jnp.stack([jnp.ones_like(s), s - cell, (s - cell) ** 2, (s - cell) ** 3])
     return cell.astype(int) - 1, powers
 

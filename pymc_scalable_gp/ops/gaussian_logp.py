@@ -31,11 +31,13 @@ class GaussianLogp(GufuncOp):
         K, noise, e = inputs
         L = np.tril(K)
         np.fill_diagonal(L, np.diag(L) + noise)
-        if np.isfinite(L.sum() + e.sum()) and cholesky_lower(L):
-            white = linalg.solve_triangular(L, e, lower=True)
-            alpha = linalg.solve_triangular(L, white, lower=True, trans=1)
-            logp = -0.5 * white @ white - np.log(np.diag(L)).sum() - 0.5 * len(e) * LOG_2PI
-        else:
+        logp = np.nan
+        with np.errstate(all="ignore"):
+            if np.isfinite(L.sum() + e.sum()) and cholesky_lower(L):
+                white = linalg.solve_triangular(L, e, lower=True, check_finite=False)
+                alpha = linalg.solve_triangular(L, white, lower=True, trans=1, check_finite=False)
+                logp = -0.5 * white @ white - np.log(np.diag(L)).sum() - 0.5 * len(e) * LOG_2PI
+        if not np.isfinite(logp):
             logp, alpha, L = np.nan, np.full(len(e), np.nan), np.full(L.shape, np.nan)
         for storage, value in zip(output_storage, (logp, alpha, L), strict=True):
             storage[0] = np.asarray(value)
@@ -112,15 +114,17 @@ def _terms(K, noise, e):
             L[i, j] = 0.0
         L[i, i] += noise[i]
         total += noise[i]
-    if not (np.isfinite(total) and cholesky_lower(L)):
+    logp = np.nan
+    if np.isfinite(total) and cholesky_lower(L):
+        solve_lower(L, alpha, False, False)
+        logp = -0.5 * n * LOG_2PI
+        for i in range(n):
+            logp -= 0.5 * alpha[i, 0] ** 2 + np.log(L[i, i])
+        solve_lower(L, alpha, True, False)
+    if not np.isfinite(logp):
+        logp = np.nan
         L[:] = np.nan
         alpha[:] = np.nan
-        return np.nan, alpha[:, 0].copy(), L
-    solve_lower(L, alpha, False, False)
-    logp = -0.5 * n * LOG_2PI
-    for i in range(n):
-        logp -= 0.5 * alpha[i, 0] ** 2 + np.log(L[i, i])
-    solve_lower(L, alpha, True, False)
     return logp, alpha[:, 0].copy(), L
 
 
@@ -167,8 +171,8 @@ def jax_gaussian_logp(op):
     def forward(K, noise, e):
         L = jnp.linalg.cholesky(K + jnp.diag(noise))
         alpha = jax.scipy.linalg.cho_solve((L, True), e)
-        logdet = jnp.log(jnp.diag(L)).sum()
-        return -0.5 * e @ alpha - logdet - 0.5 * len(e) * LOG_2PI, alpha, L
+        logp = -0.5 * e @ alpha - jnp.log(jnp.diag(L)).sum() - 0.5 * len(e) * LOG_2PI
+        return tuple(jnp.where(jnp.isfinite(logp), x, jnp.nan) for x in (logp, alpha, L))
 
     return forward
 

@@ -24,7 +24,7 @@ class InverseCholesky(GufuncOp):
         self.jitter = float(jitter)
 
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = _inverse_cholesky.py_func(inputs[0], self.jitter)
+        output_storage[0][0] = factor_inverses.py_func(inputs[0], self.jitter)
 
     def pullback(self, inputs, outputs, cotangents):
         r"""``dA = sym(H) + jitter tr(H) I`` with ``H = -W' P W`` and ``P = tril(dW W')``.
@@ -79,7 +79,7 @@ def inverse_cholesky(matrices, jitter: float = GRAM_JITTER):
 
 
 @inlined
-def _inverse_cholesky(matrices, jitter):
+def factor_inverses(matrices, jitter):
     d, m = matrices.shape[0], matrices.shape[1]
     out = np.zeros((d, m, m))
     for i in range(d):
@@ -100,7 +100,7 @@ def numba_inverse_cholesky(op):
 
     @nb.numba_njit
     def inverse_cholesky(matrices):
-        return _inverse_cholesky(matrices, jitter)
+        return factor_inverses(matrices, jitter)
 
     return inverse_cholesky
 

@@ -71,6 +71,8 @@ def _tables(idx) -> tuple[np.ndarray, np.ndarray]:
     idx = np.asarray(idx)
     if idx.ndim != 2 or idx.shape[1] == 0 or not np.issubdtype(idx.dtype, np.integer):
         raise ValueError(f"idx must hold integers (r, d >= 1), got {idx.dtype} {idx.shape}")
+    if idx.size and idx.min() < 0:
+        raise ValueError(f"idx must count the columns of factors from 0, got {idx.min()}")
     idx = idx.astype(np.int64)
     return idx, product_tree(idx)
 
@@ -91,12 +93,14 @@ def khatri_rao_features(factors, idx):
     Returns
     -------
     tensor, shape (n, r)
-        Differentiable with respect to `factors`. No division: factors may be zero.
+        Differentiable with respect to `factors`. No division: factors may be zero. NaN if `idx` turns
+        out to point beyond the columns of `factors`.
 
     Raises
     ------
     ValueError
-        If `idx` is not a matrix of integers, or has d = 0 columns.
+        If `idx` is not a matrix of integers, has d = 0 columns, or points to a column that `factors`
+        do not have.
 
     Notes
     -----
@@ -116,8 +120,13 @@ def khatri_rao_features(factors, idx):
            [35., 48.]])
     """
     factors = pt.as_tensor_variable(factors)
-    products = idx if isinstance(idx, ColumnProducts) else map(pt.constant, _tables(idx))
-    return KhatriRaoFeatures()(factors.T, *products).T
+    if not isinstance(idx, ColumnProducts):
+        idx, tree = _tables(idx)
+        width, last = factors.type.shape[1], idx.max(initial=-1)
+        if width is not None and last >= width:
+            raise ValueError(f"idx has column {last} of factors, which have {width} columns")
+        idx = ColumnProducts(pt.constant(idx), pt.constant(tree))
+    return KhatriRaoFeatures()(factors.T, *idx).T
 
 
 def product_tree(idx: np.ndarray) -> np.ndarray:
@@ -156,9 +165,7 @@ def _inner_products(factors_t, tree, inner, start, stop, values):
 
 
 @register_jitable
-def _slots(factors_t, tree, inner):
-    if tree[0, 0] > factors_t.shape[0]:
-        raise IndexError("idx points beyond the columns of factors")
+def _slots(tree, inner):
     return tree[0, 0] if inner == 0 else tree[inner, 0] + 1
 
 
@@ -167,7 +174,10 @@ def _features(factors_t, r, tree, block):
     n = factors_t.shape[1]
     inner = tree.shape[0] - r - 1
     out = empty_matrix(r, n)
-    values = np.empty((_slots(factors_t, tree, inner), min(block, n)))
+    if tree[0, 0] > factors_t.shape[0]:
+        out[:] = np.nan
+        return out
+    values = np.empty((_slots(tree, inner), min(block, n)))
     for start in range(0, n, max(block, 1)):
         stop = min(start + block, n)
         width = stop - start
@@ -186,7 +196,10 @@ def _features_grad(factors_t, tree, g, block):
     r, n = g.shape
     inner = tree.shape[0] - r - 1
     out = np.zeros(factors_t.shape)
-    slots = _slots(factors_t, tree, inner)
+    if tree[0, 0] > factors_t.shape[0]:
+        out[:] = np.nan
+        return out
+    slots = _slots(tree, inner)
     values, bars = np.empty((slots, min(block, n))), np.empty((slots, min(block, n)))
     for start in range(0, n, max(block, 1)):
         stop = min(start + block, n)
@@ -247,7 +260,8 @@ def jax_khatri_rao(op):
                 out = out * f[idx[:, i]]
             return out
 
-        return _row_blocks(block, factors_t.shape[1], factors_t)
+        out = _row_blocks(block, factors_t.shape[1], factors_t)
+        return jnp.where(tree[0, 0] > factors_t.shape[0], jnp.nan, out)
 
     return forward
 
@@ -270,6 +284,7 @@ def jax_khatri_rao_grad(op):
                 before = before * f[idx[:, i]]
             return out
 
-        return _row_blocks(block, factors_t.shape[1], factors_t, g)
+        out = _row_blocks(block, factors_t.shape[1], factors_t, g)
+        return jnp.where(tree[0, 0] > factors_t.shape[0], jnp.nan, out)
 
     return forward

@@ -68,8 +68,11 @@ class LowRankLogp(GufuncOp):
         weights_bar = 0.5 * g * ((coef / weights) ** 2 - shrinkage / weights)
         if self.approx != "DTC":
             weights_bar = weights_bar - missed
-        if noise.ndim == 0 and self.approx == "DTC":
+        n, r = phi.type.shape
+        tall = n is not None and r is not None and n > r
+        if noise.ndim == 0 and self.approx == "DTC" and tall:
             # tr S^-1 = (n - r + tr B^-1) / noise: no pass over the rows when Phi needs no gradient.
+            # All digits of n - r + tr B^-1 may cancel where n <= r.
             trace = (phi.shape[0] - shrinkage.sum()) / noise
             noise_bar = 0.5 * g * ((alpha**2).sum() - trace)
         elif noise.ndim == 0:
@@ -265,7 +268,11 @@ def jax_lowrank_logp(op):
 def jax_lowrank_logp_grad(op):
     def forward(phi, weights, noise, residual, kdiag, logp, alpha, coef, root, variance, g):
         projected = phi @ (root.T @ root)
-        row_bar = 0.5 * (alpha**2 - (1.0 - (projected * phi).sum(1) / variance) / variance)
+        shrunk = (1.0 - (projected * phi).sum(1) / variance) / variance
+        if phi.shape[0] <= phi.shape[1]:
+            S = (phi * weights) @ phi.T + jnp.diag(variance)
+            shrunk = jnp.diag(jnp.linalg.inv(S))
+        row_bar = 0.5 * (alpha**2 - shrunk)
         slack = jnp.maximum(kdiag - (phi**2) @ weights, 0.0)
         slope = jnp.zeros_like(alpha)
         if op.approx == "FITC":

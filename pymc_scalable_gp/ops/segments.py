@@ -4,6 +4,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
+from pytensor.tensor.type import integer_dtypes
 
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
@@ -103,7 +104,7 @@ def segment_gram(A, W, segment, count):
     array([[ 2.,  4.],
            [ 4., 10.]])
     """
-    return SegmentGram(count)(A, W, segment)
+    return SegmentGram(count)(A, W, _integers(segment))
 
 
 def segment_times(G, W, segment):
@@ -136,7 +137,14 @@ def segment_times(G, W, segment):
            [ 3.,  4.]])
     """
     G = pt.as_tensor_variable(G)
-    return SegmentTimes(G.type.shape[0])(G, W, segment)
+    return SegmentTimes(G.type.shape[0])(G, W, _integers(segment))
+
+
+def _integers(segment):
+    segment = pt.as_tensor_variable(segment)
+    if segment.dtype not in integer_dtypes:
+        raise TypeError(f"segment must hold integers, got {segment.dtype}")
+    return segment
 
 
 def _rows(segment, count):

@@ -1,13 +1,14 @@
 """Cubic convolution interpolation and its adjoint."""
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 from scipy.interpolate import CubicSpline
 
 from pymc_scalable_gp.ops.cubic_interpolation import CubicInterpolation, cubic_interpolation
-from pymc_scalable_gp.testing import check_op
+from pymc_scalable_gp.testing import PY, check_op
 
 RNG = np.random.default_rng(0)
 
@@ -69,3 +70,14 @@ def test_too_small_a_table_is_nan():
 def test_wrong_dimensions():
     with pytest.raises(TypeError, match=r"CubicInterpolation needs .* \(n\), \(m, k\); got 2, 2"):
         cubic_interpolation(np.ones((3, 1)), np.ones((5, 1)))
+
+
+@pytest.mark.parametrize("mode", [PY, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
+def test_nan_where_the_place_is_nan(mode):
+    if mode == "JAX":
+        pytest.importorskip("jax")
+    s = pt.vector(dtype="float64")
+    value = cubic_interpolation(s, np.arange(6.0)[:, None])
+    function = pytensor.function([s], [value, pt.grad(value.sum(), s)], mode=mode)
+    for found in map(np.asarray, function(np.array([2.5, np.nan]))):
+        assert np.isnan(found.ravel()).tolist() == [False, True]

@@ -51,3 +51,14 @@ def test_failure_gives_nan(mode):
         value, slope = function(bad)
         assert np.isnan(value)
         assert np.isnan(slope).all()
+
+
+@pytest.mark.parametrize("mode", [PY, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
+@pytest.mark.filterwarnings("error")
+def test_overflow_gives_nan(mode):
+    if mode == "JAX":
+        pytest.importorskip("jax")
+    K, noise, e = pt.matrix(dtype="float64"), np.zeros(3), pt.vector(dtype="float64")
+    function = pytensor.function([K, e], gaussian_logp(K, noise, e), mode=mode)
+    for scale, size in ((1e-300, 1e200), (1.0, 1e200)):
+        assert np.isnan(function(scale * np.eye(3), np.full(3, size)))

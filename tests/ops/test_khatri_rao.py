@@ -7,7 +7,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_scalable_gp.ops import khatri_rao_features
-from pymc_scalable_gp.ops.khatri_rao import _NUMBA_BLOCK, KhatriRaoFeatures, product_tree
+from pymc_scalable_gp.ops.khatri_rao import (
+    _NUMBA_BLOCK,
+    ColumnProducts,
+    KhatriRaoFeatures,
+    product_tree,
+)
 from pymc_scalable_gp.testing import PY, check_op
 
 
@@ -112,8 +117,23 @@ def test_bad_indices(idx):
         khatri_rao_features(np.ones((2, 2)), idx)
 
 
-def test_index_beyond_the_columns():
+@pytest.mark.parametrize("build", [np.asarray, ColumnProducts.of])
+def test_indices_count_from_zero(build):
+    with pytest.raises(ValueError, match="idx must count the columns of factors from 0, got -1"):
+        khatri_rao_features(np.ones((2, 2)), build(np.array([[0, -1]])))
+
+
+def test_index_beyond_the_known_columns():
+    with pytest.raises(ValueError, match="idx has column 5 of factors, which have 2 columns"):
+        khatri_rao_features(np.ones((3, 2)), np.array([[0, 5]]))
+
+
+@pytest.mark.parametrize("mode", [PY, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
+def test_index_beyond_the_columns_gives_nan(mode):
+    if mode == "JAX":
+        pytest.importorskip("jax")
     f = pt.matrix(dtype="float64")
-    value = pytensor.function([f], khatri_rao_features(f, np.array([[0, 5]])), mode=PY)
-    with pytest.raises(IndexError, match="idx points beyond the columns"):
-        value(np.ones((3, 2)))
+    value = khatri_rao_features(f, np.array([[0, 5], [0, 1]]))
+    function = pytensor.function([f], [value, pt.grad(value.sum(), f)], mode=mode)
+    for found in function(np.ones((3, 2))):
+        assert np.isnan(np.asarray(found)).all()

@@ -207,6 +207,24 @@ def test_invariant_space_ends_the_basis(mode):
     assert_allclose((ends[0] - ends[1]) / (2 * step), slope, rtol=1e-6)
 
 
+@pytest.mark.parametrize("mode", [PY, *MODES])
+def test_nan_stays_nan(mode):
+    """From the start vector, and from the matrix, where only the first vector is without it."""
+    A, b = pt.matrix(dtype="float64", shape=(5, 5)), pt.vector(dtype="float64", shape=(5,))
+    outputs = lanczos(Dense(A), b, 3)
+    total = sum(o.sum() for o in outputs)
+    function = pytensor.function([A, b], [*outputs, *pt.grad(total, [A, b])], mode=mode)
+    good, start = np.diag(np.arange(1.0, 6.0)), np.ones(5)
+    for found in function(good, np.where(np.arange(5) == 2, np.nan, start)):
+        assert np.isnan(np.asarray(found)).all()
+    bad = good.copy()
+    bad[1, 1] = np.nan
+    Q, alpha, beta, *grads = map(np.asarray, function(bad, start))
+    assert_allclose(Q[:, 0], start / np.sqrt(5.0))
+    for found in (Q[:, 1:], alpha, beta, *grads):
+        assert np.isnan(found).all()
+
+
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_tiny_and_zero_starts(n):
     """Fewer rows than steps, none, and a start vector of zeros."""

@@ -375,3 +375,28 @@ def test_the_second_sweep_of_the_ridge_solution():
     exact = np.linalg.solve(inner, phi.T @ residual / 0.5)
     assert_allclose(beta, exact, rtol=1e-6)
     assert_allclose(alpha, (residual - phi @ exact) / 0.5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", [PY, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
+@pytest.mark.parametrize("scalar", [True, False], ids=["scalar", "by_row"])
+def test_slope_in_a_small_noise_with_more_features_than_rows(mode, scalar):
+    """Then ``n - r + tr B^-1``, and ``1/D - phi' M phi / D^2``, are differences of equal numbers."""
+    if mode == "JAX":
+        pytest.importorskip("jax")
+    rng, n = np.random.default_rng(0), 20
+    phi, weights, e = (
+        rng.standard_normal((n, 30)),
+        rng.uniform(0.5, 2.0, 30),
+        rng.standard_normal(n),
+    )
+    noise = pt.scalar(dtype="float64") if scalar else pt.vector(dtype="float64")
+    logp = lowrank_logp(phi, noise, e, weights=weights)[0]
+    slope = pytensor.function([noise], pt.grad(logp, noise), mode=mode)
+    wide = phi.astype(np.longdouble)
+    S = (wide * weights) @ wide.T + np.longdouble(1e-10) * np.eye(n)
+    inverse = np.array([long_solve(long_cholesky(S), c) for c in np.eye(n, dtype=np.longdouble)])
+
+    expected = 0.5 * ((inverse @ (inverse.T @ e)) ** 2 - (inverse**2).sum(axis=1)).astype(float)
+    found = np.asarray(slope(np.array(1e-10) if scalar else np.full(n, 1e-10)))
+    wanted = expected.sum() if scalar else expected
+    assert_allclose(found, wanted, rtol=0.0, atol=1e-3 * np.abs(expected).max())

@@ -59,3 +59,13 @@ def test_segments_that_do_not_exist_give_nan(mode, bad):
     outputs = [segment_gram(rows, rows, segment, COUNT), segment_times(G, rows, segment)]
     for value in pytensor.function([segment], outputs, mode=mode)(np.array([0, bad, 1])):
         assert np.isnan(np.asarray(value)).all()
+
+
+def test_segments_that_are_no_integers_are_refused():
+    rows, segment = np.ones((2, 2)), np.array([0.9, 0.0])
+    for build in (
+        lambda: segment_gram(rows, rows, segment, 2),
+        lambda: segment_times(np.ones((2, 2, 2)), rows, segment),
+    ):
+        with pytest.raises(TypeError, match="segment must hold integers, got float64"):
+            build()
