@@ -281,8 +281,7 @@ class FeatureMarginal(FeatureGP):
         known = self._conditioned
         if not isinstance(known, Likelihood):
             return self._likelihood_of(self._data(given["X"], given["y"], given["sigma"]), False)
-        came = [given[name] for name in ("X", "y", "sigma")]
-        X, y, sigma = self._checked(*came)
+        X, y, sigma = self._checked(*(came := [given[name] for name in ("X", "y", "sigma")]))
         if self.approx not in KEEPS_ALL:
             known.prediction_map().check_range(X.value)
         symbolic = [each if isinstance(each, Variable | BaseCovariance) else None for each in came]

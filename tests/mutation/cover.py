@@ -11,7 +11,7 @@ PACKAGE = "pymc_scalable_gp"
 ELSEWHERE = {
     "core/checking": ("core/test_errors.py",),
     "core/vecchia": ("methods/vecchia", "core/test_front_ends.py", "core/checking/test_loo.py"),
-    "core/rows": ("core/test_dask.py", "methods/grief/test_frozen.py"),
+    "core/rows": ("core/rows/test_dask_rows.py", "methods/grief/test_frozen.py"),
     "core/data": ("core/test_front_ends.py", "core/test_errors.py", "core/test_gp.py"),
     "core/fit": ("core/test_front_ends.py",),
     "core/likelihoods": (

@@ -124,8 +124,8 @@ def test_arrays_under_a_mean_with_free_coefficients(kind, mean):
         for m in (short, full):
             pm.set_data({"targets": targets}, model=m)
         np.testing.assert_allclose(logp(short), logp(full), rtol=1e-9)
-        expected = by_rows.predict(X[:5], point=POINT, diag=True, model=full)
-        found = gp.predict(X[:5], point=POINT, diag=True, model=short)
+        expected = by_rows.predict(X[:5], point=point_of(full), diag=True, model=full)
+        found = gp.predict(X[:5], point=point_of(short), diag=True, model=short)
         np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 

@@ -103,8 +103,8 @@ def test_the_standard_error_covers_the_exact_density():
     K = np.exp(-np.abs(GAP) / 0.6)
     reported = []
     with pm.Model() as model:
-        gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.Exponential(1, ls=0.3), n_iter=30)
         for seed in range(6):
+            gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.Exponential(1, ls=0.3), n_iter=30)
             gp.marginal_likelihood(f"y{seed}", X=X, y=Y, sigma=0.1, random_seed=seed)
             report = figures_at(gp, {})
             reported.append(report["logdet_se"])

@@ -287,8 +287,8 @@ def test_the_rank_needs_a_build():
 class EveryProbe(sgp.SKIPMarginal):
     """With as many unit probes as rows."""
 
-    def make_likelihood(self, data, progressbar=True):
-        found = super().make_likelihood(data, progressbar)
+    def make_likelihood(self, data, progressbar=True, random_seed=0):
+        found = super().make_likelihood(data, progressbar, random_seed)
         return replace(found, probes=np.sqrt(data.size) * np.eye(data.size))
 
 
