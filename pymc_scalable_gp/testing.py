@@ -17,7 +17,7 @@ from pytensor.graph.traversal import applys_between
 from scipy import stats
 
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS, evaluate
+from pymc_scalable_gp.utils.compiled import FEW_CALLS, evaluate
 
 # Within a fused expression, in Python, PyTensor 3.3 takes a Reciprocal in single precision.
 PY = Mode("py", optimizer="fast_run").excluding("local_div_to_reciprocal")
@@ -330,7 +330,7 @@ def check_marginal_logp(
 
 def dense_logp(gp):
     """Log density of the fit's targets under the dense covariance, as a PyTensor graph."""
-    data = gp.conditioned.data
+    data = gp.training.data
     X, y = data.X.tensor, data.y.tensor
     phi = data.feature_map.features(X)
     diag = data.feature_map.kernel_diag(X).astype("float64")

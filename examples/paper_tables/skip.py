@@ -28,7 +28,7 @@ from scipy.cluster.vq import kmeans2
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.skip.tree import merge_by_halves
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 
 # Test MAE and training seconds on a Titan Xp, as the paper gives them; its splits and scaling differ.
 PAPER = {

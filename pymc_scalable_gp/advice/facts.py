@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_scalable_gp.cov.evaluate import kernel_matrix
+from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.cov.objects import FromFunction
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.cov.queries import describe, is_categorical, leaves, used_columns

@@ -19,7 +19,7 @@ from pymc_scalable_gp.methods.kmcg.gp import KMCGMarginal
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.methods.skip.gp import SKIPMarginal
 from pymc_scalable_gp.methods.vecchia.gp import VecchiaMarginal
-from pymc_scalable_gp.utils.evaluate import compile_outputs, evaluate, point_values
+from pymc_scalable_gp.utils.compiled import compile_outputs, evaluate, point_values
 
 # Rows that SKIP's trees are built on: their directions are eigenvectors of a matrix of so many.
 SKIP_ROWS = 1000

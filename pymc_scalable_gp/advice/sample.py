@@ -9,8 +9,8 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features.nystrom import reference_values
 from pymc_scalable_gp.core.vecchia.neighbors import Metric
-from pymc_scalable_gp.cov.evaluate import kernel_matrix
-from pymc_scalable_gp.utils.evaluate import compiled
+from pymc_scalable_gp.cov.kernels import kernel_matrix
+from pymc_scalable_gp.utils.compiled import compiled
 
 # Rows that are compared, and rows that features are built on; of kernels that Python computes entry by
 # entry, fewer.

@@ -13,7 +13,7 @@ from pymc_scalable_gp.advice.loss import expected_loss
 from pymc_scalable_gp.advice.report import GIB, MUCH, Suggestions, verdict
 from pymc_scalable_gp.advice.sample import Sample, default_kernel, take_sample
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_target
-from pymc_scalable_gp.cov.evaluate import kernel_matrix
+from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.utils.checks import check_choice, check_count

@@ -18,7 +18,7 @@ from pymc_scalable_gp.core.data.keywords import conditional_keywords
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.reach import warn_beyond
-from pymc_scalable_gp.core.likelihoods.base import Conditioned, Likelihood
+from pymc_scalable_gp.core.likelihoods.base import TrainingRows
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.classes import as_typed
 from pymc_scalable_gp.utils.recent import Recent
@@ -33,7 +33,7 @@ class FeatureGP(BuiltGP):
 
     def __init__(self, spec=None, *, mean_func=None, cov_func):
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
-        self._conditioned: Conditioned | None = None
+        self._training: TrainingRows | None = None
         self._model: pm.Model | None = None
         self._predictors, self._givens = Recent(), Recent()
 
@@ -43,9 +43,9 @@ class FeatureGP(BuiltGP):
         return self._model
 
     @property
-    def conditioned(self) -> Conditioned | None:
+    def training(self) -> TrainingRows | None:
         """The likelihood or latent function that predictions follow from."""
-        return self._conditioned
+        return self._training
 
     def check_unconditioned(self) -> None:
         """Raise ValueError if predictions follow from a likelihood or prior in this model already."""
@@ -56,9 +56,9 @@ class FeatureGP(BuiltGP):
                 "its predictions follow: make another GP with the same cov_func for other data"
             )
 
-    def _follow(self, known: Conditioned) -> None:
-        """Make predictions follow from `known`, in the model of the context."""
-        self._conditioned, self._model = known, pm.modelcontext(None).root
+    def _follow(self, training: TrainingRows) -> None:
+        """Make predictions follow from `training`, in the model of the context."""
+        self._training, self._model = training, pm.modelcontext(None).root
 
     def model_of(self, model: pm.Model | None = None, given=None) -> pm.Model:
         """The model that was given, that of the context, or that of the likelihood or prior."""
@@ -202,13 +202,15 @@ class FeatureGP(BuiltGP):
             For an unknown keyword.
         """
         kwargs = conditional_keywords(self, kwargs)
-        known, places = self._given(given)
-        data = self._new_inputs(Xnew, known)
-        self._warn_beyond(known, data)
+        training, places = self._given(given)
+        data = self._new_inputs(Xnew, training)
+        self._warn_beyond(training, data)
         check_dims(kwargs.get("dims"), data, "Xnew")
-        feature_map, coef = self._features_of(known, places, given)
-        variance = self._noise(known, pred_noise) + jitter
-        return known.conditional(name, data, feature_map, self.mean_func, coef, variance, **kwargs)
+        feature_map, coef = self._features_of(training, places, given)
+        variance = self._noise(training, pred_noise) + jitter
+        return training.conditional(
+            name, data, feature_map, self.mean_func, coef, variance, **kwargs
+        )
 
     def predict(
         self, Xnew, point=None, diag=False, pred_noise=False, given=None, model=None, *, joint=True
@@ -248,14 +250,14 @@ class FeatureGP(BuiltGP):
             than the GP's own (a copy, as ``pm.do`` makes it), or for bad inputs.
         """
         with _TURN:
-            known, places = self._given(given)
-            data = self._new_inputs(Xnew, known)
+            training, places = self._given(given)
+            data = self._new_inputs(Xnew, training)
             model = self.model_of(model, given)
             if not diag:
                 data = replace(data, grid=None)  # a dense covariance is asked for
-            predictor = self._predictor(data, known, places, given, pred_noise, model)
+            predictor = self._predictor(data, training, places, given, pred_noise, model)
             state = predictor.state(point)
-            self._warn_beyond(known, data, lambda: point, model)
+            self._warn_beyond(training, data, lambda: point, model)
             if diag:
                 return predictor.diagonal(state, data.value)
             return (predictor.full if joint else predictor.alone)(state, data.value)
@@ -311,35 +313,32 @@ class FeatureGP(BuiltGP):
             As :meth:`predict`, or when a variable of the model is not in the posterior.
         """
         with _TURN:
-            known, places = self._given(given)
-            data = self._new_inputs(Xnew, known)
+            training, places = self._given(given)
+            data = self._new_inputs(Xnew, training)
             model = self.model_of(model, given)
-            predictor = self._predictor(data, known, places, given, pred_noise, model)
+            predictor = self._predictor(data, training, places, given, pred_noise, model)
             found = predictor.mixture(
                 data.value, idata, num_samples, draws, progressbar, random_seed
             )
-            self._warn_beyond(known, data, lambda: model_mean(idata, model), model)
+            self._warn_beyond(training, data, lambda: model_mean(idata, model), model)
             return found
 
     # -- plumbing ---------------------------------------------------------------------------
 
-    def _new_inputs(self, Xnew, known) -> Data:
+    def _new_inputs(self, Xnew, training) -> Data:
         """Checked inputs of a prediction."""
-        data = check_inputs(Xnew, "Xnew", known.X.value.shape[1], empty=True)
+        data = check_inputs(Xnew, "Xnew", training.X.value.shape[1], empty=True)
         if len(data.value):
-            known.prediction_map().outside(data.value)  # raises for categories that are new
+            training.prediction_map().outside(data.value)  # raises for categories that are new
         return data
 
     @staticmethod
-    def _warn_beyond(known, data, point=dict, model=None) -> None:
+    def _warn_beyond(training, data, point=dict, model=None) -> None:
         """Warn where the prior's features lose variance and nothing holds it, at a point of the model."""
-        if not known.holds_residual:
-            prior = (
-                known.data.feature_map if isinstance(known, Likelihood) else known.prediction_map()
-            )
-            warn_beyond(prior, data.value, point, model)
+        if not training.holds_residual:
+            warn_beyond(training.prior_map(), data.value, point, model)
 
-    def _given(self, given) -> tuple[Conditioned, Sequence[int] | None]:
+    def _given(self, given) -> tuple[TrainingRows, Sequence[int] | None]:
         """What to condition on, and this GP's places among the parts of the sum that owns it."""
         given = check_given(given)
         owner = given.get("gp", self)
@@ -348,50 +347,50 @@ class FeatureGP(BuiltGP):
             places = owner.places_of(self) if isinstance(owner, FeatureGP) else None
             if places is None:
                 raise ValueError('given["gp"] must be a sum that this GP is a part of: gp1 + gp2')
-        known = owner.conditioned_on(given)
-        if known is None:
+        training = owner.conditioned_on(given)
+        if training is None:
             raise ValueError(
                 f"{type(self).__name__} has no data yet: call marginal_likelihood(...) or prior(...) "
                 'first, or pass given={"X": X, "y": y, "sigma": sigma, "gp": total}'
             )
-        return known, places
+        return training, places
 
-    def conditioned_on(self, given: dict) -> Conditioned | None:
+    def conditioned_on(self, given: dict) -> TrainingRows | None:
         """What predictions follow from under ``given=``: own data, where it brings none."""
         if "X" in given:
             raise ValueError(
                 f"{type(self).__name__} has no marginal likelihood: its given takes only 'gp'"
             )
-        return self._conditioned
+        return self._training
 
-    def _features_of(self, known, places, given) -> tuple[FeatureMap, Coefficients]:
+    def _features_of(self, training, places, given) -> tuple[FeatureMap, Coefficients]:
         if places is None:
-            return known.prediction_map(), known.coefficients()
-        return known.of_parts(given["gp"].parts, places)
+            return training.prediction_map(), training.coefficients()
+        return training.of_parts(given["gp"].parts, places)
 
-    def _noise(self, known, pred_noise):
+    def _noise(self, training, pred_noise):
         """Noise variance of a new observation (a scalar)."""
         if not pred_noise:
             return pt.constant(0.0)
-        if known.sigma is None:
+        if training.sigma is None:
             raise ValueError("pred_noise=True needs a marginal likelihood: the likelihood is yours")
-        if known.sigma.ndim:
+        if training.sigma.ndim:
             raise ValueError(
                 "pred_noise=True needs a scalar sigma: with one value a training row the noise of "
                 "new rows is unknown. Add it to the result instead"
             )
-        return known.sigma**2
+        return training.sigma**2
 
-    def _predictor(self, data, known, places, given, pred_noise, model):
+    def _predictor(self, data, training, places, given, pred_noise, model):
         """Compiled predictor, kept for the next calls with the same model, data and kind of inputs."""
 
         def make():
-            feature_map, coef = self._features_of(known, places, given)
-            noise = self._noise(known, pred_noise)
-            return self._make_predictor(data, known, feature_map, coef, noise, model)
+            feature_map, coef = self._features_of(training, places, given)
+            noise = self._noise(training, pred_noise)
+            return self._make_predictor(data, training, feature_map, coef, noise, model)
 
-        key = (known.state, places, bool(pred_noise))
-        return self._predictors.get((model, known, data.grid), key, make)
+        key = (training.state, places, bool(pred_noise))
+        return self._predictors.get((model, training, data.grid), key, make)
 
-    def _make_predictor(self, data, known, feature_map, coef, noise, model):
-        return known.predictor(feature_map, self.mean_func, coef, noise, model)
+    def _make_predictor(self, data, training, feature_map, coef, noise, model):
+        return training.predictor(feature_map, self.mean_func, coef, noise, model)

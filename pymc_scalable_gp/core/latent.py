@@ -13,7 +13,7 @@ from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.likelihoods.base import LatentFunction
 from pymc_scalable_gp.core.sums import Additive
 from pymc_scalable_gp.utils.classes import as_typed
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared, is_random
 
 

@@ -209,7 +209,7 @@ class FeatureMarginal(FeatureGP):
     @property
     def likelihood_path(self) -> str | None:
         """How the likelihood is evaluated: "full" O(n r^2), "summarized" O(r^3), "rotated" O(r), ..."""
-        return self._conditioned.path if isinstance(self._conditioned, Likelihood) else None
+        return self._training.path if isinstance(self._training, Likelihood) else None
 
     def make_likelihood(self, data: MarginalData, progressbar: bool = True) -> Likelihood:
         """The kind of likelihood that is cheapest for the data; a method may know others."""
@@ -242,12 +242,12 @@ class FeatureMarginal(FeatureGP):
         The log density becomes another function: do not go on with draws or adaptations from before.
         Functions that PyMC compiled for JAX keep the old one.
         """
-        if not isinstance(self._conditioned, VecchiaRows):
+        if not isinstance(self._training, VecchiaRows):
             raise ValueError(
                 'rebuild is for a marginal_likelihood with approx="VIF"; for the others build(X, point) '
                 "again and write the model anew"
             )
-        self._conditioned.reorder(point)
+        self._training.reorder(point)
 
     def _observe(self, name, data, progressbar, keywords, **options):
         jitter, kwargs = keywords
@@ -277,17 +277,17 @@ class FeatureMarginal(FeatureGP):
     def conditioned_on(self, given):
         """The likelihood made before, with other data where ``given=`` brings them."""
         if "X" not in given:
-            return self._conditioned
-        known = self._conditioned
-        if not isinstance(known, Likelihood):
+            return self._training
+        training = self._training
+        if not isinstance(training, Likelihood):
             return self._likelihood_of(self._data(given["X"], given["y"], given["sigma"]), False)
         X, y, sigma = self._checked(*(came := [given[name] for name in ("X", "y", "sigma")]))
         if self.approx not in KEEPS_ALL:
-            known.prediction_map().check_range(X.value)
+            training.prediction_map().check_range(X.value)
         symbolic = [each if isinstance(each, Variable | BaseCovariance) else None for each in came]
         noise = [np.asarray(came[2])] if symbolic[2] is None else []
         key = digest(X.value, y.value, *noise)
-        return self._givens.get((known, *symbolic), key, lambda: known.given(X, y, sigma))
+        return self._givens.get((training, *symbolic), key, lambda: training.given(X, y, sigma))
 
     # -- rows left out ----------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from pymc_scalable_gp.ops.numeric_gram import NumericGram
 from pymc_scalable_gp.utils.checks import check_count
-from pymc_scalable_gp.utils.evaluate import compiled
+from pymc_scalable_gp.utils.compiled import compiled
 from pymc_scalable_gp.utils.graphs import fixed_shared, is_random
 from pymc_scalable_gp.utils.internals import own_columns
 

@@ -22,7 +22,7 @@ from pymc.gp.cov import (
 )
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.cov.evaluate import from_square_distance, kernel_matrix, traits
+from pymc_scalable_gp.cov.kernels import from_square_distance, kernel_matrix, traits
 from pymc_scalable_gp.cov.objects import FromFunction, Hamming, HistogramIntersection, Spectrum
 from pymc_scalable_gp.cov.queries import is_categorical, is_stationary
 from pymc_scalable_gp.utils.classes import Listed

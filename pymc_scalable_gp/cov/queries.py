@@ -19,7 +19,7 @@ from pymc.gp.cov import (
 )
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.cov.evaluate import traits
+from pymc_scalable_gp.cov.kernels import traits
 from pymc_scalable_gp.utils.internals import parts_of
 from pymc_scalable_gp.utils.warn import warn
 

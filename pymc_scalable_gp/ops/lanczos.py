@@ -7,8 +7,8 @@ from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._jax import jnp, register_jax
+from pymc_scalable_gp.ops._krylov_products import HasProducts, Products, build_split, cache_key
 from pymc_scalable_gp.ops._lanczos_steps import CHUNK, jax_backward, jax_forward, plain
-from pymc_scalable_gp.ops._products import HasProducts, Products, build_split, cache_key
 from pymc_scalable_gp.ops._pruning import ParametrizedOp
 from pymc_scalable_gp.utils.checks import check_count
 

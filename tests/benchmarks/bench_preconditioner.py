@@ -84,7 +84,7 @@ def model_of(X, y, point, **options):
 def residual(X, y, point, **options):
     """What conjugate gradients leave of the targets."""
     gp, model = model_of(X, y, point, **options)
-    return f"{gp.conditioned.figures([point], model)['residual']:.1e}"
+    return f"{gp.training.figures([point], model)['residual']:.1e}"
 
 
 def gradient(model, point):

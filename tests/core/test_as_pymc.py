@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.testing import draw_many
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 
 N, D, SIGMA = 25, 3, 0.1
 RNG = np.random.default_rng(20)

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.likelihoods import predictor
 from pymc_scalable_gp.testing import check_marginal_logp, dense_marginal, draw_many
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 
 FAST = {"mode": "FAST_COMPILE"}  # no Numba: these functions are called a few times
 RNG = np.random.default_rng(7)

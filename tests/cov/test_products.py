@@ -10,7 +10,7 @@ from pymc.gp import cov as c
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.cov.products import product_terms
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS
+from pymc_scalable_gp.utils.compiled import FEW_CALLS
 
 RNG = np.random.default_rng(0)
 A, B = RNG.uniform(0.1, 2.0, (4, 3)), RNG.uniform(0.1, 2.0, (5, 3))

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp, draw_many
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1.0, 1.0, (30, 2))

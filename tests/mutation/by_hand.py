@@ -17,8 +17,8 @@ BY_HAND = [
     for fields in (
         (
             "core/likelihoods/summary.py",
-            "isinstance(other, Snapshot) and np.array_equal(self.y, other.y)",
-            "isinstance(other, Snapshot)",
+            "isinstance(other, DataCopy) and np.array_equal(self.y, other.y)",
+            "isinstance(other, DataCopy)",
             "methods/grief/test_gp.py -k test_set_data_never_gives_the_old_prediction",
         ),
         (
@@ -47,8 +47,8 @@ BY_HAND = [
         ),
         (
             "core/likelihoods/summary.py",
-            "Snapshot(np.array(X.value) if X.mutable",
-            "Snapshot(X.value if X.mutable",
+            "DataCopy(np.array(X.value) if X.mutable",
+            "DataCopy(X.value if X.mutable",
             "core/likelihoods/test_base.py -k test_the_guard_keeps_a_copy_of_the_data",
         ),
         (
@@ -77,8 +77,8 @@ BY_HAND = [
         ),
         (
             "core/checking/check.py",
-            "known.data.feature_map if isinstance(known, Likelihood) else known.prediction_map()",
-            "known.prediction_map()",
+            "feature_map = job.training.prior_map()",
+            "feature_map = job.training.prediction_map()",
             "core/checking/test_check.py -k weights_and_tasks",
         ),
         (
@@ -119,7 +119,7 @@ BY_HAND = [
         ),
         (
             "core/features/coefficients.py",
-            "root = self.root[columns] if self.deflated else self.root[..., columns]",
+            "root = self.root[columns] if self.downdates else self.root[..., columns]",
             "root = self.root[..., columns]",
             "core/features/test_coefficients.py",
         ),
@@ -161,7 +161,7 @@ BY_HAND = [
         ),
         (
             "methods/vecchia/gp.py",
-            "known.prediction_map().move(self._spec.points(known.present_inputs(), point))",
+            "training.prediction_map().move(self._spec.points(training.present_inputs(), point))",
             "pass",
             "methods/vecchia/test_vecchia.py -k test_rebuild_takes_the_neighbors",
         ),

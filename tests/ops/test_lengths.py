@@ -11,7 +11,7 @@ from pymc_scalable_gp.linops import Diagonal
 from pymc_scalable_gp.ops import _numba
 from pymc_scalable_gp.ops._base import GufuncOp, parse_signature
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
-from pymc_scalable_gp.ops._products import Products
+from pymc_scalable_gp.ops._krylov_products import Products
 
 PRODUCTS = Products.of(Diagonal(pt.vector("diagonal", shape=(4,))), 4, 2)
 

@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pymc_scalable_gp.cov.evaluate import kernel_matrix
+from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.ops import stationary_kernel
 from pymc_scalable_gp.ops._stationary import KINDS
 from pymc_scalable_gp.ops.square_distances import BY_PRODUCT

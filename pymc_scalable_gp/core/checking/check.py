@@ -28,10 +28,10 @@ from pymc_scalable_gp.core.data.draws import (
     posterior_draws,
 )
 from pymc_scalable_gp.core.data.inputs import check_inputs, held_value
-from pymc_scalable_gp.core.likelihoods.base import Conditioned, FullRows, Likelihood
+from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, TrainingRows
 from pymc_scalable_gp.core.rows.subsamples import subsamples
-from pymc_scalable_gp.cov.evaluate import kernel_matrix
-from pymc_scalable_gp.utils.evaluate import (
+from pymc_scalable_gp.cov.kernels import kernel_matrix
+from pymc_scalable_gp.utils.compiled import (
     check_reached,
     compile_outputs,
     evaluate,
@@ -45,7 +45,7 @@ class Comparison:
     """What is compared: log densities by name, one value of each for every draw."""
 
     gp: Any
-    known: Conditioned | None
+    training: TrainingRows | None
     model: pm.Model
     X: np.ndarray
     inside: np.ndarray  # rows of the subsample
@@ -59,12 +59,12 @@ class Comparison:
     @property
     def compares(self) -> bool:
         """Whether the likelihood is that of the kernel."""
-        known = self.known
+        training = self.training
         return (
-            isinstance(known, Likelihood)
-            and known.has_rows
+            isinstance(training, Likelihood)
+            and training.has_rows
             and self.gp.whole_kernel
-            and known.data.weights is None
+            and training.data.weights is None
         )
 
 
@@ -74,10 +74,10 @@ def check_gp(
     """``gp.check``, in the model of the context."""
     rng = np.random.default_rng(random_seed)
     job = _begin(gp, X, y, rows, rng, model)
-    if job.compares and job.known.divisible:
+    if job.compares and job.training.subsets_share_features:
         _take_subset(job)
     larger = None
-    if neighbors and job.compares and len(job.X) > rows and job.known.path != "exact":
+    if neighbors and job.compares and len(job.X) > rows and job.training.path != "exact":
         larger = _larger(job, most_rows, rng)
     features = _features(job)
     _take_points(job, [*features, *job.densities.values()], given, num_samples, rng)
@@ -93,30 +93,30 @@ def check_gp(
 
 def _begin(gp, X, y, rows, rng, model) -> Comparison:
     """Inputs, and rows of them."""
-    known = gp.conditioned
+    training = gp.training
     if y is not None:
-        if X is None or not isinstance(known, Likelihood) or known.sigma.ndim:
+        if X is None or not isinstance(training, Likelihood) or training.sigma.ndim:
             raise ValueError("y= goes with X=, after marginal_likelihood with a scalar sigma")
-        known = gp.conditioned_on({"X": X, "y": y, "sigma": known.sigma})
-        values = known.X.value
+        training = gp.conditioned_on({"X": X, "y": y, "sigma": training.sigma})
+        values = training.X.value
     elif X is not None:
         gp.build_missing(X)
-        known, values = None, check_inputs(X, "X").value
-    elif known is None:
+        training, values = None, check_inputs(X, "X").value
+    elif training is None:
         raise ValueError("give X, or call marginal_likelihood or prior first")
-    elif not known.has_rows:
+    elif not training.has_rows:
         raise ValueError(
             "give X, or X and y: this likelihood knows its rows by their statistics alone"
         )
     else:
-        values = held_value(known.X, "X")
+        values = held_value(training.X, "X")
     inside, outside = subsamples(values, rows, rows // 2, rng)
-    return Comparison(gp, known, model, values, inside, outside)
+    return Comparison(gp, training, model, values, inside, outside)
 
 
 def _take_subset(job) -> None:
     """Densities of the subsample, with features that are not frozen too."""
-    job.pair = subset_pair(job.known, job.gp.cov_func, job.inside)
+    job.pair = subset_pair(job.training, job.gp.cov_func, job.inside)
     job.densities["logp_exact"] = job.pair.better.logp()
     job.densities["logp_approx"] = job.pair.own.logp()
     if job.gp.frozen is not None:
@@ -126,31 +126,28 @@ def _take_subset(job) -> None:
 
 def _larger(job, most_rows, rng) -> Likelihood | None:
     """Likelihood of all rows, or of `most_rows` where it can be had of some; else None."""
-    known = job.known
+    training = job.training
     job.figures["n_all"] = len(job.X)
     if most_rows is not None and len(job.X) > most_rows:
-        if not known.divisible:
+        if not training.subsets_share_features:
             return None
-        known = part_of(known, subsamples(job.X, most_rows, 0, rng)[0])
-    if known is job.gp.conditioned:
-        job.densities["logp_all"] = pm.logp(job.gp.variable, known.data.y.tensor)
+        training = part_of(training, subsamples(job.X, most_rows, 0, rng)[0])
+    if training is job.gp.training:
+        job.densities["logp_all"] = pm.logp(job.gp.variable, training.data.y.tensor)
     else:
-        job.densities["logp_all"] = known.logp()
-    return known
+        job.densities["logp_all"] = training.logp()
+    return training
 
 
 def _features(job) -> list:
     """Share of prior variance that features miss at each predicted row, the variance, and the noise's."""
-    source = job.known if job.pair is None else job.pair.better
+    source = job.training if job.pair is None else job.pair.better
     sigma = None if source is None else source.sigma
     noise = pt.constant(np.nan) if sigma is None else (sigma**2).mean()
     # Those of the prior: predictions by task take features of the posterior.
     feature_map = job.gp.feature_map
-    if job.known is not None:
-        known = job.known
-        feature_map = (
-            known.data.feature_map if isinstance(known, Likelihood) else known.prediction_map()
-        )
+    if job.training is not None:
+        feature_map = job.training.prior_map()
     where = pt.constant(job.X[job.outside])
     prior = feature_map.kernel_diag(where)
     missed = prior - (feature_map.features(where) ** 2).sum(axis=1)
@@ -174,11 +171,11 @@ def _take_points(job, outputs, given, num_samples, rng) -> None:
 def _add_figures(job) -> None:
     """From the solver, at its worst; from the kernel's eigenvalues, at the mean of the points."""
     job.figures["rank"] = job.gp.rank
-    if job.known is not None:
-        job.figures |= job.known.figures(job.points, job.model)
+    if job.training is not None:
+        job.figures |= job.training.figures(job.points, job.model)
     if not job.gp.whole_kernel:
         return
-    sigma = None if job.known is None else job.known.sigma
+    sigma = None if job.training is None else job.training.sigma
     variance = [] if sigma is None else [(sigma**2).mean()]
     K, *noise = evaluate(
         [kernel_matrix(job.gp.cov_func, pt.constant(job.X[job.inside])), *variance],
@@ -220,8 +217,8 @@ def _dataset(job, found) -> Check:
     coords: dict[str, Any] = {"obs": job.outside}
     attrs = {"missing_mean": float(found["missing"].mean())} | job.figures
     attrs |= {"rows": len(job.inside), "draws": len(job.points)}
-    attrs["holds_residual"] = job.known is not None and job.known.holds_residual
-    if job.known is not None and job.known.sigma is not None and not attrs["holds_residual"]:
+    attrs["holds_residual"] = job.training is not None and job.training.holds_residual
+    if job.training is not None and job.training.sigma is not None and not attrs["holds_residual"]:
         attrs["noise_inflation"] = float((found["missed"] / found["noise"]).mean())
     if "mean" in found:
         spread = np.sqrt(found["var"] + found["noise"][:, None, None])
@@ -249,7 +246,7 @@ def _dataset(job, found) -> Check:
     if any(dims == "hyperparameter" for dims, _ in data.values()):
         coords["hyperparameter"] = entry_names(job.points[0])
     check = Check(data, coords, attrs)
-    check.attrs["verdict"] = verdict(job.gp, job.known, check)
+    check.attrs["verdict"] = verdict(job.gp, job.training, check)
     return check
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.inputs import Data, held_value
-from pymc_scalable_gp.core.features.nystrom import NystromMap, spread_rows
+from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
 from pymc_scalable_gp.core.likelihoods.base import Likelihood
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows, VecchiaRows, VecchiaSettings
@@ -27,32 +27,32 @@ class Pair(NamedTuple):
     own: Likelihood
 
 
-def part_of(known: Likelihood, rows: np.ndarray) -> Likelihood:
+def part_of(training: Likelihood, rows: np.ndarray) -> Likelihood:
     """The same likelihood of some of its rows."""
-    X, y = held_value(known.data.X, "X")[rows], held_value(known.data.y, "y")[rows]
+    X, y = held_value(training.data.X, "X")[rows], held_value(training.data.y, "y")[rows]
     X, y = (Data(fixed_shared(value), value, False) for value in (X, y))
-    sigma = known.sigma if known.sigma.ndim == 0 else known.sigma[rows]
-    return known.given(X, y, sigma)
+    sigma = training.sigma if training.sigma.ndim == 0 else training.sigma[rows]
+    return training.given(X, y, sigma)
 
 
-def subset_pair(known: Likelihood, cov_func, rows: np.ndarray) -> Pair:
+def subset_pair(training: Likelihood, cov_func, rows: np.ndarray) -> Pair:
     """The exact likelihood of some rows, and this one's."""
-    own = part_of(known, rows)
-    data = known.data.with_rows(own.data.X, own.data.y, own.data.sigma)
+    own = part_of(training, rows)
+    data = training.data.with_rows(own.data.X, own.data.y, own.data.sigma)
     return Pair(ExactRows(data, cov_func), own)
 
 
 def with_neighbors(
-    known: Likelihood, cov_func, neighbors: int, point, progressbar
+    training: Likelihood, cov_func, neighbors: int, point, progressbar
 ) -> tuple[Likelihood, int]:
     """A likelihood of the same rows with more neighbours, and how many."""
-    X = held_value(known.data.X, "X")
-    if isinstance(known, NeighborRows):
-        neighbors = max(neighbors, 2 * known.settings.neighbors)
-    chosen = spread_rows(cov_func, X, min(POINTS, len(X)), 0, point)
+    X = held_value(training.data.X, "X")
+    if isinstance(training, NeighborRows):
+        neighbors = max(neighbors, 2 * training.settings.neighbors)
+    chosen = pivoted_rows(cov_func, X, min(POINTS, len(X)), 0, point)
     points = NystromMap(cov_func, fixed_shared(X[chosen]), X.min(axis=0), X.max(axis=0))
     X = Data(fixed_shared(X), X, False)
-    data = replace(known.data, X=X, feature_map=points, approx="VIF", weights=None)
+    data = replace(training.data, X=X, feature_map=points, approx="VIF", weights=None)
     settings = VecchiaSettings.checked(neighbors, BLOCK)
     return VecchiaRows.of(data, cov_func, settings, point, progressbar), neighbors
 

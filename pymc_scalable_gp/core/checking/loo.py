@@ -23,7 +23,7 @@ class LeaveOut:
 
     elpd: Any
     pit: xr.DataArray | None  # None for groups
-    known: Likelihood
+    training: Likelihood
     model: pm.Model
     inputs: list
     posterior: dict[str, np.ndarray]
@@ -43,20 +43,20 @@ def leave_out(
     gp, idata, groups, num_samples, progressbar, random_seed, model, before: LeaveOut | None
 ) -> LeaveOut:
     """Each row, or each group of rows, given all others; `before`, where that is the same again."""
-    known = gp.conditioned
-    if not isinstance(known, Likelihood):
+    training = gp.training
+    if not isinstance(training, Likelihood):
         raise ValueError(
             f"{type(gp).__name__} has no marginal likelihood yet: call marginal_likelihood first (with a "
             "likelihood of your own, pm.compute_log_likelihood and az.loo are for you)"
         )
-    if not known.has_rows:
+    if not training.has_rows:
         raise ValueError(
             "this likelihood knows its rows by their statistics alone: leave folds out by "
             "subtracting their statistics"
         )
-    members = None if groups is None else check_groups(groups, len(held_value(known.X, "X")))
-    again = before is not None and before.known is known and before.model is model
-    function = None if again else known.precisions(model)
+    members = None if groups is None else check_groups(groups, len(held_value(training.X, "X")))
+    again = before is not None and before.training is training and before.model is model
+    function = None if again else training.precisions(model)
     inputs = before.inputs if again else function.inputs
     draws = posterior_draws(idata, inputs, num_samples, np.random.default_rng(random_seed))
     if len(draws) < FEWEST:
@@ -66,19 +66,19 @@ def leave_out(
     shape = draws.chains, len(draws) // draws.chains
     columns = zip(inputs, zip(*draws.values, strict=True), strict=True)
     posterior = {v.name: np.reshape(c, (*shape, *np.shape(c[0]))) for v, c in columns}
-    data = _replaceable(gp.variable, known)
+    data = _replaceable(gp.variable, training)
     if again and members is None and before.is_of(posterior, data):
         return before
-    function = known.precisions(model) if function is None else function
+    function = training.precisions(model) if function is None else function
     logp, below = _densities(function, draws.values, members, progressbar)
     logp = np.reshape(logp, (*shape, -1))
     pit = _pit(logp, np.reshape(below, (*shape, -1))) if members is None else None
-    return LeaveOut(_elpd(logp, posterior), pit, known, model, inputs, posterior, data)
+    return LeaveOut(_elpd(logp, posterior), pit, training, model, inputs, posterior, data)
 
 
-def _replaceable(variable, known) -> list[np.ndarray]:
+def _replaceable(variable, training) -> list[np.ndarray]:
     """Values of all shared variables that the likelihood depends on."""
-    found = ancestors([variable, known.data.X.tensor, known.data.y.tensor])
+    found = ancestors([variable, training.data.X.tensor, training.data.y.tensor])
     shared = {v for v in found if isinstance(v, SharedVariable)}
     values = [v.get_value(borrow=True) for v in sorted(shared, key=lambda v: str(v.name))]
     return [value for value in values if isinstance(value, np.ndarray)]

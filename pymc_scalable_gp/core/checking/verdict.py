@@ -34,32 +34,32 @@ class Check(xr.Dataset):
         return f"{self}\n\n{super().__repr__()}"
 
 
-def verdict(gp, known, check) -> str:
+def verdict(gp, training, check) -> str:
     """Good or poor, why and what to do; in a second paragraph what was compared, and the figures."""
     text, bad = "", []
     for part in (_subset, _frozen, _all, _missing, _solver):
-        said, faults = part(gp, known, check)
+        said, faults = part(gp, training, check)
         text, bad = text + said, bad + faults
-    return f"{_judged(gp, known, check, bad)}\n{text.rstrip()}".rstrip()
+    return f"{_judged(gp, training, check, bad)}\n{text.rstrip()}".rstrip()
 
 
-def _judged(gp, known, check, bad) -> str:
+def _judged(gp, training, check, bad) -> str:
     """The first paragraph."""
     few = check.attrs["draws"] < FEWEST and check.sizes.get("sample")
     if bad:
-        return f"Poor: {'; '.join(bad)}. {remedy(gp, known, check)}"
+        return f"Poor: {'; '.join(bad)}. {remedy(gp, training, check)}"
     if few and check.attrs["draws"] == 1:
         return "Good at this point; the posterior's draws tell more."
     if few:
         return f"Good at these draws; {FEWEST} tell how the posterior differs."
-    if "logp_all" in check or getattr(known, "path", None) == "exact":
+    if "logp_all" in check or getattr(training, "path", None) == "exact":
         return "Good."
     if "logp_exact" in check:
         return "Good on that many rows; more of them tell more."
     return "Good, as far as this goes: no exact likelihood was compared."
 
 
-def _subset(gp, known, check):
+def _subset(gp, training, check):
     """The exact Gaussian process of some rows."""
     if "logp_exact" not in check:
         return "", []
@@ -86,7 +86,7 @@ def _subset(gp, known, check):
     return text, bad
 
 
-def _frozen(gp, known, check):
+def _frozen(gp, training, check):
     """A frozen basis beside features that are computed anew at each draw."""
     if "excess" not in check:
         return "", []
@@ -122,7 +122,7 @@ def _is_far(check) -> bool:
     return not (lost <= LIMITS["frozen"] and excess <= LIMITS["missing"])
 
 
-def _all(gp, known, check):
+def _all(gp, training, check):
     """More neighbours, for all rows or many of them."""
     a = check.attrs
     if "logp_all" not in check:
@@ -145,7 +145,7 @@ def _all(gp, known, check):
     return f"{text}. ", [] if near else [f"on {where} the posterior is another one"]
 
 
-def _missing(gp, known, check):
+def _missing(gp, training, check):
     """Prior variance that features miss, where nothing holds it."""
     if check.attrs["holds_residual"]:
         return "", []
@@ -155,13 +155,13 @@ def _missing(gp, known, check):
     text += f"{int(check.obs[worst])}. "
     if not missing <= LIMITS["missing"]:
         text_bad = "what features miss is left out of the function"
-        if known is not None and known.sigma is not None:
+        if training is not None and training.sigma is not None:
             text_bad = "sigma may be off by what the features miss"
         return text, [text_bad]
     return text, []
 
 
-def _solver(gp, known, check):
+def _solver(gp, training, check):
     """Figures of iterations, and of neighbours that were chosen elsewhere."""
     a, text, bad = check.attrs, "", []
     # Where all rows' density was compared, what the iterations leave is in that difference.
@@ -182,7 +182,7 @@ def _solver(gp, known, check):
     return text, bad
 
 
-def remedy(gp, known, check) -> str:
+def remedy(gp, training, check) -> str:
     """What to change."""
     if _is_far(check) or _away(check).max(initial=0.0) > LIMITS["reference"]:
         return "Make the basis anew at the posterior mean, gp.recentre(X, idata), and the model with it."
@@ -194,7 +194,7 @@ def remedy(gp, known, check) -> str:
         text += f" (more than {check.attrs['rows'] // 2} features are needed)"
     elif needed > check.attrs["rank"]:
         text += f" to {int(needed)} features or more"
-    latent = known is None or known.sigma is None
+    latent = training is None or training.sigma is None
     if "VIF" in gp.approximations and not latent and gp.frozen is None:
         return f'{text}, or take approx="VIF", which puts back what they miss.'
     other = "VecchiaLatent" if latent else "VecchiaMarginal"

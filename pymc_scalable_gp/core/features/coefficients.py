@@ -16,25 +16,25 @@ _ROUNDING = 1e-12
 class Coefficients(NamedTuple):
     """``beta | y ~ N(mean, root' root)``: mean (r,); root (k, r), or (r,) when diagonal, or None.
 
-    When `deflated`, the covariance is ``I - root root'`` instead, with root (r, k).
+    When `downdates`, the covariance is ``I - root root'`` instead, with root (r, k).
     """
 
     mean: TensorVariable
     root: TensorVariable | None
-    deflated: bool = False
+    downdates: bool = False
 
     def of(self, columns) -> "Coefficients":
         """Those of some features."""
         if self.root is None:
             return Coefficients(self.mean[columns], None)
-        root = self.root[columns] if self.deflated else self.root[..., columns]
-        return Coefficients(self.mean[columns], root, self.deflated)
+        root = self.root[columns] if self.downdates else self.root[..., columns]
+        return Coefficients(self.mean[columns], root, self.downdates)
 
     def factor(self, phi):
         """Root (n*, k) of the covariance of ``phi beta``, or None without one."""
         if self.root is None or self.root.ndim == 1:
             return None if self.root is None else phi * self.root
-        if not self.deflated:
+        if not self.downdates:
             return product(phi, self.root, transpose_b=True)
         # I - G (I + C)^-1 G' is a root of I - G G' for the Cholesky factor C of I - G'G.
         eye = pt.eye(self.root.shape[1])

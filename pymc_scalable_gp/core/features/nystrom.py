@@ -8,11 +8,11 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
-from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
+from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import split_scale
 from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_product import product
-from pymc_scalable_gp.utils.evaluate import compiled, model_inputs, point_values
+from pymc_scalable_gp.utils.compiled import compiled, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
@@ -195,7 +195,7 @@ def indefinite(row, variance, scale) -> ValueError:
     )
 
 
-def spread(kernel: Columns, count: int, rng) -> np.ndarray:
+def pivots(kernel: Columns, count: int, rng) -> np.ndarray:
     r"""Rows chosen one after the other, each with the largest variance given those before.
 
     Partial Cholesky factor ``L`` of K with complete pivoting: row i has variance
@@ -248,10 +248,10 @@ def spread(kernel: Columns, count: int, rng) -> np.ndarray:
     return np.array(chosen, dtype=int)
 
 
-def spread_rows(cov_func, X, count: int, random_seed=0, point=None) -> np.ndarray:
-    """Rows of X (n, d) chosen by the kernel alone, of at most `ROWS` random ones; see :func:`spread`."""
+def pivoted_rows(cov_func, X, count: int, random_seed=0, point=None) -> np.ndarray:
+    """Rows of X (n, d) chosen by the kernel alone, of at most `ROWS` random ones; see :func:`pivots`."""
     rng = np.random.default_rng(random_seed)
     rows = np.arange(len(X))
     if len(X) > ROWS:
         rows = np.sort(rng.permutation(len(X))[:ROWS])
-    return rows[spread(KernelAt(cov_func, X[rows], point), count, rng)]
+    return rows[pivots(KernelAt(cov_func, X[rows], point), count, rng)]

@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.cov.evaluate import kernel_matrix, traits
+from pymc_scalable_gp.cov.kernels import kernel_matrix, traits
 from pymc_scalable_gp.cov.queries import split_scale
 from pymc_scalable_gp.ops.stationary_factor import stationary_factor
 from pymc_scalable_gp.ops.vecchia_factor import vecchia_factor

@@ -10,7 +10,7 @@ from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
-from pymc_scalable_gp.utils.evaluate import compiled
+from pymc_scalable_gp.utils.compiled import compiled
 
 # L-BFGS stays within this distance of its start: a factor e^10 for a positive parameter.
 REACH = 10.0

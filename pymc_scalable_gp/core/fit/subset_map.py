@@ -8,9 +8,9 @@ from scipy import linalg
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_sigma, check_target
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
-from pymc_scalable_gp.cov.evaluate import kernel_matrix
+from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.utils.checks import check_count
-from pymc_scalable_gp.utils.evaluate import compiled
+from pymc_scalable_gp.utils.compiled import compiled
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 RESTARTS = 2

@@ -78,7 +78,7 @@ class MarginalData:
         return self.feature_map.within(self.X.tensor, rows)
 
 
-class Conditioned(ABC):
+class TrainingRows(ABC):
     """What predictions follow from: training inputs, features, and their coefficients' posterior.
 
     `sigma` is the noise standard deviation, or None where the likelihood is not Gaussian.
@@ -96,6 +96,10 @@ class Conditioned(ABC):
     @abstractmethod
     def prediction_map(self) -> FeatureMap:
         """Features of predictions."""
+
+    def prior_map(self) -> FeatureMap:
+        """Features of the prior."""
+        return self.prediction_map()
 
     def of_parts(self, parts: Sequence, places: Sequence[int]) -> tuple[FeatureMap, Coefficients]:
         """Features and coefficients of some `places` among the `parts`, the GPs that a sum holds."""
@@ -131,7 +135,7 @@ class Conditioned(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class LatentFunction(Conditioned):
+class LatentFunction(TrainingRows):
     """A latent function: its coefficients are random variables of the model."""
 
     feature_map: FeatureMap
@@ -149,7 +153,7 @@ class LatentFunction(Conditioned):
         return self.feature_map
 
 
-class Likelihood(Conditioned):
+class Likelihood(TrainingRows):
     """Gaussian likelihood with the function integrated out: one way to evaluate it.
 
     A method chooses the kind in ``make_likelihood(data)``. A kind gives the distribution of targets and
@@ -158,7 +162,9 @@ class Likelihood(Conditioned):
     """
 
     path: ClassVar[str]
-    divisible: ClassVar[bool] = True  # some of the rows have a likelihood with the same features
+    subsets_share_features: ClassVar[bool] = (
+        True  # some of the rows have a likelihood with the same features
+    )
     data: MarginalData
 
     @property
@@ -214,6 +220,10 @@ class Likelihood(Conditioned):
 
     def prediction_map(self) -> FeatureMap:
         """The features of the likelihood."""
+        return self.data.feature_map
+
+    def prior_map(self) -> FeatureMap:
+        """Those that no correction has changed."""
         return self.data.feature_map
 
     def given(self, X: Data, y: Data, sigma: TensorVariable) -> "Likelihood":

@@ -15,10 +15,10 @@ from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal, white
 from pymc_scalable_gp.core.likelihoods.precision import DensePrecisions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
-from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
+from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.ops.gaussian_logp import gaussian_logp
 from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
-from pymc_scalable_gp.utils.evaluate import check_reached, compiled, model_inputs
+from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 
@@ -96,7 +96,7 @@ class ExactPredictor(Predictor):
 
     def __init__(self, likelihood, mean_func, noise, model):
         self.model, self.block_rows = model, 2048
-        self.has_root, self.deflated, self.diagonal_root = False, False, False
+        self.has_root, self.downdates, self.diagonal_root = False, False, False
         self.fixed_features = False
         X, inverse = pt.matrix("Xnew", dtype="float64"), pt.matrix("inverse", dtype="float64")
         white, cov_func = pt.vector("white", dtype="float64"), likelihood.cov_func

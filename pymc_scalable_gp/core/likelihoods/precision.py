@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.evaluate import check_reached, compile_outputs, compiled, model_inputs
+from pymc_scalable_gp.utils.compiled import check_reached, compile_outputs, compiled, model_inputs
 
 
 class Moments(NamedTuple):

@@ -10,7 +10,7 @@ from pymc.progress_bar import create_simple_progress
 from pymc_scalable_gp.core.data.draws import posterior_draws
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.evaluate import (
+from pymc_scalable_gp.utils.compiled import (
     check_reached,
     compiled,
     model_inputs,
@@ -46,7 +46,7 @@ class Predictor:
         phi, mean = feature_map.features(X), mean_vector(mean_func, X)
         missed = feature_map.missed(X, phi)
         common = feature_map.intermediates()
-        root, self.deflated = coef.root, coef.deflated
+        root, self.downdates = coef.root, coef.downdates
         self.has_root = root is not None
         states = [coef.mean, noise] + ([root] if self.has_root else []) + common
         outputs = [phi, mean, missed]
@@ -77,7 +77,7 @@ class Predictor:
             return state.coef
         if root.ndim == 1:
             return state.coef + root * rng.standard_normal(len(root))
-        if not self.deflated:
+        if not self.downdates:
             return state.coef + root.T @ rng.standard_normal(len(root))
         # Covariance I - G G' with G = U s V': the square root shrinks along U.
         U, s, _ = np.linalg.svd(root, full_matrices=False)
@@ -102,7 +102,7 @@ class Predictor:
         if self.has_root:
             factor = self._factor(state, phi)
             square = np.einsum("ij,ij->i", factor, factor)
-            if self.deflated:
+            if self.downdates:
                 square = np.maximum(np.einsum("ij,ij->i", phi, phi) - square, 0.0)
             var = var + square
         return mean + phi @ state.coef, var
@@ -124,7 +124,7 @@ class Predictor:
         if self.has_root:
             factor = self._factor(state, phi)
             square = factor @ factor.T
-            cov += phi @ phi.T - square if self.deflated else square
+            cov += phi @ phi.T - square if self.downdates else square
         return mean + phi @ state.coef, cov
 
     def alone(self, state, X):
@@ -136,7 +136,7 @@ class Predictor:
         root = state.root
         if root.ndim == 1:
             return phi * root
-        return phi @ (root if self.deflated else root.T)
+        return phi @ (root if self.downdates else root.T)
 
     def mixture(self, X, idata, num_samples, sample, progressbar, random_seed):
         """Dataset of the mean and sd of the draws' mixture, and of a sample a draw if `sample`."""

@@ -26,21 +26,21 @@ from pymc_scalable_gp.utils.warn import warn
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot:
+class DataCopy:
     """Data at some time; X is None for inputs that nothing can replace."""
 
     X: np.ndarray | None
     y: np.ndarray
 
     @classmethod
-    def now(cls, *variables) -> "Snapshot":
+    def now(cls, *variables) -> "DataCopy":
         """Copies of what X, or None, and y hold."""
         found = (None if v is None else np.array(present_value(v), "float64") for v in variables)
         return cls(*found)
 
     def __eq__(self, other):
         """Whether all entries are the same."""
-        same = isinstance(other, Snapshot) and np.array_equal(self.y, other.y)
+        same = isinstance(other, DataCopy) and np.array_equal(self.y, other.y)
         return same and (self.X is None or np.array_equal(self.X, other.X))
 
     __hash__ = None
@@ -78,7 +78,7 @@ class ArrayRows:
         self._serves = feature_map.trained_on
         self._mutable = X.mutable or data.y.mutable
         # Copies: what can be replaced needs its value now.
-        self._first = Snapshot(np.array(X.value) if X.mutable else None, y)
+        self._first = DataCopy(np.array(X.value) if X.mutable else None, y)
         if rotation is None:
             self._summary = self._summarized(X.value, y, progressbar)
         else:
@@ -97,9 +97,9 @@ class ArrayRows:
         """Of the summary."""
         return self._summary.path
 
-    def state(self, X, y) -> Snapshot | None:
+    def state(self, X, y) -> DataCopy | None:
         """The data that X and y hold now, where they can be replaced."""
-        return Snapshot.now(X, y) if self._mutable else None
+        return DataCopy.now(X, y) if self._mutable else None
 
     def present(self, X, y) -> tuple[RowSummary, Callable] | None:
         """Summary of the data that X and y hold now, and what refuses a result once these are replaced.
@@ -108,7 +108,7 @@ class ArrayRows:
         """
         if any(v is not None and present_value(v) is None for v in (X, y)):
             return None
-        now, summary = Snapshot.now(X, y), self._summary
+        now, summary = DataCopy.now(X, y), self._summary
         if now != self._first:
             if X is not None and not self._serves(now.X):
                 return None

@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features.singular import SINGULAR_CUTOFF
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.evaluate import compiled
+from pymc_scalable_gp.utils.compiled import compiled
 
 # Above this many multiplications the Gram matrix replaces the QR: half the work, at matrix-product
 # speed. Squares of singular values are then good to 1e-15 of the largest, singular values to 3e-8.

@@ -16,7 +16,7 @@ from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.residual import Regressions, regressions
-from pymc_scalable_gp.core.likelihoods.base import Conditioned, Likelihood, MarginalData
+from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData, TrainingRows
 from pymc_scalable_gp.core.vecchia.neighbors import Metric, Ordering, changed_share, order_rows
 from pymc_scalable_gp.core.vecchia.normal import VecchiaNormal, posterior_terms
 from pymc_scalable_gp.core.vecchia.precision import VecchiaPrecisions
@@ -82,7 +82,7 @@ class RowPlan:
         self.X.set_value(X)
 
 
-class NeighborRows(Conditioned):
+class NeighborRows(TrainingRows):
     """Training rows in blocks with neighbours, under a likelihood of any kind.
 
     A kind has the inputs `X`, the `feature_map`, `cov_func`, `settings`, `plan`, and the `residual`.
@@ -270,7 +270,7 @@ class VecchiaFunction(NeighborRows):
         return self.residual[pt.argsort(self.plan.order)]
 
     def coefficients(self):
-        """Known exactly at each draw."""
+        """TrainingValues exactly at each draw."""
         return Coefficients(self.coef, None)
 
     def prediction_map(self):
@@ -278,7 +278,7 @@ class VecchiaFunction(NeighborRows):
         return self.feature_map
 
 
-def _same_rows(X, known):
+def _same_rows(X, training):
     """Whether two matrices are equal, also where their numbers of rows differ."""
-    count = pt.minimum(X.shape[0], known.shape[0])
-    return pt.all(pt.eq(X[:count], known[:count]))
+    count = pt.minimum(X.shape[0], training.shape[0])
+    return pt.all(pt.eq(X[:count], training[:count]))

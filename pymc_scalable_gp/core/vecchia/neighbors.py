@@ -13,11 +13,11 @@ from pymc.gp.cov import (
 from pymc.progress_bar import create_simple_progress
 from sklearn.neighbors import NearestNeighbors
 
-from pymc_scalable_gp.core.features.nystrom import NystromMap, reference_values, spread_rows
-from pymc_scalable_gp.cov.evaluate import traits
+from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows, reference_values
+from pymc_scalable_gp.cov.kernels import traits
 from pymc_scalable_gp.cov.queries import leaves
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.evaluate import compiled
+from pymc_scalable_gp.utils.compiled import compiled
 
 # Candidates looked at for each neighbour that is taken.
 _CANDIDATES = 4
@@ -56,7 +56,7 @@ class Metric:
                 for kernel in kernels
             ]
         else:
-            rows = spread_rows(cov_func, X, min(_PLACES, max(len(X) - 1, 1)), 0, point)
+            rows = pivoted_rows(cov_func, X, min(_PLACES, max(len(X) - 1, 1)), 0, point)
             found = NystromMap(cov_func, pt.constant(X[rows]), X.min(axis=0), X.max(axis=0))
             places = [found.features(inputs) / pt.sqrt(found.kernel_diag(inputs))[:, None]]
         variables, self._values = reference_values(places, point, [inputs])

@@ -6,7 +6,7 @@ from scipy import sparse
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.likelihoods.precision import Precision, Precisions
 from pymc_scalable_gp.core.vecchia.normal import whitened_terms
-from pymc_scalable_gp.utils.evaluate import compile_outputs
+from pymc_scalable_gp.utils.compiled import compile_outputs
 
 
 class VecchiaPrecisions(Precisions):

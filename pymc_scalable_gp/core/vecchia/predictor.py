@@ -13,7 +13,7 @@ from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.core.vecchia.normal import VecchiaNormal
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.evaluate import check_reached, compiled, model_inputs
+from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
 
 _ROWS = 512  # new rows at a time, at most
 _NUMBERS = 2**23  # of the kernel between their neighbours, at most
@@ -22,7 +22,7 @@ _NUMBERS = 2**23  # of the kernel between their neighbours, at most
 ROUNDING = 1e-7
 
 
-class Known(NamedTuple):
+class TrainingValues(NamedTuple):
     """Training rows that new ones are given: inputs, features, residuals and noise variances."""
 
     X: TensorVariable  # (u, d)
@@ -43,12 +43,12 @@ class VecchiaPredictor(Predictor):
         self.model, self.likelihood = model, likelihood
         wide = max(likelihood.plan.ordering.count, 1) ** 2
         self.block_rows = max(min(_ROWS, _NUMBERS // wide), 1)
-        self.has_root, self.deflated, self.diagonal_root = coef.root is not None, False, False
+        self.has_root, self.downdates, self.diagonal_root = coef.root is not None, False, False
         self.fixed_features = False
         self._last = {}
         X, near = pt.matrix("Xnew", dtype="float64"), pt.lmatrix("near")
         rank, d = feature_map.rank, likelihood.X.value.shape[1]
-        known = Known(
+        training = TrainingValues(
             pt.matrix("X", dtype="float64", shape=(None, d)),
             pt.matrix("phi", dtype="float64", shape=(None, rank)),
             pt.vector("residual", dtype="float64"),
@@ -63,18 +63,18 @@ class VecchiaPredictor(Predictor):
         phi, mean = feature_map.features(X), mean_vector(mean_func, X)
         prior, cov_func = feature_map.kernel_diag(X), likelihood.cov_func
         # Alone, a new row's regression does not depend on its own noise.
-        alone = ROUNDING * prior + known.slack
-        found = _regressions(cov_func, known, X, phi, alone, near_)
-        outputs = _given_neighbors(known, phi, mean, alone, found)
-        found = _regressions(cov_func, known, X, phi, ROUNDING * prior, near_)
+        alone = ROUNDING * prior + training.slack
+        found = _regressions(cov_func, training, X, phi, alone, near_)
+        outputs = _given_neighbors(training, phi, mean, alone, found)
+        found = _regressions(cov_func, training, X, phi, ROUNDING * prior, near_)
         beta, white = pt.vector("beta", dtype="float64"), pt.matrix("white", dtype="float64")
-        before = (known.residual - known.phi @ beta)[:, None]
+        before = (training.residual - training.phi @ beta)[:, None]
         drawn = phi @ beta + vecchia_color(white, *found, before)[:, 0]
-        base, spread, own = _jointly(known, phi, found)
+        base, spread, own = _jointly(training, phi, found)
         self.inputs = model_inputs([*states, *outputs], model)
         check_reached([*states, *outputs], self.inputs)
         self._state = compiled(self.inputs, states)
-        given = [X, near, *known, *self.inputs]
+        given = [X, near, *training, *self.inputs]
         self._features = compiled(given, outputs)
         # Compiled when first asked for: most callers want rows alone.
         seen = [phi, drawn, ROUNDING * prior, mean]
@@ -118,8 +118,8 @@ class VecchiaPredictor(Predictor):
 
     def _parts(self, state, X):
         for rows, block, around, near in self._located(X):
-            known, values = self._around(state, around)
-            yield rows, self._features(block, near, *known, *values)
+            training, values = self._around(state, around)
+            yield rows, self._features(block, near, *training, *values)
 
     def alone(self, state, X):
         """Mean (n*,) and covariance (n*, n*) of new rows that are given training rows alone."""
@@ -138,8 +138,8 @@ class VecchiaPredictor(Predictor):
         if not len(X):
             return np.zeros(0), np.zeros((0, 0))
         ((_, X, around, near),) = self._located(X, jointly=True, size=len(X))
-        known, values = self._around(state, around)
-        mean, spread, own = self._joint(X, near, *known, *values)
+        training, values = self._around(state, around)
+        mean, spread, own = self._joint(X, near, *training, *values)
         cov = own @ own.T + state.noise * np.eye(len(X))
         if self.has_root:
             factor = spread @ state.root.T
@@ -155,8 +155,10 @@ class VecchiaPredictor(Predictor):
         for rows, block, around, near in self._located(X, jointly=True):
             old, new = around[around < n], around[around >= n] - n
             pairs = zip((inputs, phi, residual, noise), seen, strict=True)
-            known = [np.concatenate([a[old], b[new]]) for a, b in pairs]
-            *made, mean = self._draw(block, near, *known, slack, *values, state.sample, white[rows])
+            training = [np.concatenate([a[old], b[new]]) for a, b in pairs]
+            *made, mean = self._draw(
+                block, near, *training, slack, *values, state.sample, white[rows]
+            )
             for kept, part in zip(seen[1:], made, strict=True):
                 kept[rows] = part
             found[rows] = mean + seen[2][rows]
@@ -170,30 +172,30 @@ def _among(near, limit):
     return rows, np.where(near < 0, -1, places)
 
 
-def _regressions(cov_func, known, X, phi, noise, near) -> Regressions:
-    """New rows, one by one, on rows of ``[known; new]``."""
+def _regressions(cov_func, training, X, phi, noise, near) -> Regressions:
+    """New rows, one by one, on rows of ``[training; new]``."""
     return regressions(
-        cov_func, pt.concatenate([known.X, X]), pt.concatenate([known.phi, phi]),
-        pt.concatenate([known.noise, noise]), near, 1, known.X.shape[0],
+        cov_func, pt.concatenate([training.X, X]), pt.concatenate([training.phi, phi]),
+        pt.concatenate([training.noise, noise]), near, 1, training.X.shape[0],
     )  # fmt: skip
 
 
-def _given_neighbors(known, phi, mean, added, found):
+def _given_neighbors(training, phi, mean, added, found):
     """Features, mean and missing variance of new rows given training rows alone.
 
     `added` variances were factorised with them, and are taken off again.
     """
     A, near = found.A, pt.maximum(found.neighbors, 0)
-    phi = phi - pt.matmul(A, known.phi[near])[:, 0]
-    mean = mean + pt.matmul(A, known.residual[near][:, :, None])[:, 0, 0]
+    phi = phi - pt.matmul(A, training.phi[near])[:, 0]
+    mean = mean + pt.matmul(A, training.residual[near][:, :, None])[:, 0, 0]
     return [phi, mean, pt.maximum(found.L[:, 0, 0] ** 2 - added, 0.0)]
 
 
-def _jointly(known, phi, found):
+def _jointly(training, phi, found):
     """What training residuals add to the mean; features; root of what is left, (n*, n*)."""
-    before = pt.concatenate([known.residual[:, None], known.phi], axis=1)
+    before = pt.concatenate([training.residual[:, None], training.phi], axis=1)
     moved = vecchia_color(pt.zeros((phi.shape[0], before.shape[1])), *found, before)
-    nothing = pt.zeros((known.X.shape[0], phi.shape[0]))
+    nothing = pt.zeros((training.X.shape[0], phi.shape[0]))
     own = vecchia_color(pt.eye(phi.shape[0]), *found, nothing)
     return moved[:, 0], phi - moved[:, 1:], own
 
@@ -206,12 +208,14 @@ def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, vari
     ordering = likelihood.plan.ordering
     near, n = ordering.nearest_jointly(data.value), len(ordering.order)
     noise = likelihood.noise
-    known = Known(likelihood.inputs, likelihood.phi, likelihood.residual, noise, noise.mean())
+    training = TrainingValues(
+        likelihood.inputs, likelihood.phi, likelihood.residual, noise, noise.mean()
+    )
     X = data.tensor
     phi, mean = feature_map.features(X), mean_vector(mean_func, X)
     own = variance + ROUNDING * feature_map.kernel_diag(X)
-    found = _regressions(likelihood.cov_func, known, X, phi, own, pt.constant(near))
-    before = pt.concatenate([known.residual[:, None], known.phi], axis=1)
+    found = _regressions(likelihood.cov_func, training, X, phi, own, pt.constant(near))
+    before = pt.concatenate([training.residual[:, None], training.phi], axis=1)
     moved = vecchia_color(pt.zeros((X.shape[0], before.shape[1])), *found, before)
     spread = phi - moved[:, 1:]
     factor = pt.zeros((X.shape[0], 0)) if coef.root is None else spread @ coef.root.T

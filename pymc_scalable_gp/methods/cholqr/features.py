@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from pymc.gp.cov import BaseCovariance
 
-from pymc_scalable_gp.core.features.nystrom import NystromMap, spread_rows
+from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.warn import warn
@@ -52,7 +52,7 @@ class CholQRSpec:
             )
 
     def _spread(self, X, random_seed, point):
-        chosen = spread_rows(self.cov_func, X, self.count, random_seed, point)
+        chosen = pivoted_rows(self.cov_func, X, self.count, random_seed, point)
         if len(chosen) < self.count:
             warn(
                 f"only {len(chosen)} of {self.count} inducing points are independent at these "

@@ -10,10 +10,10 @@ from pymc.progress_bar import create_simple_progress
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.nystrom import nystrom
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
-from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
+from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.methods.cholqr.pivots import Candidates, PivotFactor, grow, swap
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
-from pymc_scalable_gp.utils.evaluate import compiled
+from pymc_scalable_gp.utils.compiled import compiled
 from pymc_scalable_gp.utils.warn import warn
 
 # Swaps between two random draws of the information pivots.

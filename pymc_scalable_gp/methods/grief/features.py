@@ -11,7 +11,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_scalable_gp.core.features.feature_map import FeatureMap, side_by_side
 from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.core.rows.triangle import RowFunction, triangle_of_rows
-from pymc_scalable_gp.cov.evaluate import kernel_diag
+from pymc_scalable_gp.cov.kernels import kernel_diag
 from pymc_scalable_gp.methods.grief.eigenfunctions import TermGrid
 from pymc_scalable_gp.utils.graphs import is_random
 

@@ -14,7 +14,7 @@ from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.khatri_rao import ColumnProducts, khatri_rao_features
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky, stacked_cholesky
 from pymc_scalable_gp.ops.stacked_product import product, stacked_product
-from pymc_scalable_gp.utils.evaluate import check_reached, evaluate, model_inputs, point_values
+from pymc_scalable_gp.utils.compiled import check_reached, evaluate, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.jitter import GRAM_JITTER, MIXING_JITTER
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from pymc_scalable_gp.cov.evaluate import kernel_diag
+from pymc_scalable_gp.cov.kernels import kernel_diag
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.cov.queries import warn_unused_columns
 from pymc_scalable_gp.methods.grief.checks import warn_missing
@@ -23,7 +23,7 @@ from pymc_scalable_gp.methods.grief.grid import (
     node_masses,
     share_rank,
 )
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.warn import warn
 
 # Rows, evenly spaced through X, on which eigenfunctions are compared when they are selected, and

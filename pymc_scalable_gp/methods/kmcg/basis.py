@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data
-from pymc_scalable_gp.cov.evaluate import kernel_matrix
+from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.cov.queries import warn_unused_columns
 from pymc_scalable_gp.linops.base import LinearOperator
 from pymc_scalable_gp.linops.krylov import cg_residuals, tridiagonal
@@ -18,7 +18,7 @@ from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
 from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_solve import lower_solve
-from pymc_scalable_gp.utils.evaluate import evaluate_at
+from pymc_scalable_gp.utils.compiled import evaluate_at
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER, KRYLOV_JITTER
 

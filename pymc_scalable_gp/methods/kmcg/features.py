@@ -4,7 +4,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
-from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
+from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator

@@ -171,7 +171,7 @@ class KMCGMarginal(FeatureMarginal):
         variable = self._likelihood_variable(
             name, X, y, sigma, statistics, progressbar, keywords, random_seed=random_seed
         )
-        warn_of_logdet(self._conditioned, self.probes)
+        warn_of_logdet(self._training, self.probes)
         return variable
 
     def check_summarizable(self, approx=None):
@@ -303,13 +303,13 @@ class KMCGMarginal(FeatureMarginal):
             raise ValueError("probes need one sigma for all rows")
         return self.probes
 
-    def _new_inputs(self, Xnew, known):
-        data = self._inputs(Xnew, "Xnew", known.X.value.shape[1], empty=True)
-        return data if known.X.grid is not None else replace(data, grid=None)
+    def _new_inputs(self, Xnew, training):
+        data = self._inputs(Xnew, "Xnew", training.X.value.shape[1], empty=True)
+        return data if training.X.grid is not None else replace(data, grid=None)
 
-    def _make_predictor(self, data, known, feature_map, coef, noise, model):
+    def _make_predictor(self, data, training, feature_map, coef, noise, model):
         if data.grid is None:
-            return super()._make_predictor(data, known, feature_map, coef, noise, model)
+            return super()._make_predictor(data, training, feature_map, coef, noise, model)
         return GridPredictor(feature_map, self.mean_func, data, coef, noise, model)
 
 

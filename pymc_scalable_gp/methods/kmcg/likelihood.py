@@ -36,7 +36,7 @@ class KrylovSettings:
 class KrylovLikelihood(Likelihood):
     """What both kinds share: a basis made of these very data."""
 
-    divisible = False
+    subsets_share_features = False
 
     data: MarginalData
     basis: KrylovBasis

@@ -13,7 +13,7 @@ from pymc_scalable_gp.linops.base import LinearOperator
 from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
 from pymc_scalable_gp.utils.checks import Refuse
-from pymc_scalable_gp.utils.evaluate import evaluate_at
+from pymc_scalable_gp.utils.compiled import evaluate_at
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
 

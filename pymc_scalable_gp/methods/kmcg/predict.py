@@ -7,7 +7,7 @@ from scipy import linalg
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
-from pymc_scalable_gp.utils.evaluate import check_reached, compiled, model_inputs
+from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
 
 _COLUMNS = 8  # columns multiplied at a time
 
@@ -22,7 +22,7 @@ class GridPredictor(Predictor):
     def __init__(self, feature_map, mean_func, data, coef, noise, model):
         self.model, self.block_rows = model, data.value.shape[0]
         self.has_root, self.fixed_features, self.diagonal_root = True, False, False
-        self.deflated = False
+        self.downdates = False
         basis = feature_map.krylov
         operator = kernel_operator(feature_map.cov_func, data.grid, basis.X.grid)
         V = pt.matrix("V", dtype="float64", shape=(basis.X.grid.n, None))

@@ -10,7 +10,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap, side_by_side
-from pymc_scalable_gp.cov.evaluate import kernel_diag
+from pymc_scalable_gp.cov.kernels import kernel_diag
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.skip.tree import OwnRoots, Roots, TermTree

@@ -12,7 +12,7 @@ from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
 from pymc_scalable_gp.cov.queries import leaves
 from pymc_scalable_gp.methods.skip.features import SKIPSpec
-from pymc_scalable_gp.methods.skip.products import HadamardProducts
+from pymc_scalable_gp.methods.skip.hadamard import HadamardProducts
 from pymc_scalable_gp.methods.skip.tasks import ByTask
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.classes import as_typed

@@ -22,7 +22,7 @@ class ByTask(Likelihood):
     data: MarginalData
 
     path = "tasks"
-    divisible = False
+    subsets_share_features = False
 
     def normal(self, noise):
         """A sum over tasks."""

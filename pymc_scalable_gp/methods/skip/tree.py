@@ -21,7 +21,7 @@ from pymc_scalable_gp.ops.hadamard import (
 from pymc_scalable_gp.ops.segments import segment_times
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.whitened_columns import whiten, whitened_columns
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.jitter import GRAM_JITTER
 from pymc_scalable_gp.utils.subspace import leading_eigenpairs

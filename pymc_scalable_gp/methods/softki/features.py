@@ -12,7 +12,7 @@ from scipy.spatial import cKDTree
 from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.nystrom import NystromMap
-from pymc_scalable_gp.cov.evaluate import kernel_diag, kernel_matrix
+from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import is_stationary, used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.softki.points import check_inducing, kmeans_points
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation

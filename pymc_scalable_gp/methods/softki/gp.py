@@ -66,7 +66,7 @@ class _SoftKI(FeatureGP):
         """Say what points that nobody chose lose, in the model of the context."""
         if not self.feature_map.by_default:
             return
-        missed = missing_share(self.feature_map, self.conditioned.X)
+        missed = missing_share(self.feature_map, self.training.X)
         if missed > MISSING_SHARE:
             warn(
                 f"the points are {self.rank} k-means centres that were not trained, and interpolation "

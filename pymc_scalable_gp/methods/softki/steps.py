@@ -12,7 +12,7 @@ from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.evaluate import compiled
+from pymc_scalable_gp.utils.compiled import compiled
 
 OBJECTIVES = ("exact", "pseudo")
 

@@ -135,5 +135,5 @@ class VecchiaMarginal(FeatureMarginal):
     def rebuild(self, point=None) -> None:
         """Choose inducing points, order and neighbours again: see :meth:`FeatureMarginal.rebuild`."""
         super().rebuild(point)
-        known = self.conditioned
-        known.prediction_map().move(self._spec.points(known.present_inputs(), point))
+        training = self.training
+        training.prediction_map().move(self._spec.points(training.present_inputs(), point))

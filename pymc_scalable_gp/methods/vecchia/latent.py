@@ -145,11 +145,11 @@ class VecchiaLatent(FeatureLatent):
 
     def rebuild(self, point=None) -> None:
         """Choose points, order and neighbours again: as :meth:`VecchiaMarginal.rebuild`."""
-        known = self.conditioned
-        if not isinstance(known, VecchiaFunction):
+        training = self.training
+        if not isinstance(training, VecchiaFunction):
             raise ValueError(
                 "rebuild is for a prior with neighbors; without them build(X, point) again and write the "
                 "model anew"
             )
-        known.reorder(point)
-        known.prediction_map().move(self._spec.points(known.present_inputs(), point))
+        training.reorder(point)
+        training.prediction_map().move(self._spec.points(training.present_inputs(), point))

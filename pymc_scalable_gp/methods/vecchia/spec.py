@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from pymc.gp.cov import BaseCovariance
 
-from pymc_scalable_gp.core.features.nystrom import NystromMap, spread_rows
+from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.graphs import data_shared
@@ -34,7 +34,7 @@ class VecchiaSpec:
         count = min(self.count, len(X))
         if not count:
             return X[:0]
-        return X[spread_rows(self.cov_func, X, count, random_seed, point)]
+        return X[pivoted_rows(self.cov_func, X, count, random_seed, point)]
 
 
 class PivotMap(NystromMap):

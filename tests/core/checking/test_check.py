@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.checking.verdict import verdict
 from pymc_scalable_gp.core.rows.subsamples import subsamples
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 
 N = 80
 RNG = np.random.default_rng(4)
@@ -134,26 +134,26 @@ def test_a_few_draws_are_compared_but_not_weighted():
 def test_what_is_not_finite_is_not_called_good():
     gp, model = model_of(sgp.ExactMarginal, {})
     found = gp.check(POINT, model=model, **OPTIONS)
-    assert "Good" in verdict(gp, gp.conditioned, found)
+    assert "Good" in verdict(gp, gp.training, found)
     for name in ("sd_ratio", "mean_shift"):
         assert "predictions differ" in verdict(
-            gp, gp.conditioned, found.assign({name: found[name] * np.nan})
+            gp, gp.training, found.assign({name: found[name] * np.nan})
         )
     over = gp.check(draws(), model=model, **OPTIONS)
     names, zero = POINT.keys(), np.zeros(3)
     over = over.assign(moved=("hyperparameter", zero)).assign_coords(hyperparameter=list(names))
     over.attrs["k_hat"] = np.nan  # nearly equal weights
-    assert "Good" in verdict(gp, gp.conditioned, over)
-    assert "Pareto" not in verdict(gp, gp.conditioned, over)
+    assert "Good" in verdict(gp, gp.training, over)
+    assert "Pareto" not in verdict(gp, gp.training, over)
     over.attrs["lost"] = 50.0  # all weight on one draw
-    assert "the posterior of the hyperparameters" in verdict(gp, gp.conditioned, over)
+    assert "the posterior of the hyperparameters" in verdict(gp, gp.training, over)
     over.attrs["lost"] = 0.0
     unknown = over.assign(moved=("hyperparameter", zero * np.nan))
-    assert "the posterior of the hyperparameters" in verdict(gp, gp.conditioned, unknown)
+    assert "the posterior of the hyperparameters" in verdict(gp, gp.training, unknown)
     over.attrs["k_hat"] = 0.9
-    assert "the posterior of the hyperparameters" in verdict(gp, gp.conditioned, over)
+    assert "the posterior of the hyperparameters" in verdict(gp, gp.training, over)
     found.attrs["lost"] = np.nan
-    assert "log densities are not finite" in verdict(gp, gp.conditioned, found)
+    assert "log densities are not finite" in verdict(gp, gp.training, found)
 
 
 @pytest.mark.filterwarnings("ignore:the features miss")
@@ -233,8 +233,8 @@ def test_a_likelihood_without_subsamples_is_compared_on_all_rows():
     names = ("residual", "steps_needed", "logdet_se", "logdet_excess")
     picked = az.extract(draws())
     points = [{name: float(picked[name][k]) for name in POINT} for k in range(40)]
-    each = [gp.conditioned.figures([point], model) for point in points[:3]]
-    few, all_of_them = (gp.conditioned.figures(some, model) for some in (points[:3], points))
+    each = [gp.training.figures([point], model) for point in points[:3]]
+    few, all_of_them = (gp.training.figures(some, model) for some in (points[:3], points))
     for name in names:
         assert few[name] == max(found[name] for found in each)
         assert alone.attrs[name] == all_of_them[name]

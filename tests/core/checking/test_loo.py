@@ -104,7 +104,7 @@ def precision_of_the_density(model, point):
 )
 def test_the_precision_is_that_of_the_density(case, sigma):
     gp, model = model_of(case, sigma)
-    function = gp.conditioned.precisions(model)
+    function = gp.training.precisions(model)
     found = function([np.asarray(POINT[v.name]) for v in function.inputs])
     alpha, diagonal, block = precision_of_the_density(model, POINT)
     np.testing.assert_allclose(found.alpha, alpha, rtol=0, atol=1e-8 * np.abs(alpha).max())
@@ -156,7 +156,7 @@ def test_draws_are_weighted_towards_the_posterior_without_the_row():
     with model:
         found, pit = gp.loo(idata), gp.loo_pit(idata)
         singles = gp.loo(idata, groups=np.arange(N))
-    function = gp.conditioned.precisions(model)
+    function = gp.training.precisions(model)
     columns = [idata["posterior"][v.name].values.ravel() for v in function.inputs]
     moments = [function(values).singles() for values in zip(*columns, strict=True)]
     logp = np.array([norm.logpdf(Y, m.mean, m.sd) for m in moments])

@@ -75,7 +75,7 @@ def test_a_figure_is_good_up_to_its_limit_and_poor_beyond(sound, figure):
     one = 1.0 if name == "sd_ratio" else 0.0
     for share, poor in ((0.99, False), (1.01, True)):
         at = changed(check, name, one + share * (limit - one))
-        text = verdict(gp, gp.conditioned, at)
+        text = verdict(gp, gp.training, at)
         assert (words in text) == poor, text
         assert ("Poor" in text) == poor, text
 
@@ -94,6 +94,6 @@ def test_what_is_said_of_few_draws(sound, draws, words):
     gp, check = sound
     at = check.copy(deep=True)
     at.attrs["draws"] = draws
-    text = verdict(gp, gp.conditioned, at)
+    text = verdict(gp, gp.training, at)
     assert "Good" in text
     assert words in text

@@ -38,7 +38,7 @@ class Linear(FeatureMap):
 
 def test_the_factor_is_a_root_of_the_covariance():
     phi = X @ MAP
-    factor = Coefficients(pt.constant(MEAN), pt.constant(G), deflated=True).factor(phi).eval()
+    factor = Coefficients(pt.constant(MEAN), pt.constant(G), downdates=True).factor(phi).eval()
     assert_allclose(factor @ factor.T, phi @ (np.eye(5) - G @ G.T) @ phi.T, atol=1e-11)
 
 
@@ -48,7 +48,7 @@ def test_the_gradient_of_the_factor_where_singular_values_repeat(columns):
     turn = np.linalg.qr(np.random.default_rng(1).standard_normal((5, 5)))[0][:, :columns]
     weights = np.random.default_rng(2).standard_normal((6, 5))
     G = pt.dmatrix("G")
-    factor = Coefficients(pt.constant(MEAN), G, deflated=True).factor(X @ MAP)
+    factor = Coefficients(pt.constant(MEAN), G, downdates=True).factor(X @ MAP)
     loss = (factor * weights).sum()
     function = pytensor.function([G], [loss, pt.grad(loss, G)], mode=PY)
     at, direction = 0.8 * turn, np.random.default_rng(3).standard_normal((5, columns))
@@ -59,12 +59,14 @@ def test_the_gradient_of_the_factor_where_singular_values_repeat(columns):
 def test_a_covariance_without_rank_has_a_factor():
     """Rounding may leave ``I - G'G`` below zero, where the coefficients are known."""
     G = np.eye(5)[:, :2] * (1.0 + 1e-15)
-    factor = Coefficients(pt.constant(MEAN), pt.constant(G), deflated=True).factor(np.eye(5)).eval()
+    factor = (
+        Coefficients(pt.constant(MEAN), pt.constant(G), downdates=True).factor(np.eye(5)).eval()
+    )
     assert_allclose(factor @ factor.T, np.eye(5) - G @ G.T, atol=1e-11)
 
 
 def test_some_of_the_coefficients():
-    part = Coefficients(pt.constant(MEAN), pt.constant(G), deflated=True).of(np.array([3, 1]))
+    part = Coefficients(pt.constant(MEAN), pt.constant(G), downdates=True).of(np.array([3, 1]))
     phi = X[:, :2]
     expected = phi @ (np.eye(2) - G[[3, 1]] @ G[[3, 1]].T) @ phi.T
     factor = part.factor(phi).eval()
@@ -74,7 +76,7 @@ def test_some_of_the_coefficients():
 
 def test_draws_have_the_covariance():
     """20 000 draws: 5 standard errors are 0.05 of a covariance."""
-    coef = Coefficients(pt.constant(MEAN), pt.constant(G), deflated=True)
+    coef = Coefficients(pt.constant(MEAN), pt.constant(G), downdates=True)
     predictor = Predictor(Linear(), Zero(), coef, pt.constant(0.0), pm.Model())
     idata = xr.Dataset({"unused": ("sample", np.zeros(20_000))})
     found = predictor.mixture(X, idata, None, True, False, 1)

@@ -71,17 +71,15 @@ def test_the_variable_is_that_of_the_likelihood(case):
     gp, model, label, _ = case
     assert model["y"].owner.op._print_name[0] == label
     assert str(model["y"].str_repr()).startswith(f"y ~ {label}")
-    assert_allclose(
-        model.compile_logp(**FAST)({}), evaluated(model, gp.conditioned.logp()), rtol=1e-9
-    )
+    assert_allclose(model.compile_logp(**FAST)({}), evaluated(model, gp.training.logp()), rtol=1e-9)
     with pytest.raises(NotImplementedError, match=f"{label}'s logp takes one vector at a time"):
-        pm.logp(gp.conditioned.normal(pt.constant(0.09)).dist(size=2), np.zeros((2, N)))
+        pm.logp(gp.training.normal(pt.constant(0.09)).dist(size=2), np.zeros((2, N)))
 
 
 def test_targets_and_noise_are_handed_in(case):
     """Noise of each row counts, and targets that are known at run time alone."""
     gp, model, _, by_rows = case
-    known, target = gp.conditioned, pt.vector("target", dtype="float64")
+    known, target = gp.training, pt.vector("target", dtype="float64")
     noise = ROWS if by_rows else np.array(0.04)
     given = target, pt.constant(noise)
     outputs = [known.logp(*given), known.coefficients(*given).mean]
@@ -99,7 +97,7 @@ def test_targets_and_noise_are_handed_in(case):
 
 def test_draws_have_the_mean_and_the_size_that_is_asked_for(case):
     gp, model, _, _ = case
-    normal = gp.conditioned.normal(pt.constant(0.09))
+    normal = gp.training.normal(pt.constant(0.09))
     draws = draw_many(normal.dist(), 2000, 1)
     assert draws.shape == (2000, N)
     assert_allclose(draws.mean(axis=0), 0.5, atol=5 * draws.std() / np.sqrt(2000))
@@ -111,8 +109,8 @@ def test_draws_have_the_mean_and_the_size_that_is_asked_for(case):
 def test_a_free_variable_starts_at_the_mean(case):
     gp, _, _, _ = case
     with pm.Model() as model:
-        gp.conditioned.normal(pt.constant(0.09)).variable("f")
-        gp.conditioned.normal(pt.constant(0.09)).variable("g", shape=(2, N))
+        gp.training.normal(pt.constant(0.09)).variable("f")
+        gp.training.normal(pt.constant(0.09)).variable("g", shape=(2, N))
     start = model.initial_point(0)
     assert_allclose(start["f"], 0.5 * np.ones(N))
     assert_allclose(start["g"], 0.5 * np.ones((2, N)))

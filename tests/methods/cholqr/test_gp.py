@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.testing import check_marginal_logp
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 
 RNG = np.random.default_rng(0)
 FAST = {"mode": "FAST_COMPILE"}

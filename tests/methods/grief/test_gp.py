@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.grief.grid import node_masses
 from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp, dense_marginal
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 
 FAST = {"mode": "FAST_COMPILE"}  # no Numba: these functions are called a few times
 

@@ -16,7 +16,7 @@ from pymc_scalable_gp.testing import (
     draw_many,
     figures_at,
 )
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 
 FAST = {"mode": "FAST_COMPILE"}  # no Numba: these functions are called a few times
 RNG = np.random.default_rng(0)

@@ -16,7 +16,7 @@ from pymc_scalable_gp.testing import (
     draw_many,
     figures_at,
 )
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 
 RNG = np.random.default_rng(0)
 FAST = {"mode": "FAST_COMPILE"}
@@ -398,7 +398,7 @@ def test_prior_draws_have_the_covariance():
     X = X5[:6, :3]
     gp, model = by_products(X, np.zeros(6), cov=two_terms)
     point = {"ell": np.full(3, 1.2), "eta": 1.1, "sigma": 0.3}
-    fit = gp.conditioned
+    fit = gp.training
     with model:
         fit.normal(fit.data.sigma**2).variable("draws", shape=(20_000, 6))
     draws = pm.draw(pm.do(model, point)["draws"], random_seed=0, **FAST)

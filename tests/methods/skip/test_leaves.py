@@ -10,7 +10,7 @@ from pymc.gp import cov as c
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.cov.queries import is_categorical
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 
 RNG = np.random.default_rng(0)
 N, SIGMA = 80, 0.2

@@ -8,10 +8,10 @@ from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.skip.gp import SKIPMarginal
-from pymc_scalable_gp.methods.skip.products import training_roots
+from pymc_scalable_gp.methods.skip.hadamard import training_roots
 from pymc_scalable_gp.methods.skip.task_normal import TaskNormal
 from pymc_scalable_gp.testing import check_marginal_logp
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 
 FAST = {"mode": "FAST_COMPILE"}
 COV = pm.gp.cov.ExpQuad(3, ls=1.0, active_dims=[0, 1])
@@ -232,7 +232,7 @@ def test_sums_and_products_take_own_variances_too():
     with pm.Model():
         gp = sgp.SKIPMarginal(cov_func=COV, n_iter=25, **options)
         gp.marginal_likelihood("y", X=X, y=y, sigma=0.3)
-    A, B, C, D = evaluate(training_roots(gp.conditioned.data))
+    A, B, C, D = evaluate(training_roots(gp.training.data))
     assert_allclose((A @ A.T) * (B @ B.T) + (C @ C.T) * (D @ D.T), gram(gp, X), atol=1e-12)
 
 

@@ -13,7 +13,7 @@ from scipy.special import softmax
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp, dense_marginal
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 
 FAST = {"mode": "FAST_COMPILE"}  # no Numba: these functions are called a few times
 JITTER = 1e-6  # of the mean prior variance at the points

@@ -11,7 +11,7 @@ from pymc_scalable_gp.methods.softki import points, training
 from pymc_scalable_gp.methods.softki.batches import Batch
 from pymc_scalable_gp.methods.softki.steps import Trainer
 from pymc_scalable_gp.testing import dense_marginal
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 
 OPTIONS = {"progressbar": False, "random_seed": 0, "validation": 0.0, "mode": "FAST_COMPILE"}
 

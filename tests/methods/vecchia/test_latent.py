@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.utils.evaluate import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate
 
 rng = np.random.default_rng(0)
 N = 24

@@ -11,7 +11,7 @@ from scipy import stats
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.vecchia.normal import VecchiaNormal
 from pymc_scalable_gp.testing import draw_many, figures_at
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS, evaluate
+from pymc_scalable_gp.utils.compiled import FEW_CALLS, evaluate
 
 rng = np.random.default_rng(0)
 N, D = 60, 2
@@ -101,7 +101,7 @@ def test_no_neighbors_are_fitc_and_pitc():
     block, gp = model_of(vecchia(n_inducing=12, neighbors=0, block=7))
     with block:
         phi, K = evaluate([gp.features(X), gp.cov_func(X)], POINT)
-    order = gp.conditioned.plan.ordering.order
+    order = gp.training.plan.ordering.order
     S = phi @ phi.T
     for start in range(0, N, 7):
         own = np.ix_(order[start : start + 7], order[start : start + 7])

@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pymc.gp import cov as c
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.cov.evaluate import from_square_distance, kernel_diag, kernel_matrix
+from pymc_scalable_gp.cov.kernels import from_square_distance, kernel_diag, kernel_matrix
 from pymc_scalable_gp.ops.square_distances import SquareDistances
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS
+from pymc_scalable_gp.utils.compiled import FEW_CALLS
 
 RNG = np.random.default_rng(0)
 A, B = (np.round(RNG.uniform(0.1, 2.0, (n, 3)) * 1024) / 1024 for n in (6, 4))

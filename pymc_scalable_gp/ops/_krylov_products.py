@@ -17,7 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
 from pymc_scalable_gp.ops._lanczos_steps import build_backward, build_forward, plain
 from pymc_scalable_gp.ops._numba import caller, from_source, inlined, sealed, source_version
-from pymc_scalable_gp.utils.evaluate import compiled
+from pymc_scalable_gp.utils.compiled import compiled
 
 
 class HasProducts(Protocol):

@@ -15,7 +15,7 @@ from pymc_scalable_gp.ops.no_gradient import no_gradient
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.stacked_solve import lower_solve
-from pymc_scalable_gp.utils.evaluate import evaluate, evaluate_at
+from pymc_scalable_gp.utils.compiled import evaluate, evaluate_at
 from pymc_scalable_gp.utils.jitter import KRYLOV_JITTER
 
 _NO_GRADIENT = (
@@ -34,7 +34,7 @@ class HadamardProducts(Likelihood):
     steps: int
 
     path = "products"
-    divisible = False
+    subsets_share_features = False
 
     @classmethod
     def of(cls, data: MarginalData, steps: int, probes, rank: int) -> "HadamardProducts":
@@ -93,7 +93,7 @@ class HadamardProducts(Likelihood):
         inner = lower_solve(L, product(V, scale * residual, transpose_a=True))
         # Where the two parts of V overlap, their derivatives lose all digits: none, rather than wrong.
         mean, root = (no_gradient(x, _NO_GRADIENT) for x in (product(G, inner), G))
-        return Coefficients(mean, root, deflated=True)
+        return Coefficients(mean, root, downdates=True)
 
     def precisions(self, model):
         """Of the features that the products stand for."""

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from pytensor.scalar.basic import Clip
 
-from pymc_scalable_gp.utils.evaluate import FEW_CALLS
+from pymc_scalable_gp.utils.compiled import FEW_CALLS
 
 VALUES = np.array([np.nan, -np.inf, -2.0, 0.0, 0.5, 3.0, np.inf])
 

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.features import nystrom as module
-from pymc_scalable_gp.core.features.nystrom import KernelAt, spread
+from pymc_scalable_gp.core.features.nystrom import KernelAt, pivots
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (150, 2))
@@ -44,7 +44,7 @@ def variances(K, rows):
 def test_each_row_has_the_largest_variance_given_those_before():
     K = kernel(X)
     dense = Dense(K)
-    rows = spread(dense, 20, np.random.default_rng(0))
+    rows = pivots(dense, 20, np.random.default_rng(0))
     for k in range(20):
         left = variances(K, rows[:k])
         assert_allclose(left[rows[k]], left.max(), rtol=1e-12)
@@ -55,7 +55,7 @@ def test_each_row_has_the_largest_variance_given_those_before():
 def test_what_is_missed_is_near_the_best_possible():
     """No 25 features miss less than the trace beyond the 25 leading eigenvalues."""
     K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(axis=2))
-    rows = spread(Dense(K), 25, np.random.default_rng(0))
+    rows = pivots(Dense(K), 25, np.random.default_rng(0))
     best = np.linalg.eigvalsh(K)[:-25].sum()
     chance = np.random.default_rng(0).permutation(150)[:25]
     assert variances(K, rows).sum() < 6.0 * best
@@ -64,7 +64,7 @@ def test_what_is_missed_is_near_the_best_possible():
 
 def test_the_seed_chooses_among_equal_rows():
     K = np.kron(np.eye(40), np.ones((3, 3)))
-    first, again, other = (spread(Dense(K), 40, np.random.default_rng(s)) for s in (0, 0, 1))
+    first, again, other = (pivots(Dense(K), 40, np.random.default_rng(s)) for s in (0, 0, 1))
     assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     assert_array_equal(np.sort(first // 3), np.arange(40))
@@ -73,9 +73,9 @@ def test_the_seed_chooses_among_equal_rows():
 def test_rows_that_depend_on_others_are_passed_over():
     K = kernel(X[:40])
     K = K[np.ix_(np.arange(120) % 40, np.arange(120) % 40)]
-    rows = spread(Dense(K), 60, np.random.default_rng(0))
+    rows = pivots(Dense(K), 60, np.random.default_rng(0))
     assert_array_equal(np.sort(rows % 40), np.arange(40))
-    assert len(spread(Dense(np.ones((9, 9))), 5, np.random.default_rng(0))) == 1
+    assert len(pivots(Dense(np.ones((9, 9))), 5, np.random.default_rng(0))) == 1
 
 
 def test_a_diagonal_that_differs_from_the_columns_in_rounding():
@@ -87,7 +87,7 @@ def test_a_diagonal_that_differs_from_the_columns_in_rounding():
             return np.diag(self.K) * (1.0 + 1e-6)
 
     dense = Rounded(K)
-    rows = spread(dense, 60, np.random.default_rng(0))
+    rows = pivots(dense, 60, np.random.default_rng(0))
     assert_array_equal(np.sort(rows % 30), np.arange(30))
     assert len(dense.asked) <= 31
 
@@ -96,11 +96,11 @@ def test_indefinite_matrices_and_columns_that_are_not_finite():
     K = kernel(X)
     K[5, 70] = K[70, 5] = 3.0
     with pytest.raises(ValueError, match=r"not positive semidefinite: given the other points, row"):
-        spread(Dense(K), 140, np.random.default_rng(0))
+        pivots(Dense(K), 140, np.random.default_rng(0))
     K[:, 70] = np.nan
     K[70, 70] = 2.0
     with pytest.raises(ValueError, match="the kernel is not finite between row 70 and others"):
-        spread(Dense(K), 5, np.random.default_rng(0))
+        pivots(Dense(K), 5, np.random.default_rng(0))
 
 
 # -- the kernel at a point, and build ---------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_build_takes_these_rows():
         for ell in (0.3, 3.0):
             gp.build(X, point={"ell": ell})
             rows[ell] = gp.indices
-            wanted = spread(KernelAt(cov, X, {"ell": ell}), 12, np.random.default_rng(0))
+            wanted = pivots(KernelAt(cov, X, {"ell": ell}), 12, np.random.default_rng(0))
             assert_array_equal(gp.indices, wanted)
         gp.build(pm.Data("X", X), point={"ell": 3.0})
         assert_array_equal(gp.indices, rows[3.0])
