@@ -67,7 +67,7 @@ def tasks():
 
 
 def computed(make):
-    """Path, Ops that cost a cube, and the number of Ops that return n rows or columns."""
+    """Path, Ops that cost a cube, and the number of Ops that compute n rows or columns."""
     with pm.Model() as model:
         sigma = pm.HalfNormal("sigma", 1)
         gp, rows = make()
@@ -83,12 +83,13 @@ def computed(make):
         name = type(getattr(node.op, "core_op", node.op)).__name__
         cubic[name] += name in CUBIC
         arrays = [function.vm.storage_map[out][0] for out in node.outputs]
-        long += any(N in np.shape(array) for array in arrays)
+        # A view, such as a transpose, costs nothing.
+        long += not node.op.view_map and any(N in np.shape(array) for array in arrays)
     return gp.likelihood_path, {name: count for name, count in cubic.items() if count}, long
 
 
 EXPECTED = {
-    full: ("full", {"InverseCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1}, 18),
+    full: ("full", {"InverseCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1}, 13),
     summarized: (
         "summarized",
         {"StackedCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1, "SolveTriangular": 2}, 0,
@@ -101,11 +102,11 @@ EXPECTED = {
     ),
     products: (
         "products",
-        {"StackedCholesky": 1, "SolveTriangular": 4, "InverseCholesky": 2}, 45,
+        {"StackedCholesky": 1, "SolveTriangular": 4, "InverseCholesky": 2}, 32,
     ),
     tasks: (
         "tasks",
-        {"StackedCholesky": 1, "SolveTriangular": 6, "InverseCholesky": 3}, 62,
+        {"StackedCholesky": 1, "SolveTriangular": 6, "InverseCholesky": 3}, 43,
     ),
 }  # fmt: skip
 
