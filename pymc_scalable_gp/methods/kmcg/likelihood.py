@@ -164,7 +164,10 @@ def krylov_likelihood(data: MarginalData, cov_func, settings: KrylovSettings) ->
         For a bad subset, or more steps than rows.
     """
     basis = KrylovBasis.of(cov_func, settings.steps, settings.subset, data.X, data.residual)
+    exact = basis.spanning()
     simple = data.approx == "DTC" and not data.sigma.ndim and basis.rows is None
-    basis = basis if simple else basis.spanning()
+    # Steps to the last lose their digits; probes need the steps' own directions.
+    simple = simple and (settings.probes > 0 or exact.distinct is None)
+    basis = basis if simple else exact
     data = replace(data, feature_map=KMCGMap(cov_func, basis))
     return (KrylovCoordinates if simple else KrylovFeatures)(data, basis, settings)
