@@ -20,11 +20,14 @@ def parse_signature(signature: str) -> tuple[tuple[tuple[str, ...], ...], ...]:
 class LengthError(ValueError):
     """Inputs of an Op whose lengths do not fit together.
 
-    Arguments: what the Op needs, the names of lengths, and these: machine code cannot make a sentence.
+    Arguments: what the Op needs, the names of lengths that must agree and, except from machine code,
+    the lengths.
     """
 
     def __str__(self):
         needs, names, *lengths = self.args
+        if not lengths:
+            return f"{needs}; arrays differ in {' or '.join(names.split())}"
         known = {}
         for name, length in zip(names.split(), lengths, strict=True):
             if known.setdefault(name, length) != length:

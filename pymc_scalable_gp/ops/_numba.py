@@ -165,10 +165,10 @@ def length_check(op, inputs, names) -> list[str]:
     differ = [f"{first} != {other}" for first, *others in found.values() for other in others]
     if not differ:
         return []
-    shared = {name: lengths for name, lengths in found.items() if len(lengths) > 1}
-    words = " ".join(name for name, lengths in shared.items() for _ in lengths)
-    given = ", ".join(length for lengths in shared.values() for length in lengths)
+    shared = " ".join(name for name, lengths in found.items() if len(lengths) > 1)
+    # Without the lengths themselves: what Numba makes of values in an exception is lost where several
+    # functions raise with values of the same types.
     return [
         f"    if {' or '.join(differ)}:",
-        f"        raise LengthError({op.needs(inputs)!r}, {words!r}, {given})",
+        f"        raise LengthError({op.needs(inputs)!r}, {shared!r})",
     ]

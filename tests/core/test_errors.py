@@ -369,5 +369,5 @@ def test_numba_refuses_inputs_and_targets_of_different_lengths(name, rows):
     assert np.isfinite(density(point))
     with model:
         pm.set_data({"X": X[:rows]})
-    with pytest.raises(ValueError, match=f"got n = .*{rows}|got n = 40 and|Incompatible"):
+    with pytest.raises(ValueError, match="arrays differ in n|Incompatible"):
         density(point)
