@@ -92,7 +92,7 @@ def grief():
 
 
 def skip():
-    """The elementwise product of one covariance matrix an input."""
+    """The elementwise product of one covariance matrix per input."""
     places = np.random.default_rng(0).permutation(7).astype(float)
     first, second = smooth(np.arange(7.0), 1.6), smooth(places, 1.6)
     signs = "".join(

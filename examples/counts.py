@@ -63,7 +63,7 @@ def fit(X, exposure, counts, points, draws):
         center = pm.Normal("center", 0, 2)
         mean = pm.gp.mean.Constant(center)
         # A smooth kernel: the points hold it, and predictions carry what little they miss. For a rough
-        # one give neighbors=15, which adds a latent variable a row.
+        # one give neighbors=15, which adds a latent variable per row.
         gp = sgp.VecchiaLatent(
             mean_func=mean, cov_func=covariance(), n_inducing=points, neighbors=None
         )

@@ -158,7 +158,7 @@ def spread(train):
 
 
 def kernel(d):
-    """Kernel with a free lengthscale an input and a free scale, and a free noise, in a model context."""
+    """Kernel with a free lengthscale per input and a free scale, and a free noise, in a model context."""
     ell = pm.LogNormal("ell", 1.0, 1.0, shape=d)
     eta = pm.HalfNormal("eta", 2.0)
     return eta**2 * pm.gp.cov.ExpQuad(d, ls=ell), pm.HalfNormal("sigma", 1.0)

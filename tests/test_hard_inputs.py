@@ -168,7 +168,7 @@ def model_of(problem):
 
 
 def cells_of(problem):
-    """A grid of three to five nodes an axis, some of its cells without data."""
+    """A grid of three to five nodes per axis, some of its cells without data."""
     side = 3 + min(2, len(problem.X) // 2)
     axes = [problem.X[0, i] + scale * np.arange(side) for i, scale in enumerate(problem.scales)]
     observed = np.random.default_rng(0).random((side,) * len(axes)) < 0.8

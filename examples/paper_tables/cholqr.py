@@ -142,7 +142,7 @@ def compare(title, cov_of, X, y, test, sizes, names, approx="VFE", seed=0, round
 
 
 def ard():
-    """Squared-exponential kernel of kin40k's eight inputs, one lengthscale an input."""
+    """Squared-exponential kernel of kin40k's eight inputs, one lengthscale per input."""
     return pm.gp.cov.ExpQuad(8, ls=pm.LogNormal("ell", 0.5, 1, shape=8))
 
 
@@ -176,7 +176,7 @@ def gains(args):
 
 
 def kin40k(args):
-    """10 000 training rows, 30 000 test rows, one lengthscale an input."""
+    """10 000 training rows, 30 000 test rows, one lengthscale per input."""
     X, y, test = kin40k_rows(args)
     names = args.choices or ["CholQR", "random", "k-means", "variance", "Titsias-16"]
     for approx in args.approx:

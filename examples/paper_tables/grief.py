@@ -155,7 +155,7 @@ def key_of(data, kind, k, args):
 
 
 def print_table(kind, rows):
-    """One line a data set: mean and sd over folds beside the paper's."""
+    """One line per data set: mean and sd over folds beside the paper's."""
     print(f"\nType {kind}")
     print(
         f"{'data':14}{'n':>7}{'d':>4}{'folds':>6}  {'RMSE':>17}  {'paper':>17}  {'ok?':5}"
@@ -231,7 +231,7 @@ def parse():
     add("--type", choices=["I", "II", "both"], default="both")
     add("--max-rows", type=int, help="use this many rows of each set")
     add("--rank", type=int, default=1000)
-    add("--grid", type=int, default=10, help="nodes a dimension")
+    add("--grid", type=int, default=10, help="nodes per dimension")
     add("--approx", choices=["DTC", "FITC", "VFE"], help="of type II; default: the package's")
     add("--start-rows", type=int, default=1000, help="rows of the exact GP that gives the start")
     add("--rounds", type=int, default=2, help="type II: selections and MAP searches")

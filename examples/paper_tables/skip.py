@@ -232,7 +232,7 @@ def uci(args):
 
 
 def ard(d):
-    """Squared-exponential kernel with a lengthscale an input, and the noise's sd."""
+    """Squared-exponential kernel with a lengthscale per input, and the noise's sd."""
     ell, eta = pm.LogNormal("ell", 1, 1, shape=d), pm.LogNormal("eta", 0, 1)
     return eta**2 * pm.gp.cov.ExpQuad(d, ls=ell), pm.LogNormal("sigma", -1, 1)
 

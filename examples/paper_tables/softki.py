@@ -114,7 +114,7 @@ def key_of(data, fit, k, args):
 
 
 def print_table(rows, points):
-    """One line a data set and fit, beside the paper's."""
+    """One line per data set and fit, beside the paper's."""
     print(
         f"\n{points} points; RMSE, negative log predictive density and coverage of 90% intervals in "
         "standardised units\n"

@@ -5,7 +5,7 @@
 
 Targets are drawn from the exact GP (Matern 5/2, variance 1, noise 0.1) at normal inputs in 2 and 8
 dimensions; the Kullback-Leibler divergence is the mean difference of the log densities, in nats a
-thousand rows. "cost" is ``(g + k)^2 (m + g + k) / g``, about the operations a row, relative to the
+thousand rows. "cost" is ``(g + k)^2 (m + g + k) / g``, about the operations per row, relative to the
 default's.
 """
 
@@ -31,7 +31,7 @@ def log_density(gp, X):
 
 
 def cost(points, neighbors, block):
-    """Operations a row, but for a factor."""
+    """Operations per row, but for a factor."""
     return (block + neighbors) ** 2 * (points + block + neighbors) / block
 
 

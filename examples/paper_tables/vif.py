@@ -4,7 +4,7 @@
     python examples/paper_tables/vif.py --quick           # a simulated set, in about two minutes
 
 DIR holds NAME.npz files with X, y, n and test_mask. Inputs and target are standardised on the training
-rows; one lengthscale an input. Hyperparameters: an exact GP on a thousand rows (`sgp.subset_map`), then
+rows; one lengthscale per input. Hyperparameters: an exact GP on a thousand rows (`sgp.subset_map`), then
 L-BFGS on all rows, then neighbours chosen again and L-BFGS once more. Means over folds, and the standard
 deviation of the error. "exact" is the exact GP of Wang et al. (2019, Matern 3/2), trained on 4/9 of the
 rows, as `--share 0.444` does; "SGPR" theirs with 512 points. Sets, folds and kernels are shared among

@@ -21,7 +21,7 @@ STEP = 1e-3  # of a log parameter, in the differences of gradients
 
 
 def curvature(model, point):
-    """Covariance matrix of the normal approximation at a mode, unconstrained; seconds a gradient."""
+    """Covariance matrix of the normal approximation at a mode, unconstrained; seconds per gradient."""
     start = model.initial_point()
     values = {f"{name}_log__": np.log(point[name]) for name in ("ell", "eta", "sigma")}
     function = model.logp_dlogp_function(ravel_inputs=True)
@@ -89,7 +89,7 @@ def report(idata, seconds, draws):
     stats = idata["sample_stats"]
     _, rhat, ess = thinned(idata, 1)
     print(
-        f"leapfrog steps a draw {float(stats['n_steps'].mean()):.1f}, "
+        f"leapfrog steps per draw {float(stats['n_steps'].mean()):.1f}, "
         f"acceptance {float(stats['acceptance_rate'].mean()):.2f}\n"
         f"R-hat at most {rhat:.3f}, ESS at least {ess:.0f}, {int(stats['diverging'].sum())} divergences"
     )

@@ -48,7 +48,7 @@ class Candidate:
 
 
 def candidates(facts: Facts) -> list[Candidate]:
-    """All that the data and the kernel allow."""
+    """All classes and settings that the data and the kernel allow."""
     return list(_marginal(facts) if facts.is_normal else _latent(facts))
 
 

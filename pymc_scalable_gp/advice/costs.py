@@ -53,7 +53,7 @@ def cost_of(class_name: str, settings: dict, facts: Facts) -> Cost:
 
 
 def seconds(class_name: str, cost: Cost) -> tuple[float, float]:
-    """Of a gradient, and before the first draw."""
+    """Seconds of a gradient, and seconds before the first draw."""
     rate = 1e-9 * RATES[class_name]
     return OVERHEAD + rate * cost.operations, COMPILATION + rate * cost.once
 

@@ -13,7 +13,7 @@ MUCH = 100.0
 # Times the minutes of the budget up to which what is better is worth a word.
 REACH = 50.0
 
-_HEAD = ("candidate", "s a gradient", "minutes", "GiB", "loss", "missed", "fits")
+_HEAD = ("candidate", "s per gradient", "minutes", "GiB", "loss", "missed", "fits")
 
 
 class Suggestions(xr.Dataset):

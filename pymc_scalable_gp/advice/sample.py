@@ -117,7 +117,7 @@ def profile_noise(K, e, scale=None) -> tuple[float, float, float]:
 
 
 def default_kernel(X, y, random_seed) -> tuple[pm.gp.cov.BaseCovariance, str]:
-    """An ExpQuad with a lengthscale a column, and in words how these were chosen."""
+    """An ExpQuad with a lengthscale per column, and in words how these were chosen."""
     rows = np.random.default_rng(random_seed).permutation(len(X))[:FITTED]
     spread, d = X.std(axis=0), X.shape[1]
     spread = np.where(spread > 0.0, spread, 1.0)

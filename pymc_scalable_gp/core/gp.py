@@ -147,7 +147,7 @@ class FeatureGP(BuiltGP):
 
         Notes
         -----
-        O(rows^3) a draw, and for all rows what a density of `neighbors` costs. On all rows the posterior
+        O(rows^3) per draw, and for all rows what a density of `neighbors` costs. On all rows the posterior
         differs more than on a subsample: a poor verdict is certain, a good one holds for as many rows as
         were compared. Latent functions, likelihoods by products or by task, KMCG's and eigenfunctions with
         ``weights=`` have no exact counterpart on a subsample: the rest is reported.
@@ -290,7 +290,7 @@ class FeatureGP(BuiltGP):
             Add the observation noise.
         draws : bool
             Also return a sample of the function, jointly over all rows, for each posterior draw:
-            8 n* bytes a draw.
+            8 n* bytes per draw.
         given : dict, optional
             As in :meth:`conditional`.
         progressbar : bool

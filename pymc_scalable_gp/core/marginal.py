@@ -97,7 +97,7 @@ class FeatureMarginal(FeatureGP):
         y : array, shape (n,), or pm.Data
             Observations; no missing values.
         sigma : float, array (n,), or random variable
-            Noise standard deviation, scalar or one value a row.
+            Noise standard deviation, scalar or one value per row.
         statistics : RowStatistics, optional
             What :meth:`summarize` made of the rows, in place of X and y. The variable's value is then
             ``U'y``, the targets in the span of the basis; its density is that of all targets.
@@ -386,7 +386,7 @@ class AdditiveMarginal(Additive, FeatureMarginal):
         self.local = VecchiaSettings(*map(max, widest))
 
     def map_for(self, approx):
-        """Those of the parts side by side."""
+        """Features of the parts side by side."""
         return SumMap([part.map_for(approx) for part in self.parts])
 
     def check_summarizable(self, approx=None):

@@ -72,7 +72,7 @@ class Traits:
 
 
 def traits(cov) -> Traits:
-    """Those of a kernel."""
+    """Traits of a kernel."""
     if type(cov) in KERNELS:
         return KERNELS[type(cov)]
     base = next((KERNELS[kind] for kind in type(cov).__mro__ if kind in KERNELS), UNKNOWN)

@@ -30,7 +30,7 @@ _CALLERS: dict[str, Callable] = {}
 
 @cache
 def _announce():
-    """One line a process, after the first function that was not on disk."""
+    """One line per process, after the first function that was not on disk."""
     _log.info("Compiling machine code, once per machine: up to a minute")
 
 

@@ -12,7 +12,7 @@ _ENTRIES = 2**22  # of a stack of blocks
 
 
 def batches(count: int, entries: int):
-    """Slices of the blocks, so that stacks with so many entries a block stay small."""
+    """Slices of the blocks, so that stacks with so many entries per block stay small."""
     step = max(1, _ENTRIES // max(entries, 1))
     return (slice(start, min(start + step, count)) for start in range(0, count, step))
 

@@ -44,7 +44,7 @@ class CubicSpread(GufuncOp):
 
 
 def cubic_interpolation(s, U):
-    r"""Values between the nodes of an even grid, by cubic convolution with four nodes a point.
+    r"""Values between the nodes of an even grid, by cubic convolution with four nodes per point.
 
     .. math:: (W U)_{ik} = \sum_{p=-1}^{2} w_p(s_i - j_i)\, U_{j_i + p,\,k}, \quad j_i = \lfloor s_i \rfloor
 

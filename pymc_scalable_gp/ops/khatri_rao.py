@@ -62,7 +62,7 @@ class ColumnProducts(NamedTuple):
 
     @classmethod
     def of(cls, idx) -> "ColumnProducts":
-        """Of multi-indices (r, d): data of a graph, so that other indices need no other machine code."""
+        """Products of multi-indices (r, d), which are data of the graph: others need no new code."""
         return cls(*map(fixed_shared, _tables(idx)))
 
 

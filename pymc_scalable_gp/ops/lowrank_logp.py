@@ -42,7 +42,7 @@ class LowRankLogp(GufuncOp):
         self.approx = approx
 
     def signature(self, inputs):
-        """One noise variance, or one a row."""
+        """One noise variance, or one per row."""
         noise = "(n)" if inputs[2].ndim else "()"
         return f"(n,r),(r),{noise},(n),(n)->(),(n),(r),(r,r),(n)"
 

@@ -16,7 +16,7 @@ class NoGradient(SymbolicOp):
         return [tensor_copy(x)]
 
     def pullback(self, inputs, outputs, cotangents):
-        """None: raises ValueError."""
+        """Raise ValueError: there is no gradient."""
         raise ValueError(self.message)
 
 

@@ -81,7 +81,7 @@ class WeightedSquares(GufuncOp):
         output_storage[0][0] = _squared_sums(X, Z, inputs[2])
 
     def pullback(self, inputs, outputs, cotangents):
-        """As of `WeightedDifferences`."""
+        """The pullback of `WeightedDifferences`."""
         (X, Z, g), (h,) = inputs, cotangents
         if not connected(h):
             return [disconnected_type() for _ in inputs]

@@ -53,7 +53,7 @@ class StationaryKernel(GufuncOp):
         return [[True], [True], [True], [self.kind == "RatQuad"]]
 
     def pullback(self, inputs, outputs, cotangents):
-        """As of `SquareDistances`, for the cotangent of the squares that `StationarySlope` gives."""
+        """The pullback of `SquareDistances` at the squares' cotangent, which `StationarySlope` gives."""
         (X, Z, ls, shape), (K,), (g,) = inputs, outputs, cotangents
         if not connected(g):
             return [disconnected_type() for _ in inputs]

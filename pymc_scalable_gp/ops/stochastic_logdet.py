@@ -52,7 +52,7 @@ _SHIFT, _FIRST = 0, len(StochasticLogdet.own_inputs)
 
 
 def _all_places(products):
-    """Of the shift and of the parameters that may have a gradient."""
+    """Places of the shift and of the parameters that may have a gradient."""
     return _SHIFT, *(_FIRST + i for i in products.free)
 
 

@@ -99,7 +99,7 @@ def vecchia_factor(blocks, phi, noise, neighbors, first=0):
 
     Notes
     -----
-    O((k + g)^2 (r + k + g)) a block. A covariance that is not positive definite gives NaN for its block.
+    O((k + g)^2 (r + k + g)) per block. A covariance that is not positive definite gives NaN for its block.
     Differentiable once in `blocks` (as a symmetric matrix), `phi` and `noise`.
 
     Examples

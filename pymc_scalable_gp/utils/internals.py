@@ -51,7 +51,7 @@ register_logprob = _logprob.register
 
 
 def missing(names) -> list[str]:
-    """Those of `names` that the installed releases lack."""
+    """Names among `names` that the installed releases lack."""
     found = []
     for name in names:
         try:

@@ -2,8 +2,8 @@
 
     PYTHON tests/benchmarks/_gpboost_vif.py DATA.npz POINTS NEIGHBORS REPEATS
 
-DATA has X, y and the covariance parameters: noise variance, scale and a lengthscale an input, squared where
-GPBoost has variances. Prints the seconds of the fastest call.
+DATA has X, y and the covariance parameters: noise variance, scale and a lengthscale per input,
+squared where GPBoost has variances. Prints the seconds of the fastest call.
 """
 
 import sys

@@ -13,7 +13,7 @@ import numpy as np
 
 
 def gpytorch_svgp(X, y, Xnew, kind, points=512, epochs=None):
-    """Stochastic variational GP, Adam, whitened; a lengthscale an input."""
+    """Stochastic variational GP, Adam, whitened; a lengthscale per input."""
     import gpytorch
     import torch
 

@@ -1,13 +1,14 @@
-"""Seconds a gradient, minutes to a posterior, and memory of each class, at three sizes.
+"""Seconds per gradient, minutes to a posterior, and memory of each class, at three sizes.
 
     python tests/benchmarks/bench_classes.py [--quick] [--classes NAME ...]
 
-A smooth function of three inputs with noise, one lengthscale an input, default settings unless the table
+A smooth function of three inputs with noise, one lengthscale per input, default settings unless the table
 says otherwise; the latent classes under a Poisson likelihood. A gradient is the median of several at points
 near the initial one, on one thread. Minutes are those gradients times the leapfrog steps of one chain of
 500 + 500 draws, counted over 150 + 150 at the smallest size: two chains on two cores take as long. Memory
 is the largest resident set, with PyMC's own; "build" is what happens before the first density, compilation
-left out. What takes more than --most seconds a gradient is not tried at the next size, nor is an exact GP.
+left out. What takes more than --most seconds per gradient is not tried at the next size, nor is an exact
+GP.
 
 The second table has seconds for 1e9 of the operations that `sgp.suggest` counts: ``advice/costs.py`` holds
 the geometric mean for each class as ``RATES``.
@@ -141,7 +142,7 @@ def main():
     parser.add_argument(
         "--classes", nargs="+", default=list(CLASSES), choices=list(CLASSES), metavar="NAME"
     )
-    parser.add_argument("--most", type=float, default=2.0, help="seconds a gradient")
+    parser.add_argument("--most", type=float, default=2.0, help="seconds per gradient")
     parser.add_argument("--one", nargs=2, help="used by the script itself")
     parser.add_argument("--steps", action="store_true", help="used by the script itself")
     options = parser.parse_args()

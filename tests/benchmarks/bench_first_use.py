@@ -64,7 +64,7 @@ def measure(name):
 
 
 def main(names):
-    """The table, a line a class."""
+    """The table, a line per class."""
     sys.stdout.write(f"{'class':8} {'first':>7} {'second':>7}  CPU s\n")
     for name in names:
         with tempfile.TemporaryDirectory() as folder:

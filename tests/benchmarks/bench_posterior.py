@@ -172,7 +172,9 @@ def picture(out, ranks, shifts):
 def main():
     parser = arguments(__doc__, data=True, out=True)
     parser.add_argument("--only", choices=["simulated", "concrete"], help="one part")
-    parser.add_argument("--draws", type=int, help="draws a chain (500; concrete 300; --quick less)")
+    parser.add_argument(
+        "--draws", type=int, help="draws per chain (500; concrete 300; --quick less)"
+    )
     args = parser.parse_args()
     wanted = args.draws
     if args.only != "concrete":

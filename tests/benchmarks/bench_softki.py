@@ -3,7 +3,7 @@
     python tests/benchmarks/bench_softki.py [--quick]
     python tests/benchmarks/bench_softki.py --data DIR
 
-The authors' code (float32, pseudo-loss) took 3.80 s an epoch on bike and 3.30 s on elevators, on a
+The authors' code (float32, pseudo-loss) took 3.80 s per epoch on bike and 3.30 s on elevators, on a
 machine where a 20 000 x 1000 Gram product takes 0.26 s; that product is timed here and scales theirs.
 """
 

@@ -1,4 +1,4 @@
-"""Near-exact and exact likelihoods: seconds a gradient, against matrix products and pm.gp.Marginal.
+"""Near-exact and exact likelihoods: seconds per gradient, against matrix products and pm.gp.Marginal.
 
 python tests/benchmarks/bench_vecchia.py [--rows 36000] [--inputs 8] [--points 128] [--neighbors 30]
                                          [--block 16] [--exact 2000] [--peers PYTHON]
@@ -45,7 +45,7 @@ def gradient(model):
 
 
 def model_of(make, X, y):
-    """Standardised data, one lengthscale an input."""
+    """Standardised data, one lengthscale per input."""
     d = X.shape[1]
     with pm.Model() as model:
         ell = pm.InverseGamma("ell", 3, 3, shape=d, initval=np.full(d, np.sqrt(d)))

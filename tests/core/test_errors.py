@@ -195,7 +195,7 @@ def test_bad_options(options, error, match):
 @pytest.mark.parametrize(
     ("grid", "error", "match"),
     [
-        ("fine", TypeError, "grid must be an int, one int a dimension, or a list"),
+        ("fine", TypeError, "grid must be an int, one int per dimension, or a list"),
         (2.5, TypeError, "grid must be an int"),
         ([4, 4], ValueError, "grid has 2 entries, but X has 3 columns"),
         (0, ValueError, r"grid\[0\] is 0: a dimension needs at least 1 node"),

@@ -71,7 +71,7 @@ def test_a_mean_of_many_columns_is_refused():
         def __call__(self, X):
             return X[:, :2] @ np.eye(2)
 
-    with pm.Model(), pytest.raises(ValueError, match="mean_func must give one value a row"):
+    with pm.Model(), pytest.raises(ValueError, match="mean_func must give one value per row"):
         grief(mean_func=Two()).marginal_likelihood("y", X=X, y=Y, sigma=0.3)
 
 

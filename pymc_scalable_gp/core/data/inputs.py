@@ -128,7 +128,7 @@ def check_block(X, y, where: str, start: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_sigma(sigma, n: int | None) -> TensorVariable:
-    """Noise standard deviation: a positive scalar or one value a row, constant or random."""
+    """Noise standard deviation: a positive scalar or one value per row, constant or random."""
     if isinstance(sigma, WhiteNoise):
         sigma = sigma.sigma
     if isinstance(sigma, BaseCovariance):
@@ -142,7 +142,7 @@ def check_sigma(sigma, n: int | None) -> TensorVariable:
     length = tensor.type.shape[0] if tensor.ndim else None
     if n is not None and length is not None and length not in (1, n):
         raise ValueError(
-            f"sigma has {length} values, but X has {n} rows: give a scalar or one a row"
+            f"sigma has {length} values, but X has {n} rows: give a scalar or one per row"
         )
     if length == 1 and n != 1:
         tensor = tensor[0]
@@ -176,7 +176,7 @@ def check_weights(weights, rank: int) -> TensorVariable | None:
 
 
 def check_temperature(temperature) -> TensorVariable:
-    """A positive scalar or one value a column, constant or random."""
+    """A positive scalar or one value per column, constant or random."""
     tensor = _float64(_tensor(temperature, "temperature"))
     if tensor.ndim > 1:
         raise ValueError(

@@ -32,7 +32,7 @@ def mean_vector(mean_func, X: TensorVariable) -> TensorVariable:
         return pt.specify_shape(mean, (None, 1))[:, 0]
     if mean.ndim != 1:
         raise ValueError(
-            f"mean_func must give one value a row, shape (n,), got shape {mean.type.shape}: with "
+            f"mean_func must give one value per row, shape (n,), got shape {mean.type.shape}: with "
             "pm.gp.mean.Linear, coeffs must have shape (d,) for X (n, d)"
         )
     return mean

@@ -24,7 +24,7 @@ class Coefficients(NamedTuple):
     downdates: bool = False
 
     def of(self, columns) -> "Coefficients":
-        """Those of some features."""
+        """Coefficients of some of the features."""
         if self.root is None:
             return Coefficients(self.mean[columns], None)
         root = self.root[columns] if self.downdates else self.root[..., columns]

@@ -62,7 +62,7 @@ class FeatureMap(ABC):
         return self.features(X)
 
     def training_basis(self, X: TensorVariable) -> TensorVariable:
-        """As `basis`, at training inputs."""
+        """The basis at training inputs."""
         return self.basis(X)
 
     def mixing(self) -> TensorVariable | None:
@@ -198,7 +198,7 @@ class SumMap(FeatureMap):
         return side_by_side([part.features(X) for part in self.parts])
 
     def for_residual(self):
-        """Of all parts."""
+        """Maps for the residual of all parts."""
         return SumMap([part.for_residual() for part in self.parts])
 
     def features_at(self, data):
@@ -215,7 +215,7 @@ class SumMap(FeatureMap):
         return sum(part.times(rows, coef[start:stop]) for part, rows, start, stop in places)
 
     def intermediates(self):
-        """Those of all parts."""
+        """Intermediate tensors of all parts."""
         return [tensor for part in self.parts for tensor in part.intermediates()]
 
     @property
@@ -247,7 +247,7 @@ class SumMap(FeatureMap):
         return low.max(axis=0), high.min(axis=0)
 
     def covering(self, low, high):
-        """Of all parts."""
+        """Maps of all parts for rows in that range."""
         return SumMap([part.covering(low, high) for part in self.parts])
 
     def columns(self, places: Sequence[int]) -> np.ndarray:

@@ -76,7 +76,7 @@ class NystromMap(FeatureMap):
         return kernel_diag(self.cov_func, X)
 
     def outside(self, X):
-        """Nothing to warn of: the features use the exact kernel everywhere."""
+        """No warnings: the features use the exact kernel everywhere."""
         return None
 
 

@@ -48,7 +48,7 @@ def subset_map(
     point : dict, optional
         Hyperparameters to start from; the model's initial point for those left out.
     max_rows : int
-        Cost is O(max_rows^3) an iteration: about 0.1 s at 1000.
+        Cost is O(max_rows^3) per iteration: about 0.1 s at 1000.
     maxiter : int
         Limit of L-BFGS iterations.
     random_seed : int, optional

@@ -33,7 +33,7 @@ class Precision(ABC):
         """``P_GG`` (g, g)."""
 
     def singles(self) -> Moments:
-        """Of each row."""
+        """Moments of each row given all others."""
         return Moments(self.y - self.alpha / self.diagonal, 1.0 / np.sqrt(self.diagonal))
 
     def group_logp(self, rows: np.ndarray) -> float:
@@ -57,9 +57,9 @@ class Precisions(ABC):
 
 
 class LowRankPrecisions(Precisions):
-    r"""Of ``S = Phi W Phi' + D``, in row blocks: ``P = D^-1 - D^-1 Phi V Phi' D^-1``.
+    r"""Precision of ``S = Phi W Phi' + D``, in row blocks: ``P = D^-1 - D^-1 Phi V Phi' D^-1``.
 
-    V is the coefficients' posterior covariance, ``V = root' root``. O(n r^2) a draw.
+    V is the coefficients' posterior covariance, ``V = root' root``. O(n r^2) per draw.
     """
 
     def __init__(self, likelihood, model):
@@ -114,14 +114,14 @@ class LowRankPrecision(Precision):
 
 
 class DensePrecisions(Precisions):
-    """Of a dense covariance: ``P = L^-T L^-1``. O(n^3) a draw."""
+    """Precision of a dense covariance: ``P = L^-T L^-1``. O(n^3) per draw."""
 
     def __init__(self, likelihood, model):
         self._function, self.inputs = compile_outputs([*likelihood.whitened()], model)
         self._y = held_value(likelihood.data.y, "y")
 
     def __call__(self, values):
-        """All of it."""
+        """Precision matrix (n, n) and its product with the residual."""
         inverse, white = self._function(*values)
         return DensePrecision(self._y, inverse.T @ white, inverse.T @ inverse)
 
@@ -134,5 +134,5 @@ class DensePrecision(Precision):
         self._matrix = matrix
 
     def block(self, rows):
-        """Of the matrix."""
+        """Block of the matrix at some rows."""
         return self._matrix[np.ix_(rows, rows)]

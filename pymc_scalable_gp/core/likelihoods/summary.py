@@ -94,7 +94,7 @@ class ArrayRows:
 
     @property
     def path(self) -> str:
-        """Of the summary."""
+        """Name of the way that the summary is evaluated."""
         return self._summary.path
 
     def state(self, X, y) -> DataCopy | None:
@@ -165,7 +165,7 @@ class SummarizedNormal(StructuredNormal):
         return product(self.basis, self.weights)
 
     def draw(self, rng, size):
-        """Of the rows."""
+        """Draw targets at the rows."""
         return draw_low_rank(self.mean, self.scaled, self.noise, rng, size)
 
     def logp(self, value):
@@ -199,7 +199,7 @@ class SummarizedRows(Likelihood):
 
     @property
     def path(self):
-        """Of the summary."""
+        """Name of the way that the summary is evaluated."""
         return self.rows.path
 
     @property
@@ -221,7 +221,7 @@ class SummarizedRows(Likelihood):
         return self.rows.state(self._inputs, self.data.y.tensor) if self.has_rows else None
 
     def normal(self, noise):
-        """Of the rows, or of their projections."""
+        """Distribution of the rows, or of their projections on the basis."""
         data = self.data
         if self.has_rows:
             mean, basis = data.mean, data.guarded(data.feature_map.basis(data.X.tensor))
@@ -262,7 +262,7 @@ def can_summarize(data: MarginalData) -> bool:
 def summarize(data: MarginalData, rotation: Singular | None = None, progressbar=True):
     """Likelihood from one pass over the rows, in blocks.
 
-    With the `rotation` that made the basis orthogonal on these rows: O(r) an evaluation.
+    With the `rotation` that made the basis orthogonal on these rows: O(r) per evaluation.
     """
     design = mean_design(data.mean_func, data.X.value.shape[1])
     return SummarizedRows(data, design.beta, ArrayRows(data, design, rotation, progressbar))

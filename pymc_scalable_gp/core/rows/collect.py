@@ -159,7 +159,7 @@ class Collector:
         return found.size
 
     def statistics(self) -> RowStatistics:
-        """Of the rows so far."""
+        """Statistics of the rows so far."""
         mark = self.basis.mark
         return RowStatistics(self.factor.triangle(), self.factor.size, self.low, self.high, mark)
 

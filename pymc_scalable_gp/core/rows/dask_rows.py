@@ -1,4 +1,4 @@
-"""Statistics of rows that dask holds: one task a chunk, and a tree of merges, wherever dask runs."""
+"""Statistics of rows that dask holds: one task per chunk, and a tree of merges, wherever dask runs."""
 
 import numpy as np
 from pymc.progress_bar import create_simple_progress

@@ -1,4 +1,4 @@
-"""Sufficient statistics of rows under a Gaussian likelihood in a fixed basis: a value of its own."""
+"""Sufficient statistics of rows under a Gaussian likelihood in a fixed basis."""
 
 from dataclasses import dataclass, replace
 from importlib.metadata import version

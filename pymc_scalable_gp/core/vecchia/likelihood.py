@@ -28,7 +28,7 @@ from pymc_scalable_gp.utils.graphs import data_shared, is_random
 from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
 from pymc_scalable_gp.utils.warn import warn
 
-# Above this share of neighbours that the present hyperparameters would replace, a word is due.
+# Warn where the present hyperparameters would replace more than this share of the neighbours.
 MOVED = 0.3
 
 
@@ -42,7 +42,7 @@ class VecchiaSettings:
 
     @classmethod
     def checked(cls, neighbors, block, pred_neighbors=None) -> "VecchiaSettings":
-        """Of a user's arguments. New rows stand alone, and can afford twice the neighbours."""
+        """Settings from a user's arguments; new rows have twice the neighbours by default."""
         neighbors, block = check_count("neighbors", neighbors, 0), check_count("block", block)
         if pred_neighbors is None:
             return cls(neighbors, block, 2 * neighbors)
@@ -121,7 +121,7 @@ class NeighborRows(TrainingRows):
         return self.feature_map.features(self.inputs)
 
     def regressed(self, noise) -> Regressions:
-        """Of the blocks on their neighbours, with variances (n,) in the order of the blocks."""
+        """Regressions of the blocks on their neighbours, with noise variances (n,) in the blocks' order."""
         return regressions(
             self.cov_func, self.inputs, self.phi, noise, self.plan.neighbors,
             self.plan.ordering.block,
@@ -203,7 +203,7 @@ class VecchiaRows(NeighborRows, Likelihood):
 
     @cached_property
     def noise(self):
-        """Those of the noise."""
+        """Noise variances (n,) in the order of the blocks."""
         return self._placed(self.data.sigma**2)
 
     def _placed(self, noise):
@@ -270,7 +270,7 @@ class VecchiaFunction(NeighborRows):
         return self.residual[pt.argsort(self.plan.order)]
 
     def coefficients(self):
-        """TrainingValues exactly at each draw."""
+        """Coefficients that are known exactly at each draw."""
         return Coefficients(self.coef, None)
 
     def prediction_map(self):

@@ -44,7 +44,7 @@ class VecchiaNormal(StructuredNormal):
 
     @property
     def regressions(self) -> Regressions:
-        """Of the blocks on their neighbours."""
+        """Regressions of the blocks on their neighbours."""
         return Regressions(self.A, self.L, self.neighbors)
 
     def draw(self, rng, size):

@@ -10,10 +10,10 @@ from pymc_scalable_gp.utils.compiled import compile_outputs
 
 
 class VecchiaPrecisions(Precisions):
-    r"""Of features and block Vecchia: ``P = W'W - G G'``.
+    r"""Precision under features and block Vecchia: ``P = W'W - G G'``.
 
     With ``W = D^-1/2 B`` sparse, ``Phi~ = W Phi`` and
-    ``G = W' Phi~ (I + Phi~' Phi~)^-1/2``. O(n (r^2 + (k + g)^2)) a draw.
+    ``G = W' Phi~ (I + Phi~' Phi~)^-1/2``. O(n (r^2 + (k + g)^2)) per draw.
     """
 
     def __init__(self, likelihood, model):
@@ -44,7 +44,7 @@ class VecchiaPrecision(Precision):
         self._W, self._G = W.tocsc(), G
 
     def block(self, rows):
-        """Of the columns that are asked for."""
+        """Block of the precision matrix at some rows."""
         own = self._W[:, rows]
         return (own.T @ own).toarray() - self._G[rows] @ self._G[rows].T
 

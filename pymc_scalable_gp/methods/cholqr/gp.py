@@ -62,7 +62,7 @@ class CholQRMarginal(FeatureMarginal):
     one swap              O((z + c) m n)      two (m, n) arrays, kept
     step on parameters    O(m^2 n)            three (n, m) arrays
     likelihood, gradient  O(m^2 n)            three (n, m) arrays
-    prediction            O(n* m^2) a draw    O(block m + m^2)
+    prediction            O(n* m^2) per draw    O(block m + m^2)
     ====================  ==================  =========================
 
     Under "DTC", where only a scale of the kernel and sigma are free, the rows are summarised once and
@@ -197,7 +197,7 @@ class CholQRMarginal(FeatureMarginal):
         rounds : int
             Most rounds of swaps and steps on the hyperparameters.
         swaps : int
-            Swaps tried in a round, at most one a point.
+            Swaps tried in a round, at most one per point.
         steps : int
             L-BFGS iterations in a round; 0 keeps the hyperparameters. Their priors count.
         tolerance : float
@@ -219,7 +219,7 @@ class CholQRMarginal(FeatureMarginal):
         Raises
         ------
         TypeError, ValueError
-            For bad inputs, n_inducing not below n, another number of rows in `start`, one sigma a row,
+            For bad inputs, n_inducing not below n, another number of rows in `start`, one sigma per row,
             a sum of GPs, a start where the objective is not finite, or a kernel that turns out not to
             be positive semidefinite.
 
@@ -240,8 +240,8 @@ class CholQRMarginal(FeatureMarginal):
         noise_sd = check_sigma(sigma, len(inputs))
         if noise_sd.ndim:
             raise ValueError(
-                "select_inducing needs a scalar sigma, got one value a row: gp.build(X) chooses points by "
-                "the kernel alone"
+                "select_inducing needs a scalar sigma, got one value per row: gp.build(X) chooses "
+                "points by the kernel alone"
             )
         for name, value, least in (("rounds", rounds, 1), ("swaps", swaps, 1), ("steps", steps, 0)):
             check_count(name, value, least)

@@ -129,5 +129,5 @@ class FrozenMap(FeatureMap):
         return self.base.box
 
     def outside(self, X):
-        """As the features of the reference."""
+        """Warnings of the reference features."""
         return self.base.outside(X)

@@ -36,12 +36,12 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     share of the data near each node, and ``I`` (r x d) the multi-indices of the r products that
     carry most variance on the data, dimension by dimension.
 
-    * *Type II* (default): the kernel's parameters are free, ``w = 1``. O(n r^2) an evaluation.
+    * *Type II* (default): the kernel's parameters are free, ``w = 1``. O(n r^2) per evaluation.
     * *Frozen* (``basis="frozen"``): the kernel's parameters are free, the features are those of reference
-      parameters, and a matrix ``M(theta)`` mixes them, ``M = I`` at the reference: O(r^3 + d r^2) an
-      evaluation whatever n. It departs from type II with the distance from the reference, soon in
+      parameters, and a matrix ``M(theta)`` mixes them, ``M = I`` at the reference: O(r^3 + d r^2)
+      per evaluation whatever n. It departs from type II with the distance from the reference, soon in
       many inputs: :meth:`check` says by how much.
-    * *Type I*: the kernel is fixed and the weights ``w`` are free. O(r^3) an evaluation whatever n,
+    * *Type I*: the kernel is fixed and the weights ``w`` are free. O(r^3) per evaluation whatever n,
       or O(r) with ``rotate=True``, which makes the basis orthogonal on the training rows.
 
     Parameters

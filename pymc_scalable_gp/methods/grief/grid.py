@@ -94,11 +94,13 @@ def check_grid(grid, d: int) -> list:
         grid = [grid] * d
     if not isinstance(grid, Sequence | np.ndarray) or isinstance(grid, str):
         raise TypeError(
-            "grid must be an int, one int a dimension, or a list of 1-D node arrays, or None, got "
+            "grid must be an int, one int per dimension, or a list of 1-D node arrays, or None, got "
             f"{grid!r}"
         )
     if len(grid) != d:
-        raise ValueError(f"grid has {len(grid)} entries, but X has {d} columns: give one a column")
+        raise ValueError(
+            f"grid has {len(grid)} entries, but X has {d} columns: give one per column"
+        )
     return [_check_entry(entry, i) for i, entry in enumerate(grid)]
 
 

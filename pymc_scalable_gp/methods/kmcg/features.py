@@ -64,7 +64,7 @@ class KMCGMap(FeatureMap):
         return kernel_diag(self.cov_func, X)
 
     def outside(self, X):
-        """Nothing to warn of: everywhere, features use the exact kernel with the training rows."""
+        """No warnings: features use the exact kernel with the training rows everywhere."""
         return None
 
 

@@ -89,7 +89,7 @@ class KMCGMarginal(FeatureMarginal):
     density              P products + O(n P^2)       O(M^2 P + n M P)
     gradient             twice that                  twice that
     memory               n P doubles (gradient too)  M^2 + n M + n P doubles
-    prediction           P products for all cells    O(M P) a row
+    prediction           P products for all cells    O(M P) per row
     ===================  ==========================  ==========================
 
     A product is O(n sum_i G_i) with dense factors of sizes ``G_i``, O(n log n) with Toeplitz ones.

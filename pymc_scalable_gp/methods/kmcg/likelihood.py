@@ -53,7 +53,7 @@ class KrylovLikelihood(Likelihood):
         return krylov_likelihood(data, self.basis.cov_func, self.settings)
 
     def precisions(self, model):
-        """Of the kernel's own matrix, which the basis stands for.
+        """Precisions under the kernel's own matrix, which the basis approximates.
 
         Raises
         ------
@@ -81,7 +81,7 @@ class KrylovLikelihood(Likelihood):
         ``residual``, the norm of ``y - K a`` relative to that of y after P steps, and
         ``steps_needed``, the steps after which it is below 0.01 (infinite: not within P). With
         probes also ``logdet_se``, the standard error of the log determinant's estimate from its spread
-        over the probes (NaN for one), and ``logdet_excess``, a bound on what P steps a probe add to it:
+        over the probes (NaN for one), and ``logdet_excess``, a bound on what P steps per probe add to it:
         the log density is uncertain by half of either.
         """
         residuals = self.basis.residuals(points, model)
@@ -128,7 +128,7 @@ class KrylovCoordinates(KrylovLikelihood):
 
 
 class KrylovFeatures(KrylovLikelihood):
-    """All rows of the features: a diagonal correction, one sigma a row, or a subset of the rows."""
+    """All rows of the features: a diagonal correction, one sigma per row, or a subset of the rows."""
 
     path: ClassVar[str] = "full"
 

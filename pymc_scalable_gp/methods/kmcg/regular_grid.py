@@ -149,7 +149,7 @@ class RegularGrid:
         Raises
         ------
         ValueError
-            For points that occur twice, or a grid with over 100 cells a point.
+            For points that occur twice, or a grid with over 100 cells per point.
         """
         refuse_masked(X, "X")
         X = np.asarray(X, dtype="float64")

@@ -176,7 +176,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     likelihood            O(n r^4)                                 two arrays (n, r^2)
     with s tasks          O(n r^2 + s r^2 (r + q^2) + r^3 q^3)     O(n r + s (r^2 + q^2))
     with n_iter           O((1 + S) P n (r^2 + k)), P <= 100       4 arrays (n, max(r, k, P))
-    prediction            O(n* r^4) a draw; O(n* r^2 k)            O(block r^2)
+    prediction            O(n* r^4) per draw; O(n* r^2 k)            O(block r^2)
     ====================  =======================================  ==========================
 
     The directions of every compression are frozen at the build, at the leading eigenvectors there, and
@@ -321,7 +321,7 @@ class SKIPLatent(_SKIP, FeatureLatent):
 
     Notes
     -----
-    O(n d r^3) a gradient, and 4 d arrays (n, r): for n = 500 000, d = 8 and r = 20 about 3 GB. With
+    O(n d r^3) per gradient, and 4 d arrays (n, r): for n = 500 000, d = 8 and r = 20 about 3 GB. With
     fixed hyperparameters everything of size n but the last two roots is computed once, and a gradient
     costs O(n r^2).
 

@@ -96,7 +96,7 @@ class HadamardProducts(Likelihood):
         return Coefficients(mean, root, downdates=True)
 
     def precisions(self, model):
-        """Of the features that the products stand for."""
+        """Precisions under the features that the products stand for."""
         return FullRows(self.data).precisions(model)
 
     def figures(self, points, model=None):

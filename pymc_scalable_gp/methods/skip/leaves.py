@@ -20,7 +20,7 @@ MARGIN = 0.1
 
 
 class GridLeaves:
-    """Roots ``W_i U_i`` of the factors of a term, interpolated from even grids: O(n r) a column.
+    """Roots ``W_i U_i`` of the factors of a term, interpolated from even grids: O(n r) per column.
 
     Everything but `anchor`, the least training inputs, counts from there: an offset of the inputs rounds
     neither the nodes nor the positions between them.
@@ -70,7 +70,7 @@ class GridLeaves:
         """Roots ``k_i(x, nodes) G_i L_i^{-T}`` (n, r_i): best predictions from the nodes.
 
         Unlike interpolated ones they exceed the kernel nowhere, nor do they end with the grid;
-        O(n m r) a column.
+        O(n m r) per column.
         """
         start = np.where(self.stationary, self.origin, self.anchor + self.origin)
         nodes = fixed_shared(start[:, None] + self.step[:, None] * np.arange(self.size))
@@ -139,7 +139,7 @@ class CategoryLeaf:
         return pt.switch(known[:, None], self.tables[0][place], np.nan)
 
     def outside(self, column):
-        """Nothing, or an error about a new category.
+        """Raise an error for a new category; nothing else lies outside.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class ValueLeaf:
         return pt.specify_shape(root, (None, len(self.values)))
 
     def outside(self, column):
-        """Nothing: the kernel itself says what is known."""
+        """No warnings: the kernel is evaluated at the new inputs themselves."""
         return {}
 
 

@@ -103,7 +103,7 @@ class TaskNormal(StructuredNormal):
     penalty: TensorVariable
 
     def draw(self, rng, size):
-        """Of the coefficients, and of what is beside them."""
+        """Draw the coefficients and the independent part of each row."""
         A, B, s = self.A, self.B, self.v.shape[0]
         shapes = [(self.mean.shape[0],), (A.shape[1], B.shape[1]), (s, A.shape[1])]
         next_rng, (e, Z, own) = white(rng, size, *shapes)

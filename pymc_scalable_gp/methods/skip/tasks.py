@@ -105,5 +105,5 @@ class TaskMap(FeatureMap):
         return self.base.missed_by(X, self.base.data_root(X))
 
     def outside(self, X):
-        """As the tree's."""
+        """Warnings of the underlying tree of features."""
         return self.base.outside(X)

@@ -12,7 +12,7 @@ from pymc_scalable_gp.methods.softki.points import check_inducing
 from pymc_scalable_gp.utils.classes import as_typed
 from pymc_scalable_gp.utils.warn import warn
 
-# Above this share of missing prior variance points that nobody chose are worth a word.
+# Warn where points chosen by default miss more than this share of the prior variance.
 MISSING_SHARE = 0.05
 
 
@@ -63,7 +63,7 @@ class _SoftKI(FeatureGP):
         return self._build(check_inputs(X).value, Xu=Xu, random_seed=random_seed)
 
     def warn_untrained(self) -> None:
-        """Say what points that nobody chose lose, in the model of the context."""
+        """Warn of prior variance that points chosen by default miss, in the model of the context."""
         if not self.feature_map.by_default:
             return
         missed = missing_share(self.feature_map, self.training.X)
@@ -146,10 +146,10 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
     marginal_likelihood   O(n m (m + d)) once        O(block m + m^2)
     gradient, summarised  O(m^3)                     O(m^2)
     gradient, full        O(n m (m + d))             three (n, m) arrays
-    prediction            O(n* m (m + d)) a draw     O(block m + m^2)
+    prediction            O(n* m (m + d)) per draw     O(block m + m^2)
     ====================  =========================  ====================
 
-    The full path is taken with random points or temperature, one sigma a row, a mean with free
+    The full path is taken with random points or temperature, one sigma per row, a mean with free
     parameters, FITC or VFE; :attr:`likelihood_path` tells.
 
     Beyond the range of the training inputs a stationary kernel's features fade as the kernel does:
@@ -265,7 +265,7 @@ class SoftKILatent(_SoftKI, FeatureLatent):
 
     Notes
     -----
-    O(n m) a gradient, and O(m^3) for the kernel. With points and temperature fixed the weights
+    O(n m) per gradient, and O(m^3) for the kernel. With points and temperature fixed the weights
     (n, m) are computed once.
 
     References

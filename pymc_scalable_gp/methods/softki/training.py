@@ -169,7 +169,7 @@ def fit_inducing(
 
     Notes
     -----
-    O(b m (m + d) + m^3) a step. Adam is PyMC's.
+    O(b m (m + d) + m^3) per step. Adam is PyMC's.
 
     References
     ----------

@@ -44,7 +44,7 @@ class ExactMarginal(FeatureMarginal):
 
     Notes
     -----
-    O(n^3) a likelihood or gradient, and about five arrays (n, n). No jitter is added: a covariance that
+    O(n^3) per likelihood or gradient, and about five arrays (n, n). No jitter is added: a covariance that
     is not positive definite gives NaN.
 
     References
@@ -79,7 +79,7 @@ class ExactMarginal(FeatureMarginal):
         super().__init__(None, mean_func=mean_func, cov_func=cov_func)
 
     def settings(self):
-        """None besides mean and covariance."""
+        """No arguments besides mean and covariance."""
         return {}
 
     def build(self, X) -> int:

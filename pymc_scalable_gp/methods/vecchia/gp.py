@@ -30,7 +30,7 @@ class VecchiaMarginal(FeatureMarginal):
         Rows k that each block of rows is given: all earlier ones, where there are fewer. 30; 60 in six
         and more inputs, where what is near one row of a block is not near the others.
     block : int
-        Rows g of a block. The cost a row falls with g as long as g is below k; 1 is the classical
+        Rows g of a block. The cost per row falls with g as long as g is below k; 1 is the classical
         Vecchia approximation, which needs the fewest neighbours.
     pred_neighbors : int, optional
         Rows that each new row is given: twice `neighbors` when left out. New rows stand alone, which
@@ -52,7 +52,7 @@ class VecchiaMarginal(FeatureMarginal):
     ====================  ==============================================  ====================
     build                 O(n m^2), and the search of neighbours          one (m, n) array
     likelihood, gradient  O(n (m^2 + (g + k)^2 (m + g + k) / g))          O(n (m + g + k))
-    prediction            O(n* (m^2 + p^2 m + p^3)) a draw                O(n (m + k))
+    prediction            O(n* (m^2 + p^2 m + p^3)) per draw                O(n (m + k))
     ====================  ==============================================  ====================
 
     with p the `pred_neighbors`. Points, order and neighbours are those of the hyperparameters at the

@@ -48,7 +48,7 @@ class VecchiaLatent(FeatureLatent):
 
     Notes
     -----
-    O(n (m^2 + (g + k)^2 (m + g + k) / g)) a gradient. With neighbors, a latent variable a row makes
+    O(n (m^2 + (g + k)^2 (m + g + k) / g)) per gradient. With neighbors, a latent variable per row makes
     long trajectories: where the points hold the kernel (``check()["missing"]``), neighbors=None
     is far faster. A millionth of the prior variance is added to
     that of the residual at each row, so that blocks with close rows can be factorised.

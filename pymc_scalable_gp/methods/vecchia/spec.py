@@ -20,7 +20,7 @@ class VecchiaSpec:
 
     @classmethod
     def checked(cls, cov_func, n_inducing) -> "VecchiaSpec":
-        """Of a user's arguments."""
+        """Specification from a user's arguments."""
         return cls(cov_func, check_count("n_inducing", n_inducing, 0))
 
     def fit(self, X, point=None, random_seed=0) -> "PivotMap":

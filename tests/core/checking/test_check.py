@@ -91,7 +91,7 @@ def test_a_good_one_is_called_good(case):
 
 
 @pytest.mark.filterwarnings("ignore:the features miss")
-@pytest.mark.parametrize("sigma", [None, np.linspace(0.2, 0.4, N)], ids=["sigma", "sigma a row"])
+@pytest.mark.parametrize("sigma", [None, np.linspace(0.2, 0.4, N)], ids=["sigma", "sigma per row"])
 def test_its_figures_are_those_of_dense_algebra(sigma):
     gp, model = model_of(sgp.GriefGP, {"rank": 6, "grid": 8, "approx": "FITC"}, sigma)
     point = {name: POINT[name] for name in ("ell", "eta", "sigma") if name in model.named_vars}

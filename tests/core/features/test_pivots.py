@@ -49,7 +49,7 @@ def test_each_row_has_the_largest_variance_given_those_before():
         left = variances(K, rows[:k])
         assert_allclose(left[rows[k]], left.max(), rtol=1e-12)
         assert rows[k] == np.argmax(left)
-    assert_array_equal(dense.asked, rows)  # one column a point
+    assert_array_equal(dense.asked, rows)  # one column per point
 
 
 def test_what_is_missed_is_near_the_best_possible():

@@ -114,7 +114,7 @@ BY_KERNEL = "points were chosen by the kernel alone: call gp.select_inducing"
 
 
 def test_the_likelihood_takes_the_kernels_points_and_says_so():
-    """The same as build's, without a search; with one sigma a row and with pm.Data too."""
+    """The same as build's, without a search; with one sigma per row and with pm.Data too."""
     wanted = problem()
     with wanted[1]:
         wanted[0].build(X)
@@ -159,7 +159,7 @@ def test_bad_data_are_refused_before_points_are_chosen():
 
 
 def test_the_kernels_points_beat_random_rows():
-    """Bound on the evidence at plausible hyperparameters, with one sigma a row and pm.Data."""
+    """Bound on the evidence at plausible hyperparameters, with one sigma per row and pm.Data."""
     point = {"ell": 1.0, "eta": 1.0}
     bounds = {}
     for name in ("kernel", 0, 1, 2, 3):

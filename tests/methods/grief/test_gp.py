@@ -264,7 +264,7 @@ def test_all_paths_agree_at_unit_weights():
     for gp, model in (type_one(X, y, True), type_one(X, y, False)):
         found.append(y_logp(model, np.ones(gp.rank)))
         kinds.append(gp.likelihood_path)
-    rows = type_one(X, y, False, sigma=0.3 * np.ones(40))  # a sigma a row: no summary
+    rows = type_one(X, y, False, sigma=0.3 * np.ones(40))  # a sigma per row: no summary
     found.append(
         float(rows[1].compile_logp(vars=[rows[1]["y"]], **FAST)({"w_log__": np.zeros(15)}))
     )

@@ -120,7 +120,7 @@ PATHS = [
     [(*path, False) for path in PATHS] + [(*path, True) for path in PATHS[1::3]],
 )
 def test_the_density_changes_by_what_its_slope_explains(kernel, kind, marginal):
-    """At fixed coefficients; 1e-3 is above the rule's own error, the density changing by nats a step.
+    """At fixed coefficients; 1e-3 is above the rule's own error, the density changing by nats per step.
 
     With eigenvectors of the moving kernel the latent density jumped by 13 (ExpQuad x Matern32 on a
     discrete column) to 276 nats (Periodic), and by 0.05 without any sign or order changing.
