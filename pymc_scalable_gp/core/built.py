@@ -102,8 +102,8 @@ class BuiltGP(Listed, Base):
         """
         rows = digest(X.value)
         if self.is_built and self._unasked in (None, rows):
-            if bound and not is_random(X.tensor):
-                self.feature_map.check_range(X.value)
+            if bound and self.feature_map.input_range and not is_random(X.tensor):
+                self.feature_map.input_range.check(X.value)
             return
         self._build_unasked(X.tensor if X.mutable else X.value)
         self._unasked = rows

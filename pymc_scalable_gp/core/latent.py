@@ -67,8 +67,8 @@ class FeatureLatent(FeatureGP):
         feature_map = self.feature_map
         design = hold(feature_map, data, name)
         f = feature_map.times(design, coef)
-        if data.mutable and not is_random(data.tensor):
-            f = feature_map.within(data.tensor, f)
+        if data.mutable and not is_random(data.tensor) and feature_map.input_range:
+            f = feature_map.input_range.guard(data.tensor, f)
         f = pm.Deterministic(name, mean_vector(self.mean_func, data.tensor) + f, **keywords)
         self._follow(LatentFunction(feature_map, data, coef))
         return f

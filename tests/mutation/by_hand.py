@@ -112,8 +112,8 @@ BY_HAND = [
             "core/test_front_ends.py -k test_variance_of_a_sum_counts_what_each_part_misses",
         ),
         (
-            "core/features/feature_map.py",
-            "return Refuse(message)(rows, inside)",
+            "core/features/reach.py",
+            "return Refuse(message)(rows, (X >= low).all() & (X <= high).all())",
             "return rows",
             "core/test_front_ends.py -k test_a_latent_function_beyond_its_range_is_refused",
         ),

@@ -9,16 +9,13 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data
+from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.blocks import BLOCK
-from pymc_scalable_gp.utils.checks import Refuse
 
 # Entries of a block of features that predictions work on.
 _ENTRIES = 2**24
-
-# Inputs that replace the training inputs may reach this share of the range beyond it.
-_REACH = 0.05
 
 
 class FeatureSpec(Protocol):
@@ -58,12 +55,8 @@ class FeatureMap(ABC):
         return self.features(data.tensor)
 
     def basis(self, X: TensorVariable) -> TensorVariable:
-        """Functions (n, k) at inputs, with ``features = basis @ mixing``."""
+        """Functions (n, k) at training inputs, with ``features = basis @ mixing`` there."""
         return self.features(X)
-
-    def training_basis(self, X: TensorVariable) -> TensorVariable:
-        """The basis at training inputs."""
-        return self.basis(X)
 
     def mixing(self) -> TensorVariable | None:
         """Matrix (k, r) with ``features = basis @ mixing``; None stands for the identity."""
@@ -79,16 +72,9 @@ class FeatureMap(ABC):
         """With ``features = unrotated.features @ rotation.vectors``, orthogonal on some rows; or None."""
         return None
 
-    def coefficient_prior(self, weights: TensorVariable | None) -> TensorVariable:
-        """Prior variances (k,) of the basis' coefficients, or the matrix (k, r) that mixes it."""
-        mixing = self.mixing()
-        if mixing is not None:
-            return mixing
-        return pt.ones(self.rank) if weights is None else weights
-
     def design(self, X: TensorVariable) -> tuple:
         """What :meth:`times` needs of training inputs X: tensors, perhaps in nested tuples."""
-        return (self.features(X) if self.mixing() is None else self.training_basis(X),)
+        return (self.features(X) if self.mixing() is None else self.basis(X),)
 
     def times(self, design: tuple, coef: TensorVariable) -> TensorVariable:
         """``features @ coef`` (n,) from a design."""
@@ -117,12 +103,12 @@ class FeatureMap(ABC):
         """What to warn of when predicting at X, or None."""
 
     @property
-    def box(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Lowest and highest inputs (d,) between which the features hold the prior variance, or None."""
+    def input_range(self) -> InputRange | None:
+        """Inputs between which the features hold the prior variance, or None for all inputs."""
         return None
 
     def trained_on(self, X: np.ndarray) -> bool:
-        """Whether `training_basis` is the basis at X too, for inputs that replace the training inputs."""
+        """Whether `basis` also gives the features of inputs X that replace the training inputs."""
         return True
 
     def covering(self, low: np.ndarray, high: np.ndarray) -> "FeatureMap":
@@ -130,48 +116,10 @@ class FeatureMap(ABC):
         return self
 
     def probes(self) -> np.ndarray:
-        """A few inputs (p, d) at which another map's values differ."""
-        if self.box is None:
+        """A few inputs (p, d) at which the functions of another basis have other values."""
+        if self.input_range is None:
             raise ValueError(f"{type(self).__name__} has no range of inputs to tell its basis by")
-        low, high = (np.where(np.isfinite(side), side, 0.0) for side in self.box)
-        return low + (high - low) * np.random.default_rng(0).random((5, len(low)))
-
-    def within(self, X: TensorVariable, rows: TensorVariable) -> TensorVariable:
-        """`rows`, computed from X, behind a check that X, which may be replaced, stays in the range.
-
-        Beyond it features die away, and without a term for the missing variance the model would be
-        certain of the mean there.
-        """
-        if self.box is None:
-            return rows
-        low, high = self._reach()
-        inside = (X >= low).all() & (X <= high).all()
-        message = (
-            "X was replaced by inputs beyond the range that the GP was built on, where its features "
-            "hold no prior variance: use gp.conditional or gp.predict for new inputs, or build the "
-            "model again on X that covers them"
-        )
-        return Refuse(message)(rows, inside)
-
-    def _reach(self):
-        """The box with a margin."""
-        low, high = self.box
-        margin = _REACH * (high - low) + 1e-9 * np.maximum(np.abs(low), np.abs(high))
-        return low - margin, high + margin
-
-    def check_range(self, X: np.ndarray) -> None:
-        """Raise ValueError for training inputs (n, d) beyond the range, as `within` does later."""
-        if self.box is None:
-            return
-        low, high = self._reach()
-        beyond = np.flatnonzero((X.min(axis=0) < low) | (X.max(axis=0) > high))
-        if len(beyond):
-            j = beyond[0]
-            raise ValueError(
-                f"column {j} of X reaches from {X[:, j].min():.4g} to {X[:, j].max():.4g}, but the GP "
-                f"was built on inputs between {self.box[0][j]:.4g} and {self.box[1][j]:.4g}, beyond which "
-                "its features hold no prior variance: call gp.build(X) on inputs that cover these"
-            )
+        return self.input_range.probes()
 
 
 def side_by_side(parts: Sequence[TensorVariable]) -> TensorVariable:
@@ -238,13 +186,13 @@ class SumMap(FeatureMap):
         return "; ".join(dict.fromkeys(found)) or None
 
     @property
-    def box(self):
-        """What all parts cover."""
-        boxes = [part.box for part in self.parts if part.box is not None]
-        if not boxes:
+    def input_range(self):
+        """Inputs that all parts cover."""
+        ranges = [part.input_range for part in self.parts if part.input_range is not None]
+        if not ranges:
             return None
-        low, high = (np.array(side) for side in zip(*boxes, strict=True))
-        return low.max(axis=0), high.min(axis=0)
+        low, high = [each.low for each in ranges], [each.high for each in ranges]
+        return InputRange(np.max(low, axis=0), np.min(high, axis=0))
 
     def covering(self, low, high):
         """Maps of all parts for rows in that range."""

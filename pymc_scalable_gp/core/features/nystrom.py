@@ -8,6 +8,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
+from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import split_scale
 from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
@@ -45,9 +46,9 @@ class NystromMap(FeatureMap):
         return pt.specify_shape(nystrom(self.shape, X, self.points), (None, self.rank))
 
     @property
-    def box(self):
+    def input_range(self):
         """The range of the training inputs: beyond it the points say less and less."""
-        return self.low, self.high
+        return InputRange(self.low, self.high)
 
     def mixing(self):
         """The root of the scale, as a matrix."""

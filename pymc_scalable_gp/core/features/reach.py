@@ -1,13 +1,64 @@
 """Where features describe the kernel: the prior variance that they hold, within and beyond the data."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.utils.checks import Refuse
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.warn import warn
 
 # Share of the prior variance that features may lose beyond their range without a warning.
 LOST = 0.05
+
+# Inputs that replace the training inputs may lie this share of the range beyond it.
+_MARGIN = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class InputRange:
+    """Lowest and highest inputs (d,) between which features hold the prior variance.
+
+    Beyond them features die away, and without a term for the missing variance the model would be
+    certain of the mean there.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+
+    def _with_margin(self):
+        margin = _MARGIN * (self.high - self.low)
+        margin = margin + 1e-9 * np.maximum(np.abs(self.low), np.abs(self.high))
+        return self.low - margin, self.high + margin
+
+    def check(self, X: np.ndarray) -> None:
+        """Raise ValueError for inputs (n, d) beyond the range."""
+        low, high = self._with_margin()
+        beyond = np.flatnonzero((X.min(axis=0) < low) | (X.max(axis=0) > high))
+        if len(beyond):
+            j = beyond[0]
+            raise ValueError(
+                f"column {j} of X reaches from {X[:, j].min():.4g} to {X[:, j].max():.4g}, but the GP "
+                f"was built on inputs between {self.low[j]:.4g} and {self.high[j]:.4g}, beyond which "
+                "its features hold no prior variance: call gp.build(X) on inputs that cover these"
+            )
+
+    def guard(self, X: TensorVariable, rows: TensorVariable) -> TensorVariable:
+        """`rows`, computed from X, behind the same check of X, which may be replaced."""
+        low, high = self._with_margin()
+        message = (
+            "X was replaced by inputs beyond the range that the GP was built on, where its features "
+            "hold no prior variance: use gp.conditional or gp.predict for new inputs, or build the "
+            "model again on X that covers them"
+        )
+        return Refuse(message)(rows, (X >= low).all() & (X <= high).all())
+
+    def probes(self) -> np.ndarray:
+        """Five inputs (5, d) within the range."""
+        low, high = (np.where(np.isfinite(side), side, 0.0) for side in (self.low, self.high))
+        return low + (high - low) * np.random.default_rng(0).random((5, len(low)))
 
 
 def _missed(feature_map, X: np.ndarray, point=None, model=None) -> np.ndarray:

@@ -73,9 +73,11 @@ class MarginalData:
 
         Under "FITC" the diagonal carries what they miss; inputs with a prior are not replaced.
         """
-        if not self.X.mutable or self.approx == "FITC" or is_random(self.X.tensor):
+        limits = self.feature_map.input_range
+        fixed = not self.X.mutable or is_random(self.X.tensor)
+        if limits is None or fixed or self.approx == "FITC":
             return rows
-        return self.feature_map.within(self.X.tensor, rows)
+        return limits.guard(self.X.tensor, rows)
 
 
 class TrainingRows(ABC):

@@ -72,7 +72,7 @@ class ArrayRows:
     def __init__(self, data: MarginalData, design: MeanDesign, rotation, progressbar):
         feature_map, X, y = data.feature_map, data.X, np.array(data.y.value)
         # With a rotation the features are B V already.
-        basis = feature_map.training_basis if rotation is None else feature_map.features
+        basis = feature_map.basis if rotation is None else feature_map.features
         self._function, self._design = row_function(basis, design), design
         self._kept = None if X.mutable else X.value
         self._serves = feature_map.trained_on
@@ -131,8 +131,9 @@ class SummarizedNormal(StructuredNormal):
     ----------
     mean : tensor, shape (n,)
         Mean.
-    basis : tensor, shape (n, k)
-        Functions at the rows: used for draws, and for targets that were not summarised.
+    features : tensor, shape (n, r)
+        Features at the rows, times the roots of their prior variances: used for draws, and for targets
+        that were not summarised.
     weights : tensor, shape (k,) or (k, r)
         Prior variances of the basis' coefficients, or a matrix L with prior covariance ``L L'``.
     noise : tensor, scalar or shape (n,)
@@ -150,23 +151,16 @@ class SummarizedNormal(StructuredNormal):
         When the density is built for inputs that have no summary.
     """
 
-    basis: TensorVariable
+    features: TensorVariable
     weights: TensorVariable
     noise: TensorVariable
     beta: TensorVariable | None
     X: TensorVariable | None
     rows: RowSummary | ArrayRows
 
-    @property
-    def scaled(self) -> TensorVariable:
-        """Basis times a root of its coefficients' prior covariance: ``W^1/2``, or L itself."""
-        if self.weights.ndim == 1:
-            return self.basis * pt.sqrt(self.weights)
-        return product(self.basis, self.weights)
-
     def draw(self, rng, size):
-        """Draw targets at the rows."""
-        return draw_low_rank(self.mean, self.scaled, self.noise, rng, size)
+        """Of the rows."""
+        return draw_low_rank(self.mean, self.features, self.noise, rng, size)
 
     def logp(self, value):
         """From the summary."""
@@ -183,7 +177,7 @@ class SummarizedNormal(StructuredNormal):
                     "features have no fixed basis: every evaluation now costs O(n r^2). Build the model "
                     "again with the new data"
                 )
-        return lowrank_logp(self.scaled, self.noise, value - self.mean).logp
+        return lowrank_logp(self.features, self.noise, value - self.mean).logp
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +203,11 @@ class SummarizedRows(Likelihood):
 
     @property
     def _weights(self):
-        return self.data.feature_map.coefficient_prior(self.data.weights)
+        feature_map, weights = self.data.feature_map, self.data.weights
+        mixing = feature_map.mixing()
+        if mixing is not None:
+            return mixing
+        return pt.ones(feature_map.rank) if weights is None else weights
 
     @property
     def _inputs(self):
@@ -221,15 +219,16 @@ class SummarizedRows(Likelihood):
         return self.rows.state(self._inputs, self.data.y.tensor) if self.has_rows else None
 
     def normal(self, noise):
-        """Distribution of the rows, or of their projections on the basis."""
-        data = self.data
+        """Of the rows, or of their projections."""
+        data, weights = self.data, self._weights
         if self.has_rows:
-            mean, basis = data.mean, data.guarded(data.feature_map.basis(data.X.tensor))
+            mean, phi = data.mean, data.guarded(data.feature_map.features(data.X.tensor))
+            scaled = phi if data.weights is None else phi * pt.sqrt(data.weights)
         else:
             mean, basis = self.rows.mean(self.beta), fixed_shared(self.rows.factor)
-        return SummarizedNormal(
-            mean, basis, self._weights, noise, self.beta, self._inputs, self.rows
-        )
+            mixed = weights.ndim == 2
+            scaled = product(basis, weights) if mixed else basis * pt.sqrt(weights)
+        return SummarizedNormal(mean, scaled, weights, noise, self.beta, self._inputs, self.rows)
 
     def coefficients(self, target=None, noise=None):
         """From the summary, made again where the rows were replaced, or else from the rows."""
@@ -255,7 +254,7 @@ def can_summarize(data: MarginalData) -> bool:
     if any(d.mutable and present_value(d.tensor) is None for d in (data.X, data.y)):
         return False  # an expression: nothing tells when its value changes
     X = data.X.tensor
-    fixed = depends_only_on([data.feature_map.training_basis(X)], [X])
+    fixed = depends_only_on([data.feature_map.basis(X)], [X])
     return fixed and mean_design(data.mean_func, data.X.value.shape[1]) is not None
 
 

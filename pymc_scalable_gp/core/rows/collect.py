@@ -66,12 +66,12 @@ class Basis(NamedTuple):
                 "these, fix its parameters, or give X and y instead of statistics"
             )
         X = pt.matrix("X")
-        if not depends_only_on([feature_map.training_basis(X)], [X]):
+        if not depends_only_on([feature_map.basis(X)], [X]):
             raise ValueError(
                 "the basis has free parameters or data that may be replaced, and statistics hold one "
                 f"fixed basis, as has {Listed.names_with('statistics')}"
             )
-        function = row_function(feature_map.training_basis, design)
+        function = row_function(feature_map.basis, design)
         values = function(probes)
         columns = values.shape[1] - 1 - design.count
         return cls(feature_map, design, function, BasisMark(probes, values, columns, design.count))

@@ -9,6 +9,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap, side_by_side
+from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.core.rows.triangle import RowFunction, triangle_of_rows
 from pymc_scalable_gp.cov.kernels import kernel_diag
@@ -67,13 +68,13 @@ class GriefMap(FeatureMap):
         return all(is_constant(grid.term) for grid in self.grids)
 
     @property
-    def box(self):
+    def input_range(self):
         """Ends of the grid; infinite for columns that the kernel does not use."""
         low, high = np.full(self.columns, -np.inf), np.full(self.columns, np.inf)
         for grid in self.grids:
             for nodes, dim in zip(grid.nodes, grid.term.dims, strict=True):
                 low[dim], high[dim] = nodes.min(), nodes.max()
-        return low, high
+        return InputRange(low, high)
 
     @property
     def rotation(self):

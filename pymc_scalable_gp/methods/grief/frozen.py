@@ -124,9 +124,9 @@ class FrozenMap(FeatureMap):
         return self.base
 
     @property
-    def box(self):
+    def input_range(self):
         """Ends of the grid."""
-        return self.base.box
+        return self.base.input_range
 
     def outside(self, X):
         """Warnings of the reference features."""

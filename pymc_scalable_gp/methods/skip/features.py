@@ -10,6 +10,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap, side_by_side
+from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.cov.kernels import kernel_diag
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
@@ -150,13 +151,13 @@ class SKIPMap(FeatureMap):
         return out
 
     @property
-    def box(self):
+    def input_range(self):
         """Ends of the grids; infinite for columns without one."""
         low, high = np.full(self.columns, -np.inf), np.full(self.columns, np.inf)
         for tree in self.trees:
             for dim, ends in tree.ends().items():
                 low[dim], high[dim] = ends
-        return low, high
+        return InputRange(low, high)
 
     def intermediates(self):
         """Tables and cores of all trees."""

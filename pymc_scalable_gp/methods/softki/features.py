@@ -12,6 +12,7 @@ from scipy.spatial import cKDTree
 from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.nystrom import NystromMap
+from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import is_stationary, used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.softki.points import check_inducing, kmeans_points
@@ -76,9 +77,9 @@ class SoftKIMap(FeatureMap):
         return float(np.median(cKDTree(Z).query(Z, k=2)[0][:, 1]))
 
     @property
-    def box(self):
+    def input_range(self):
         """The range of the training inputs."""
-        return self.low, self.high
+        return InputRange(self.low, self.high)
 
     def trained_on(self, X):
         """Within the range of the training inputs, where nothing fades."""
@@ -113,6 +114,10 @@ class SoftKIMap(FeatureMap):
         return softmax_interpolation(X[:, self.columns], Z[:, self.columns], T)
 
     def basis(self, X):
+        """The weights: within the range of the training inputs nothing fades."""
+        return self.weights(X)
+
+    def faded_weights(self, X):
         """``g(x) w(x')`` (n, m): x' is x moved into the range of the training inputs.
 
         ``g(x) = k(x, x') / k(x', x')``, so that beyond that range the features are those of the best
@@ -130,10 +135,6 @@ class SoftKIMap(FeatureMap):
             self.cov_func, origin
         )
 
-    def training_basis(self, X):
-        """The weights: within the range of the training inputs nothing fades."""
-        return self.weights(X)
-
     def mixing(self):
         """Lower-triangular ``L`` (m, m) with ``L L' = K_zz + jitter``; NaN where that fails."""
         K = kernel_matrix(self.cov_func, self.points.tensor)
@@ -142,8 +143,8 @@ class SoftKIMap(FeatureMap):
         return cholesky(K + jitter * pt.eye(self.rank))
 
     def features(self, X):
-        """``basis @ mixing`` (n, m), stored column by column."""
-        return product(self.mixing(), self.basis(X).T, transpose_a=True).T
+        """``faded_weights @ mixing`` (n, m), stored column by column."""
+        return product(self.mixing(), self.faded_weights(X).T, transpose_a=True).T
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``."""

@@ -5,16 +5,18 @@ import pytensor.tensor as pt
 from numpy.testing import assert_array_equal
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap, SumMap
+from pymc_scalable_gp.core.features.reach import InputRange
 
 
 class Columns(FeatureMap):
     """Features that are the columns of X, for inputs in a box."""
 
     rank = 2
-    box = None
+    input_range = None
 
     def __init__(self, *box):
-        self.box = tuple(np.array(side, float) for side in box) or None
+        if box:
+            self.input_range = InputRange(*(np.array(side, float) for side in box))
 
     def features(self, X):
         return X
@@ -28,10 +30,10 @@ class Columns(FeatureMap):
 
 def test_a_sum_holds_its_prior_where_every_part_does():
     parts = [Columns([-3.0, -1.0], [1.0, 4.0]), Columns([-2.0, -5.0], [2.0, 3.0]), Columns()]
-    low, high = SumMap(parts).box
-    assert_array_equal(low, [-2.0, -1.0])
-    assert_array_equal(high, [1.0, 3.0])
-    assert SumMap([Columns(), Columns()]).box is None
+    common = SumMap(parts).input_range
+    assert_array_equal(common.low, [-2.0, -1.0])
+    assert_array_equal(common.high, [1.0, 3.0])
+    assert SumMap([Columns(), Columns()]).input_range is None
 
 
 def test_a_sum_takes_the_columns_of_its_parts():
