@@ -1,6 +1,8 @@
 """What a Gaussian likelihood says of each row given all others: its precision matrix, by parts."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,18 +21,18 @@ class Moments(NamedTuple):
     sd: np.ndarray
 
 
-class Precision(ABC):
+@dataclass(frozen=True, eq=False)
+class Precision:
     r"""``P = S^{-1}`` of the targets' covariance S, at one draw, by its diagonal and blocks.
 
     Given all other rows, those of G have mean ``y_G - P_GG^-1 (P e)_G`` and covariance ``P_GG^-1``.
+    `block` computes ``P_GG`` (g, g) for rows G (g,).
     """
 
-    def __init__(self, y: np.ndarray, alpha: np.ndarray, diagonal: np.ndarray):
-        self.y, self.alpha, self.diagonal = y, alpha, diagonal
-
-    @abstractmethod
-    def block(self, rows: np.ndarray) -> np.ndarray:
-        """``P_GG`` (g, g)."""
+    y: np.ndarray
+    alpha: np.ndarray  # P e
+    diagonal: np.ndarray
+    block: Callable[[np.ndarray], np.ndarray]
 
     def singles(self) -> Moments:
         """Moments of each row given all others."""
@@ -53,7 +55,7 @@ class Precisions(ABC):
 
     @abstractmethod
     def __call__(self, values) -> Precision:
-        """At values of the inputs."""
+        """Precision at values of the inputs."""
 
 
 class LowRankPrecisions(Precisions):
@@ -80,59 +82,39 @@ class LowRankPrecisions(Precisions):
         self.block_rows = feature_map.block_rows
 
     def __call__(self, values):
-        """In row blocks."""
+        """Compute alpha and the diagonal in row blocks; a group's features when they are asked for."""
         coef, root, noise, *common = self._state(*values)
-        noise = np.broadcast_to(noise, self.y.shape)
-        return LowRankPrecision(self, (*values, *common), coef, root, noise)
+        noise, state = np.broadcast_to(noise, self.y.shape), (*values, *common)
 
-    def parts(self, rows, X, state, coef, root, noise):
-        """Features times the root, what D is, and ``(e - Phi m) / D``, of some rows."""
-        phi, missed, mean = self._rows(X, *state)
-        D = noise[rows] + missed
-        factor = phi * root if root.ndim == 1 else phi @ root.T
-        return factor, D, (self.y[rows] - mean - phi @ coef) / D
+        def parts(rows, X):
+            phi, missed, mean = self._rows(X, *state)
+            D = noise[rows] + missed
+            factor = phi * root if root.ndim == 1 else phi @ root.T
+            return factor, D, (self.y[rows] - mean - phi @ coef) / D
 
+        def block(rows):
+            factor, D, _ = parts(rows, self.X[rows])
+            scaled = factor / D[:, None]
+            return np.diag(1.0 / D) - scaled @ scaled.T
 
-class LowRankPrecision(Precision):
-    """At one draw; features of groups are computed when they are asked for."""
-
-    def __init__(self, function, state, coef, root, noise):
-        self._function, self._given = function, (state, coef, root, noise)
-        n = len(function.y)
-        alpha, diagonal = np.empty(n), np.empty(n)
-        for rows, X in blocks(function.X, function.block_rows):
-            factor, D, alpha[rows] = function.parts(rows, X, *self._given)
+        alpha, diagonal = np.empty(len(self.y)), np.empty(len(self.y))
+        for rows, X in blocks(self.X, self.block_rows):
+            factor, D, alpha[rows] = parts(rows, X)
             diagonal[rows] = (1.0 - np.einsum("ij,ij->i", factor, factor) / D) / D
-        super().__init__(function.y, alpha, diagonal)
-
-    def block(self, rows):
-        """From the features of these rows."""
-        function = self._function
-        factor, D, _ = function.parts(rows, function.X[rows], *self._given)
-        scaled = factor / D[:, None]
-        return np.diag(1.0 / D) - scaled @ scaled.T
+        return Precision(self.y, alpha, diagonal, block)
 
 
 class DensePrecisions(Precisions):
-    """Precision of a dense covariance: ``P = L^-T L^-1``. O(n^3) per draw."""
+    """Of a dense covariance: ``P = L^-T L^-1``. O(n^3) per draw."""
 
     def __init__(self, likelihood, model):
         self._function, self.inputs = compile_outputs([*likelihood.whitened()], model)
         self._y = held_value(likelihood.data.y, "y")
 
     def __call__(self, values):
-        """Precision matrix (n, n) and its product with the residual."""
+        """Form the whole matrix."""
         inverse, white = self._function(*values)
-        return DensePrecision(self._y, inverse.T @ white, inverse.T @ inverse)
-
-
-class DensePrecision(Precision):
-    """A matrix."""
-
-    def __init__(self, y, alpha, matrix):
-        super().__init__(y, alpha, np.diagonal(matrix))
-        self._matrix = matrix
-
-    def block(self, rows):
-        """Block of the matrix at some rows."""
-        return self._matrix[np.ix_(rows, rows)]
+        P = inverse.T @ inverse
+        return Precision(
+            self._y, inverse.T @ white, np.diagonal(P), lambda rows: P[np.ix_(rows, rows)]
+        )

@@ -25,28 +25,21 @@ class VecchiaPrecisions(Precisions):
         self._y = held_value(likelihood.data.y, "y")
 
     def __call__(self, values):
-        """By sparse matrices."""
+        """Keep W sparse."""
         white, phi, A, L = self._function(*values)
         W = _whitening(A, L, self._neighbors, len(self._y))[:, np.argsort(self._order)]
         inner = np.linalg.cholesky(np.eye(phi.shape[1]) + phi.T @ phi)
         turned = np.linalg.solve(inner, phi.T)  # (r, n)
         G = W.T @ turned.T
         alpha = W.T @ white - G @ (turned @ white)
-        return VecchiaPrecision(self._y, alpha, W, G)
-
-
-class VecchiaPrecision(Precision):
-    """A sparse root, and what the features take off."""
-
-    def __init__(self, y, alpha, W, G):
         squares = np.asarray(W.multiply(W).sum(axis=0)).ravel()
-        super().__init__(y, alpha, squares - np.einsum("ij,ij->i", G, G))
-        self._W, self._G = W.tocsc(), G
+        diagonal, W = squares - np.einsum("ij,ij->i", G, G), W.tocsc()
 
-    def block(self, rows):
-        """Block of the precision matrix at some rows."""
-        own = self._W[:, rows]
-        return (own.T @ own).toarray() - self._G[rows] @ self._G[rows].T
+        def block(rows):
+            own = W[:, rows]
+            return (own.T @ own).toarray() - G[rows] @ G[rows].T
+
+        return Precision(self._y, alpha, diagonal, block)
 
 
 def _whitening(A, L, neighbors, n):
