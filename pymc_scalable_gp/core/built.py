@@ -1,4 +1,4 @@
-"""What every GP with a finite feature map is before it has seen data: kernel, mean and features."""
+"""A GP with a finite feature map before it has seen data: kernel, mean and features."""
 
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ class BuiltGP(Listed, Base):
     sum_classes: ClassVar[tuple[type["BuiltGP"], ...]] = ()
 
     def __new__(cls, *args, **kwargs):
-        """Refuse in words what the class does not take."""
+        """Raise TypeError for arguments that the class does not take."""
         check_arguments(cls, args, kwargs)
         return super().__new__(cls)
 
@@ -92,8 +92,8 @@ class BuiltGP(Listed, Base):
     def build_for(self, X: Data, bound: bool = True) -> None:
         """Build for a likelihood or a prior of rows X, unless the user did.
 
-        What another likelihood built on other rows is built again. `bound`: what the features miss
-        is nowhere else.
+        Features that were built for another likelihood, of other rows, are built again. `bound`: the
+        likelihood does not hold what the features miss, so that rows must lie within their range.
 
         Raises
         ------
@@ -154,14 +154,14 @@ class BuiltGP(Listed, Base):
         return shared[0](parts)
 
     def prior(self, *args, **kwargs):
-        """Not of this class: see the message."""
+        """Raise TypeError: another class has this method, and the message names it."""
         raise TypeError(
             f"{type(self).__name__} integrates the function out, which needs Gaussian noise: call "
             f"marginal_likelihood. For other likelihoods use {self.names_with('prior')}"
         )
 
     def marginal_likelihood(self, *args, **kwargs):
-        """Not of this class: see the message."""
+        """Raise TypeError: another class has this method, and the message names it."""
         raise TypeError(
             f"{type(self).__name__} is for any likelihood: call f = gp.prior(name, X) and write the "
             "likelihood of f. To integrate f out under Gaussian noise use "

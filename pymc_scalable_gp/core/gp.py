@@ -93,7 +93,7 @@ class FeatureGP(BuiltGP):
         y : array, shape (n,), optional
             Targets at X: the likelihood of these rows is compared. For one made from statistics.
         rows : int
-            Of the subsample; half as many others are predicted, or the same where there are none.
+            Size of the subsample; half as many other rows are predicted, or the same rows if none are left.
         neighbors, most_rows : int or None
             Neighbours of the better likelihood of all rows, at least twice this one's (None leaves it
             out), and rows that get it at most (None for all).
@@ -376,7 +376,7 @@ class FeatureGP(BuiltGP):
             raise ValueError("pred_noise=True needs a marginal likelihood: the likelihood is yours")
         if training.sigma.ndim:
             raise ValueError(
-                "pred_noise=True needs a scalar sigma: with one value a training row the noise of "
+                "pred_noise=True needs a scalar sigma: with one value per training row the noise of "
                 "new rows is unknown. Add it to the result instead"
             )
         return training.sigma**2

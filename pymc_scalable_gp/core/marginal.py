@@ -31,9 +31,9 @@ from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.utils.checks import check_choice
 from pymc_scalable_gp.utils.classes import as_typed
 
-# Of the classes whose features leave a residual that is a covariance.
+# Choices of `approx` for classes whose features leave a residual that is itself a covariance.
 WITH_RESIDUAL = (*APPROXIMATIONS, "VIF")
-# What the features miss is in the likelihood all the same.
+# Choices of `approx` whose likelihood also holds what the features miss.
 KEEPS_ALL = ("VIF", "exact")
 
 
@@ -218,7 +218,7 @@ class FeatureMarginal(FeatureGP):
         return FullRows(data)
 
     def _likelihood_of(self, data, progressbar=True, **options) -> Likelihood:
-        """With neighbours under "VIF", else as the method chooses."""
+        """Likelihood with neighbours under "VIF", else the kind that the method chooses."""
         if data.approx != "VIF":
             return self.make_likelihood(data, progressbar, **options)
         return VecchiaRows.of(data, self.cov_func, self.local, self.reference, progressbar)
@@ -337,7 +337,7 @@ class FeatureMarginal(FeatureGP):
 
         Notes
         -----
-        A draw costs O(n r^2) with features, O(n (r^2 + (k + g)^2)) with neighbours, O(n^3) exactly; a
+        Each draw costs O(n r^2) with features, O(n (r^2 + (k + g)^2)) with neighbours, O(n^3) exactly; a
         group of g rows O(g^3) more. SKIP by products forms its features for it, 8 n r bytes; KMCG takes
         the kernel's own matrix, which its iterations stand for. Features stay where they are when a row is
         left out: inducing points and grids were chosen with it. The approximation is that of the
@@ -391,7 +391,7 @@ class AdditiveMarginal(Additive, FeatureMarginal):
         return SumMap([part.map_for(approx) for part in self.parts])
 
     def check_summarizable(self, approx=None):
-        """Ask the parts too."""
+        """Check the sum and each of its parts."""
         super().check_summarizable(approx)
         for part in self.parts:
             part.check_summarizable(approx or self.approx)

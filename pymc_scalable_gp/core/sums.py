@@ -32,7 +32,7 @@ def joint_approx(parts) -> str:
 
 @as_typed
 class Additive(FeatureGP):
-    """A sum of independent GPs, which it holds as they are: built, chosen, trained each by itself."""
+    """A sum of independent GPs, each of which is built and trained by itself."""
 
     def __init__(self, parts: Sequence[FeatureGP]):
         mean_func, cov_func = sums(parts)
@@ -40,7 +40,7 @@ class Additive(FeatureGP):
         self._parts = tuple(parts)
 
     def __getattr__(self, name):
-        """Say that what belongs to the parts is to be asked of them."""
+        """Raise an error that says where an attribute of the parts is found."""
         owners = [part for part in self.__dict__.get("_parts", ()) if hasattr(type(part), name)]
         if owners and not name.startswith("_"):
             raise AttributeError(
@@ -51,17 +51,17 @@ class Additive(FeatureGP):
 
     @property
     def parts(self):
-        """The GPs that it is the sum of."""
+        """The GPs in the sum."""
         return self._parts
 
     @property
     def whole_kernel(self):
-        """Whether that holds of all parts."""
+        """Whether the kernels of all parts are their whole prior covariance."""
         return all(part.whole_kernel for part in self._parts)
 
     @property
     def is_built(self):
-        """Whether all parts are."""
+        """Whether all parts are built."""
         return all(part.is_built for part in self._parts)
 
     @property

@@ -5,7 +5,7 @@ from pytensor.raise_op import Assert, CheckAndRaise
 
 
 class Refuse(Assert):
-    """`Assert` in a compiled function that raises ValueError: what came does not fit, and why."""
+    """`Assert` in a compiled function that raises ValueError."""
 
     def __init__(self, message: str):
         CheckAndRaise.__init__(self, ValueError, message)

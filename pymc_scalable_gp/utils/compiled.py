@@ -32,8 +32,8 @@ def _clip_by_extremes(fgraph, node):
 
 _RANDOM = RandomVariable | RNGConsumerOp
 
-# Numba would compile what is called a few times for longer than it runs, and on large arrays the time is
-# in the Ops' own kernels and BLAS either way.
+# For functions that are called a few times: Numba would take longer to compile than they run, and on
+# large arrays the time goes to the Ops' own kernels and BLAS either way.
 FEW_CALLS = get_mode("FAST_COMPILE").register((in2out(_clip_by_extremes), 1.9))
 
 

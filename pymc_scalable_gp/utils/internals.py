@@ -1,4 +1,4 @@
-"""What PyTensor, Numba and PyMC do not promise to keep: no other file names any of it.
+"""All private names of PyTensor, Numba and PyMC that the package uses.
 
 Without a name in `COMPILED_APART` Ops take longer to compile, and a warning says so; the others are needed.
 """
@@ -51,7 +51,7 @@ register_logprob = _logprob.register
 
 
 def missing(names) -> list[str]:
-    """Names among `names` that the installed releases lack."""
+    """Names that the installed releases lack."""
     found = []
     for name in names:
         try:
@@ -77,8 +77,8 @@ def can_compile_apart() -> bool:
     gone = missing(COMPILED_APART)
     if gone:
         warn(
-            f"compilation takes longer than it need: {', '.join(gone)} is gone in this release of Numba or "
-            "PyTensor. A later release of pymc_scalable_gp may know the new name"
+            "compilation takes longer than it needs to: this release of Numba or PyTensor lacks "
+            f"{', '.join(gone)}. A later release of pymc_scalable_gp may know the new name"
         )
     return not gone
 
@@ -130,7 +130,7 @@ def _unpacked(given):
 
 
 def _check(symbol, have, want):
-    """Machine code takes what it gets: other types must not reach it."""
+    """Raise TypingError for a type other than the one compiled for: machine code does not check."""
     same = isinstance(have, types.Array) and (have.dtype, have.ndim) == (want.dtype, want.ndim)
     if not (same and (want.layout == "A" or have.layout == "C" or have.ndim == 0)):
         raise TypingError(f"{symbol} takes {want}, not {have}")

@@ -1,4 +1,4 @@
-"""The last few values that were made, to be found again."""
+"""A cache of the last few values."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ class Recent:
         self._held: deque[tuple] = deque(maxlen=4)
 
     def get(self, objects: Sequence, key, make: Callable[[], Any]):
-        """The value that was kept, or else a new one."""
+        """The cached value, or a new one."""
         for held, seen, value in self._held:
             if seen == key and all(a is b for a, b in zip(held, objects, strict=True)):
                 return value

@@ -76,7 +76,7 @@ def test_without_them_compilation_is_all_that_changes(monkeypatch):
     try:
         with (
             pytensor.config.change_flags(numba__cache=False),
-            pytest.warns(UserWarning, match="longer .* numba.core.cgutils:gone is gone"),
+            pytest.warns(UserWarning, match="longer .* lacks numba.core.cgutils:gone"),
         ):
             function = pytensor.function([V], out, mode="NUMBA")
     finally:

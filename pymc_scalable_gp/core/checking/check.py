@@ -42,7 +42,7 @@ from pymc_scalable_gp.utils.compiled import (
 
 @dataclass
 class Comparison:
-    """What is compared: log densities by name, one value of each for every draw."""
+    """What is compared: symbolic log densities by name, and points at which to evaluate them."""
 
     gp: Any
     training: TrainingRows | None
@@ -92,7 +92,7 @@ def check_gp(
 
 
 def _begin(gp, X, y, rows, rng, model) -> Comparison:
-    """Inputs, and rows of them."""
+    """Choose the likelihood, its inputs, and the rows to compare and to predict."""
     training = gp.training
     if y is not None:
         if X is None or not isinstance(training, Likelihood) or training.sigma.ndim:
@@ -144,7 +144,7 @@ def _features(job) -> list:
     source = job.training if job.pair is None else job.pair.better
     sigma = None if source is None else source.sigma
     noise = pt.constant(np.nan) if sigma is None else (sigma**2).mean()
-    # Those of the prior: predictions by task take features of the posterior.
+    # Features of the prior: predictions by task use features of the posterior.
     feature_map = job.gp.feature_map
     if job.training is not None:
         feature_map = job.training.prior_map()
@@ -169,7 +169,7 @@ def _take_points(job, outputs, given, num_samples, rng) -> None:
 
 
 def _add_figures(job) -> None:
-    """From the solver, at its worst; from the kernel's eigenvalues, at the mean of the points."""
+    """Add figures of the solver (worst point) and of the kernel's eigenvalues (mean point)."""
     job.figures["rank"] = job.gp.rank
     if job.training is not None:
         job.figures |= job.training.figures(job.points, job.model)
@@ -188,7 +188,7 @@ def _add_figures(job) -> None:
 
 
 def _evaluate(job, features, progressbar) -> dict[str, np.ndarray]:
-    """At each point: what features miss, log densities, and predictions of the pair."""
+    """Evaluate at each point: what features miss, log densities, predictions of the pair."""
     function, inputs = compile_outputs([*features, *job.densities.values()], job.model)
     predict = None
     if job.pair is not None:
@@ -212,7 +212,7 @@ def _evaluate(job, features, progressbar) -> dict[str, np.ndarray]:
 
 
 def _dataset(job, found) -> Check:
-    """Everything by name, and the verdict."""
+    """Dataset of all figures, with the verdict."""
     data = {"missing": ("obs", found["missing"].mean(axis=0))}
     coords: dict[str, Any] = {"obs": job.outside}
     attrs = {"missing_mean": float(found["missing"].mean())} | job.figures

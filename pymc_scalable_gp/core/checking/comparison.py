@@ -1,4 +1,4 @@
-"""An approximate likelihood beside better ones: the exact one of some rows, and neighbours for all."""
+"""Better likelihoods to compare with: the exact one on some rows, more neighbours on all rows."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows, VecchiaRows, VecchiaSettings
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
-# Of the reference with neighbours: inducing points at most, and rows of a block.
+# Reference with neighbours: most inducing points, and rows per block.
 POINTS, BLOCK = 200, 16
 
 # A share of the noise variance (of the prior variance, without noise) that features may miss.
@@ -28,7 +28,7 @@ class Pair(NamedTuple):
 
 
 def part_of(training: Likelihood, rows: np.ndarray) -> Likelihood:
-    """The same likelihood of some of its rows."""
+    """The same kind of likelihood for a subset of its rows."""
     X, y = held_value(training.data.X, "X")[rows], held_value(training.data.y, "y")[rows]
     X, y = (Data(fixed_shared(value), value, False) for value in (X, y))
     sigma = training.sigma if training.sigma.ndim == 0 else training.sigma[rows]
@@ -69,7 +69,7 @@ class Predictions:
         ]
 
     def __call__(self, point: dict) -> list[tuple[np.ndarray, np.ndarray]]:
-        """At one point of the model."""
+        """Means and variances at one point of the model."""
         return [each.diagonal(each.state(point), self._X) for each in self._makers]
 
 
@@ -77,7 +77,7 @@ def rank_needed(K: np.ndarray, noise: float | None) -> float:
     """Features that leave less than :data:`TAIL` of the noise variance, whatever they are.
 
     From the eigenvalues of the kernel matrix K (s, s) of some rows; infinite where it takes more than
-    half of them, which is more than so many rows can tell.
+    half of them, more than the subsample can tell.
     """
     if not np.isfinite(K).all():
         return np.nan
@@ -89,7 +89,7 @@ def rank_needed(K: np.ndarray, noise: float | None) -> float:
 
 
 def condition_number(K: np.ndarray, noise: float, n: int) -> float:
-    """Of the targets' covariance of all n rows, from the kernel matrix K (s, s) of some."""
+    """Condition number of the covariance of n targets, estimated from K (s, s) of some rows."""
     if not np.isfinite(K).all():
         return np.nan
     return float(n / len(K) * np.linalg.eigvalsh(K)[-1] / noise + 1.0)

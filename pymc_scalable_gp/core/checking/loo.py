@@ -42,7 +42,7 @@ class LeaveOut:
 def leave_out(
     gp, idata, groups, num_samples, progressbar, random_seed, model, before: LeaveOut | None
 ) -> LeaveOut:
-    """Each row, or each group of rows, given all others; `before`, where that is the same again."""
+    """Each row, or each group of rows, given all others; returns `before` if nothing has changed since."""
     training = gp.training
     if not isinstance(training, Likelihood):
         raise ValueError(

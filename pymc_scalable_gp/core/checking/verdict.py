@@ -1,4 +1,4 @@
-"""What a check says in words: what was compared, what is off, what to do."""
+"""The words of a check: what was compared, what is wrong, and what to do about it."""
 
 import textwrap
 
@@ -10,16 +10,20 @@ from arviz_plots import PlotCollection, visuals
 from pymc_scalable_gp.core.data.draws import FEWEST
 from pymc_scalable_gp.core.vecchia.likelihood import MOVED
 
-# What is worth a word: the tail of the weights (Vehtari et al. 2024), a move of a hyperparameter's mean in
-# posterior sds, the 95% quantile of the predictive mean's shift in predictive sds, the change of the
-# predictive sd, the share of prior variance that features miss, the residual of a solver, the error
-# of a log determinant, the share of neighbours that others would replace, the sd of log weights below
-# which they are nearly equal, that of the log densities of a frozen basis and of one computed anew, and
-# the distance from the basis' reference, in posterior sds, from which it is to be made anew.
+# Thresholds beyond which a figure counts as a fault.
 LIMITS = {
-    "k_hat": 0.7, "moved": 0.5, "mean_shift": 0.25, "sd_ratio": 0.1, "missing": 0.05,
-    "residual": 0.01, "logdet": 1.0, "neighbors_moved": MOVED, "even": 0.5, "frozen": 1.0, "reference": 1.0,
-}  # fmt: skip
+    "k_hat": 0.7,  # tail of the importance weights (Vehtari et al. 2024)
+    "moved": 0.5,  # move of a hyperparameter's mean, in posterior sds
+    "mean_shift": 0.25,  # shift of the predictive mean in predictive sds, 95% quantile
+    "sd_ratio": 0.1,  # log ratio of predictive sds
+    "missing": 0.05,  # share of the prior variance that features miss
+    "residual": 0.01,  # residual of conjugate gradients
+    "logdet": 1.0,  # error of a log determinant
+    "neighbors_moved": MOVED,  # share of neighbours that others would replace
+    "even": 0.5,  # sd of log weights below which the weights are nearly equal
+    "frozen": 1.0,  # sd of the difference between frozen and recomputed features' log densities
+    "reference": 1.0,  # distance from a frozen basis' reference, in posterior sds
+}
 
 
 class Check(xr.Dataset):
@@ -44,7 +48,7 @@ def verdict(gp, training, check) -> str:
 
 
 def _judged(gp, training, check, bad) -> str:
-    """The first paragraph."""
+    """The verdict's first paragraph: good or poor, why, and what to do."""
     few = check.attrs["draws"] < FEWEST and check.sizes.get("sample")
     if bad:
         return f"Poor: {'; '.join(bad)}. {remedy(gp, training, check)}"
@@ -60,7 +64,7 @@ def _judged(gp, training, check, bad) -> str:
 
 
 def _subset(gp, training, check):
-    """The exact Gaussian process of some rows."""
+    """Compare with the exact Gaussian process of some rows."""
     if "logp_exact" not in check:
         return "", []
     a = check.attrs
@@ -87,7 +91,7 @@ def _subset(gp, training, check):
 
 
 def _frozen(gp, training, check):
-    """A frozen basis beside features that are computed anew at each draw."""
+    """Compare a frozen basis with features that are computed anew at each draw."""
     if "excess" not in check:
         return "", []
     text, bad = "", []
@@ -123,7 +127,7 @@ def _is_far(check) -> bool:
 
 
 def _all(gp, training, check):
-    """More neighbours, for all rows or many of them."""
+    """Compare with more neighbours, for all rows or many of them."""
     a = check.attrs
     if "logp_all" not in check:
         if "n_all" not in a:
@@ -146,7 +150,7 @@ def _all(gp, training, check):
 
 
 def _missing(gp, training, check):
-    """Prior variance that features miss, where nothing holds it."""
+    """Report the prior variance that features miss, unless neighbours account for it."""
     if check.attrs["holds_residual"]:
         return "", []
     missing = check.attrs["missing_mean"]
@@ -162,7 +166,7 @@ def _missing(gp, training, check):
 
 
 def _solver(gp, training, check):
-    """Figures of iterations, and of neighbours that were chosen elsewhere."""
+    """Report errors of iterative solvers, and neighbours chosen at other hyperparameters."""
     a, text, bad = check.attrs, "", []
     # Where all rows' density was compared, what the iterations leave is in that difference.
     compared = "logp_all" in check
@@ -183,7 +187,7 @@ def _solver(gp, training, check):
 
 
 def remedy(gp, training, check) -> str:
-    """What to change."""
+    """Advice on what to change."""
     if _is_far(check) or _away(check).max(initial=0.0) > LIMITS["reference"]:
         return "Make the basis anew at the posterior mean, gp.recentre(X, idata), and the model with it."
     if check.attrs["holds_residual"]:
@@ -210,7 +214,7 @@ def _varies(lost: float, draws: int) -> str:
 
 
 def _weights(moved, k_hat: float, lost: float) -> tuple[str, bool]:
-    """Hyperparameter that weights move the most, and whether that is little."""
+    """Describe the hyperparameter that weights move most, and tell whether it moves little."""
     worst = int(np.abs(moved.values).argmax())
     name, by = str(moved.hyperparameter.values[worst]), float(moved[worst])
     # Weights without a tail have no k: nearly equal ones, or one draw with all the weight.
@@ -233,7 +237,7 @@ _PANELS = {
 
 
 def plot_check(check: Check, *, backend: str | None = None, figure_kwargs=None) -> PlotCollection:
-    """Draw what ``gp.check`` found: one panel a quantity, dashed lines at the thresholds of its verdict.
+    """Draw what ``gp.check`` found: one panel per quantity, dashed lines at the thresholds of its verdict.
 
     Differences of log densities, over draws, and shifts, ratios and shares, over rows, are shown as
     empirical distribution functions; moves of hyperparameters as points.
@@ -324,7 +328,7 @@ def _distribution(values, target, **kwargs):
 
 
 def _points(values, target, **kwargs):
-    """One row a hyperparameter."""
+    """Draw one row per hyperparameter."""
     backend = visuals.backend_from_object(target)
     rows = np.arange(values.size)
     backend.yticks(rows, [str(name) for name in values.hyperparameter.values], target)

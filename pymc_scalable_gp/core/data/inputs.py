@@ -1,4 +1,4 @@
-"""Checks of user input: the argument, what came, and what would work."""
+"""Checks of user input; errors name the argument, what was given, and what would work."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import fixed_shared, is_random, present_value
 
-# What pandas puts where a value is missing, by the name of its type: pandas is not imported.
+# Type names of the values that pandas uses for missing entries; pandas itself is not imported.
 _ABSENT = ("NAType", "NaTType", "NoneType")
 
 
@@ -73,7 +73,7 @@ def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) 
 
 
 def digest(*arrays: np.ndarray) -> bytes:
-    """Digest by which arrays are known again, without a copy of them."""
+    """Digest that identifies the contents of arrays without keeping a copy."""
     found = blake2b()
     for array in arrays:
         found.update(str((array.shape, array.dtype)).encode())
@@ -228,7 +228,9 @@ def _as_data(value, name, ndim) -> Data:
         shared = isinstance(value, SharedVariable)
         present = value.get_value(borrow=True) if shared else evaluate([value])[0]
         return Data(_float64(value), _numeric(present, name), True)
-    array = np.array(_numeric(value, name))  # what becomes of the user's own is not the model's
+    array = np.array(
+        _numeric(value, name)
+    )  # later changes of the user's array do not reach the model
     return Data(fixed_shared(array), array, False)
 
 

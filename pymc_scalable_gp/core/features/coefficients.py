@@ -24,7 +24,7 @@ class Coefficients(NamedTuple):
     downdates: bool = False
 
     def of(self, columns) -> "Coefficients":
-        """Coefficients of some of the features."""
+        """Posterior of the coefficients of some features."""
         if self.root is None:
             return Coefficients(self.mean[columns], None)
         root = self.root[columns] if self.downdates else self.root[..., columns]

@@ -22,7 +22,7 @@ class FeatureSpec(Protocol):
     """What a method needs to know before it has seen inputs: kernel, rank, and its own settings."""
 
     def fit(self, X: np.ndarray, **options) -> "FeatureMap":
-        """Feature map for training inputs (n, d); what was fitted before stays as it is."""
+        """Feature map for training inputs (n, d); earlier maps stay unchanged."""
 
 
 class FeatureMap(ABC):
@@ -44,9 +44,9 @@ class FeatureMap(ABC):
         """Feature matrix (n, r) at inputs (n, d), differentiable in the hyperparameters."""
 
     def for_residual(self) -> "FeatureMap":
-        """Map of nearly the same features that never exceed the kernel, so that it less them is one.
+        """Map of nearly the same features, such that ``k - k~`` is a covariance.
 
-        Where it can, it stores features row by row, for neighbours are gathered.
+        Features are stored row by row where possible, because rows of neighbours are gathered.
         """
         return self
 
@@ -100,7 +100,7 @@ class FeatureMap(ABC):
 
     @abstractmethod
     def outside(self, X: np.ndarray) -> str | None:
-        """What to warn of when predicting at X, or None."""
+        """Description of how far X lies beyond what the features cover, or None."""
 
     @property
     def input_range(self) -> InputRange | None:
@@ -146,7 +146,7 @@ class SumMap(FeatureMap):
         return side_by_side([part.features(X) for part in self.parts])
 
     def for_residual(self):
-        """Maps for the residual of all parts."""
+        """Sum of the parts' maps."""
         return SumMap([part.for_residual() for part in self.parts])
 
     def features_at(self, data):
@@ -163,12 +163,12 @@ class SumMap(FeatureMap):
         return sum(part.times(rows, coef[start:stop]) for part, rows, start, stop in places)
 
     def intermediates(self):
-        """Intermediate tensors of all parts."""
+        """Shared quantities of all parts."""
         return [tensor for part in self.parts for tensor in part.intermediates()]
 
     @property
     def block_rows(self):
-        """The least of the parts'."""
+        """Smallest block of any part."""
         return min(part.block_rows for part in self.parts)
 
     def kernel_diag(self, X):
@@ -195,7 +195,7 @@ class SumMap(FeatureMap):
         return InputRange(np.max(low, axis=0), np.min(high, axis=0))
 
     def covering(self, low, high):
-        """Maps of all parts for rows in that range."""
+        """Sum of the parts' maps."""
         return SumMap([part.covering(low, high) for part in self.parts])
 
     def columns(self, places: Sequence[int]) -> np.ndarray:

@@ -47,7 +47,7 @@ class NystromMap(FeatureMap):
 
     @property
     def input_range(self):
-        """The range of the training inputs: beyond it the points say less and less."""
+        """The range of the training inputs, beyond which features lose prior variance."""
         return InputRange(self.low, self.high)
 
     def mixing(self):
@@ -67,7 +67,7 @@ class NystromMap(FeatureMap):
         return pt.specify_shape(found, (None, self.rank))
 
     def for_residual(self):
-        """The same, row by row."""
+        """The same features, stored row by row."""
         found = copy(self)
         found.by_rows = True
         return found
@@ -77,7 +77,7 @@ class NystromMap(FeatureMap):
         return kernel_diag(self.cov_func, X)
 
     def outside(self, X):
-        """No warnings: the features use the exact kernel everywhere."""
+        """None: the features use the exact kernel everywhere."""
         return None
 
 
@@ -100,13 +100,11 @@ def _inverse_root(cov_func, points):
 # A pivot whose residual variance is below this share of the largest prior variance adds nothing.
 DEPENDENT = 1e-10
 
-
 # A residual variance below minus this share of the largest prior variance may be no rounding error.
 INDEFINITE = 1e-6
 
-
-# Points are chosen among so many rows at most: variance is covered without the others, and a factor of
-# all rows would be the largest array of a likelihood that needs none.
+# Most rows among which points are chosen: they cover the variance of the others, and a factor of all
+# rows would be the largest array of a likelihood that needs none.
 ROWS = 65_536
 
 # Variances that differ by a smaller share are equal: which row is taken then is the seed's choice, not

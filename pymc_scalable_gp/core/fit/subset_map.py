@@ -14,8 +14,6 @@ from pymc_scalable_gp.utils.compiled import compiled
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 RESTARTS = 2
-
-
 TOLERANCE = 1e-6  # relative gain of a step below which L-BFGS stops: a start, not an optimum
 
 

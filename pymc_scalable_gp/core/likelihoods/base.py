@@ -54,7 +54,7 @@ class MarginalData:
         return self.X.value.shape[0]
 
     def with_rows(self, X: Data, y: Data, sigma: TensorVariable) -> "MarginalData":
-        """The same model of other rows."""
+        """The same model with other rows."""
         return replace(self, X=X, y=y, sigma=sigma)
 
     def corrected(self, missed, noise) -> tuple[TensorVariable, TensorVariable]:
@@ -164,9 +164,7 @@ class Likelihood(TrainingRows):
     """
 
     path: ClassVar[str]
-    subsets_share_features: ClassVar[bool] = (
-        True  # some of the rows have a likelihood with the same features
-    )
+    subsets_share_features: ClassVar[bool] = True  # a subset of rows keeps the features
     data: MarginalData
 
     @property
@@ -225,11 +223,11 @@ class Likelihood(TrainingRows):
         return self.data.feature_map
 
     def prior_map(self) -> FeatureMap:
-        """Those that no correction has changed."""
+        """Features of the prior, before any correction."""
         return self.data.feature_map
 
     def given(self, X: Data, y: Data, sigma: TensorVariable) -> "Likelihood":
-        """The same features and hyperparameters with other data."""
+        """Likelihood of other data with the same features and hyperparameters."""
         return FullRows(self.data.with_rows(X, y, sigma))
 
 
@@ -253,7 +251,7 @@ class FullRows(Likelihood):
         return LowRank(data.mean, data.guarded(phi), noise, data.weights, kdiag, data.approx)
 
     def coefficients(self, target=None, noise=None):
-        """From the same terms as the density."""
+        """Posterior from the same terms as the density."""
         target, noise = self.handed(target, noise)
         data, (phi, kdiag) = self.data, self._features()
         found = lowrank_posterior(

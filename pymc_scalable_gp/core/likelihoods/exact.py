@@ -30,7 +30,7 @@ class DenseNormal(StructuredNormal):
     noise: TensorVariable  # (n,)
 
     def draw(self, rng, size):
-        """From a Cholesky factor."""
+        """Draw by a Cholesky factor."""
         next_rng, (z,) = white(rng, size, (self.mean.shape[0],))
         root = pt.linalg.cholesky(self.cov + pt.diag(self.noise), on_error="nan")
         return next_rng, self.mean + z @ root.T
@@ -60,11 +60,11 @@ class ExactRows(Likelihood):
         return DenseNormal(self.data.mean, self.kernel, noise * pt.ones(self.kernel.shape[0]))
 
     def coefficients(self, target=None, noise=None):
-        """There are no features."""
+        """No coefficients: there are no features."""
         return Coefficients(pt.zeros(0), None)
 
     def given(self, X, y, sigma):
-        """The same with other data."""
+        """Exact likelihood of other data."""
         return ExactRows(self.data.with_rows(X, y, sigma), self.cov_func)
 
     def whitened(self, target=None, noise=None) -> tuple[TensorVariable, TensorVariable]:
@@ -119,7 +119,7 @@ class ExactPredictor(Predictor):
         return mean, cov + state.noise * np.eye(len(X))
 
     def _sample_jointly(self, state, X, rng):
-        """From the covariance of all rows."""
+        """Draw from the covariance of all rows."""
         mean, cov = self.full(state, X)
         cov += KERNEL_JITTER * np.diag(cov).mean() * np.eye(len(X))
         return mean + np.linalg.cholesky(cov) @ rng.standard_normal(len(X))

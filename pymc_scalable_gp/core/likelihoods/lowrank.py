@@ -27,7 +27,7 @@ class LowRank(StructuredNormal):
     label: ClassVar[str] = "LowRankNormal"
 
     def draw(self, rng, size):
-        """In O(n r)."""
+        """Draw in O(n r)."""
         scaled = self.phi if self.weights is None else self.phi * pt.sqrt(self.weights)
         variance = self.noise
         if self.approx == "FITC":
@@ -35,7 +35,7 @@ class LowRank(StructuredNormal):
         return draw_low_rank(self.mean, scaled, variance, rng, size)
 
     def logp(self, value):
-        """Or the collapsed bound."""
+        """Log density; under "VFE" its collapsed lower bound."""
         return lowrank_logp(
             self.phi, self.noise, value - self.mean, weights=self.weights, kdiag=self.kdiag,
             approx=self.approx,

@@ -56,7 +56,7 @@ class StructuredNormal(ABC):
         return NormalVector(name, self, **kwargs)
 
     def parted(self) -> tuple["StructuredNormal", list[Variable]]:
-        """The same with places where its tensors stood, and the tensors."""
+        """The same normal with placeholders for its tensors, and the tensors."""
         params: list[Variable] = []
 
         def placed(value):
@@ -70,7 +70,7 @@ class StructuredNormal(ABC):
         return self._changed(placed), params
 
     def filled(self, params) -> "StructuredNormal":
-        """The same with tensors in their places."""
+        """The same normal with tensors in their places."""
 
         def found(value):
             if isinstance(value, tuple):

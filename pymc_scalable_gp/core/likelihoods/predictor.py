@@ -139,7 +139,7 @@ class Predictor:
         return phi @ (root if self.downdates else root.T)
 
     def mixture(self, X, idata, num_samples, sample, progressbar, random_seed):
-        """Dataset of the mean and sd of the draws' mixture, and of a sample per draw if `sample`."""
+        """Dataset of the mean and sd of the draws' mixture, and of one sample per draw if `sample`."""
         rng = np.random.default_rng(random_seed)
         draws = posterior_draws(idata, self.inputs, num_samples, rng)
         progress = create_simple_progress(progressbar=progressbar)

@@ -94,7 +94,7 @@ class ArrayRows:
 
     @property
     def path(self) -> str:
-        """Name of the way that the summary is evaluated."""
+        """Path of the summary."""
         return self._summary.path
 
     def state(self, X, y) -> DataCopy | None:
@@ -159,11 +159,11 @@ class SummarizedNormal(StructuredNormal):
     rows: RowSummary | ArrayRows
 
     def draw(self, rng, size):
-        """Of the rows."""
+        """Draw from the low-rank form of the rows."""
         return draw_low_rank(self.mean, self.features, self.noise, rng, size)
 
     def logp(self, value):
-        """From the summary."""
+        """Use the summary, or the rows where other inputs or targets have replaced them."""
         if isinstance(self.rows, RowSummary):
             return self.rows.logp(self.weights, self.noise, self.beta, value)
         if not self.noise.ndim:
@@ -184,7 +184,7 @@ class SummarizedNormal(StructuredNormal):
 class SummarizedRows(Likelihood):
     """The density and the posterior of the coefficients, from a summary of the rows.
 
-    Of statistics, `data` has the ends of X and the targets ``U'y``.
+    Where only statistics are known, `data` holds the ends of X and the targets ``U'y``.
     """
 
     data: MarginalData
@@ -193,7 +193,7 @@ class SummarizedRows(Likelihood):
 
     @property
     def path(self):
-        """Name of the way that the summary is evaluated."""
+        """Path of the summary."""
         return self.rows.path
 
     @property
@@ -219,7 +219,7 @@ class SummarizedRows(Likelihood):
         return self.rows.state(self._inputs, self.data.y.tensor) if self.has_rows else None
 
     def normal(self, noise):
-        """Of the rows, or of their projections."""
+        """Distribution of the rows, or of their projections where only statistics are known."""
         data, weights = self.data, self._weights
         if self.has_rows:
             mean, phi = data.mean, data.guarded(data.feature_map.features(data.X.tensor))

@@ -1,4 +1,4 @@
-"""Statistics of rows that dask holds: one task per chunk, and a tree of merges, wherever dask runs."""
+"""Statistics of rows that dask holds: one task per chunk, and a tree of merges."""
 
 import numpy as np
 from pymc.progress_bar import create_simple_progress
@@ -9,7 +9,7 @@ from pymc_scalable_gp.core.rows.sources import Block, dataset_arrays, open_sourc
 from pymc_scalable_gp.core.rows.statistics import RowStatistics
 from pymc_scalable_gp.core.rows.triangle import QR_LIMIT
 
-# Statistics that are merged at a time.
+# Number of statistics merged at a time.
 _FAN_IN = 8
 _LEAF = "statistics of rows"
 

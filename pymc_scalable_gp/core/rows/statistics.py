@@ -25,7 +25,7 @@ class BasisMark:
     design: int  # h, of the mean
 
     def difference(self, other: "BasisMark") -> str | None:
-        """In what the other differs, in words, or None."""
+        """Describe how the other basis differs; None if it does not."""
         if self.inputs.shape[1] != other.inputs.shape[1]:
             return f"inputs have {self.inputs.shape[1]} columns, not {other.inputs.shape[1]}"
         if self.columns != other.columns:

@@ -28,7 +28,7 @@ from pymc_scalable_gp.utils.graphs import data_shared, is_random
 from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
 from pymc_scalable_gp.utils.warn import warn
 
-# Warn where the present hyperparameters would replace more than this share of the neighbours.
+# Warn above this share of neighbours that the present hyperparameters would replace.
 MOVED = 0.3
 
 
@@ -42,7 +42,7 @@ class VecchiaSettings:
 
     @classmethod
     def checked(cls, neighbors, block, pred_neighbors=None) -> "VecchiaSettings":
-        """Settings from a user's arguments; new rows have twice the neighbours by default."""
+        """Settings from a user's arguments. New rows get twice the neighbours by default."""
         neighbors, block = check_count("neighbors", neighbors, 0), check_count("block", block)
         if pred_neighbors is None:
             return cls(neighbors, block, 2 * neighbors)
@@ -54,7 +54,7 @@ class VecchiaSettings:
         return self.order_by(None if single else Metric(cov_func, X, point), X, progressbar)
 
     def order_by(self, metric: Metric | None, X, progressbar=False) -> Ordering:
-        """An ordering by a metric that is known."""
+        """An ordering by a given metric."""
         return order_rows(
             X, metric, self.block, self.neighbors, self.pred_neighbors, progressbar=progressbar
         )
@@ -71,7 +71,7 @@ class RowPlan:
 
     @property
     def ordering(self) -> Ordering:
-        """The present one."""
+        """The present ordering."""
         return self._ordering
 
     def replace(self, ordering: Ordering, X: np.ndarray) -> None:
@@ -121,7 +121,7 @@ class NeighborRows(TrainingRows):
         return self.feature_map.features(self.inputs)
 
     def regressed(self, noise) -> Regressions:
-        """Regressions of the blocks on their neighbours, with noise variances (n,) in the blocks' order."""
+        """Regressions of the blocks on their neighbours, with variances (n,) in the order of the blocks."""
         return regressions(
             self.cov_func, self.inputs, self.phi, noise, self.plan.neighbors,
             self.plan.ordering.block,
@@ -129,11 +129,11 @@ class NeighborRows(TrainingRows):
 
     @cached_property
     def regressions(self) -> Regressions:
-        """With the likelihood's own noise."""
+        """Regressions with the likelihood's own noise."""
         return self.regressed(self.noise)
 
     def of_parts(self, parts: Sequence, places: Sequence[int]):
-        """Not known: what the features of the parts miss is one residual."""
+        """Raise NotImplementedError: the parts share one residual."""
         raise NotImplementedError(
             'approx="VIF" holds what the features of all parts of a sum miss as one residual, and cannot '
             "tell the parts' functions apart: predict the sum, or give the sum another approx"
@@ -148,7 +148,7 @@ class NeighborRows(TrainingRows):
         return joint_conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs)
 
     def present_inputs(self) -> np.ndarray:
-        """X (n, d) as it is now."""
+        """Present value of X (n, d)."""
         X = self.X
         return X.value if is_random(X.tensor) or not X.mutable else X.tensor.eval()
 
@@ -203,7 +203,7 @@ class VecchiaRows(NeighborRows, Likelihood):
 
     @cached_property
     def noise(self):
-        """Noise variances (n,) in the order of the blocks."""
+        """Noise variances."""
         return self._placed(self.data.sigma**2)
 
     def _placed(self, noise):
@@ -222,7 +222,7 @@ class VecchiaRows(NeighborRows, Likelihood):
         return VecchiaNormal(self.data.mean, self.phi, *found, self.plan.order)
 
     def coefficients(self, target=None, noise=None):
-        """From the same terms as the density."""
+        """Posterior from the same terms as the density."""
         target, noise = self.handed(target, noise)
         residual = (target - self.data.mean)[self.plan.order]
         found = posterior_terms(residual, self.phi, self.regressed(self._placed(noise)))
@@ -233,7 +233,7 @@ class VecchiaRows(NeighborRows, Likelihood):
         return VecchiaPrecisions(self, model)
 
     def given(self, X: Data, y: Data, sigma: TensorVariable):
-        """The same with other data, and their own neighbours."""
+        """The same likelihood of other data, with neighbours chosen among those."""
         plan = RowPlan(self.settings.order_by(self.plan.ordering.metric, X.value), X.value)
         return replace(self, data=self.data.with_rows(X, y, sigma), plan=plan)
 
@@ -270,7 +270,7 @@ class VecchiaFunction(NeighborRows):
         return self.residual[pt.argsort(self.plan.order)]
 
     def coefficients(self):
-        """Coefficients that are known exactly at each draw."""
+        """Coefficients, known exactly at each draw."""
         return Coefficients(self.coef, None)
 
     def prediction_map(self):

@@ -55,7 +55,7 @@ class VecchiaNormal(StructuredNormal):
         return next_rng, self.mean + (z @ self.phi.T + own)[..., pt.argsort(self.order)]
 
     def logp(self, value):
-        """That of the whitened vector, and the determinant."""
+        """Log density of the whitened vector, less the log determinant."""
         found = self.regressions
         residual, phi = whitened_terms((value - self.mean)[self.order], self.phi, found)
         return lowrank_logp(phi, pt.constant(1.0), residual).logp - found.half_logdet()

@@ -129,5 +129,5 @@ class FrozenMap(FeatureMap):
         return self.base.input_range
 
     def outside(self, X):
-        """Warnings of the reference features."""
+        """Describe inputs beyond the grid, as the reference features do."""
         return self.base.outside(X)

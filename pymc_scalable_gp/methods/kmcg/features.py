@@ -64,7 +64,7 @@ class KMCGMap(FeatureMap):
         return kernel_diag(self.cov_func, X)
 
     def outside(self, X):
-        """No warnings: features use the exact kernel with the training rows everywhere."""
+        """None: features use the exact kernel with the training rows everywhere."""
         return None
 
 

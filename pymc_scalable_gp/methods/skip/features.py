@@ -100,7 +100,7 @@ class SKIPMap(FeatureMap):
         return np.unique(tasks).astype(int)
 
     def roots(self, X) -> list[Roots]:
-        """The last two roots of each term; with tasks, what they share and what each has to itself."""
+        """The last two roots of each term; with tasks, the shared ones and each task's own."""
         if self.task_dim is None:
             return [tree.roots(X, self.projected) for tree in self.trees]
         A, task = self.data_root(X), self.task_index(X)
@@ -125,7 +125,7 @@ class SKIPMap(FeatureMap):
 
     @property
     def task_variances(self):
-        """Variances (s,) of what each task has to itself."""
+        """Variances (s,) of what belongs to each task alone."""
         return pt.zeros(self.task_count) if self.task_var is None else self.task_var
 
     def features(self, X):

@@ -86,7 +86,7 @@ class SoftKIMap(FeatureMap):
         return not self.stationary or bool(((self.low <= X) & (self.high >= X)).all())
 
     def covering(self, low, high):
-        """The same weights, which fade beyond that range too."""
+        """The same weights, which fade only beyond a range that includes `low` and `high`."""
         found = copy(self)
         found.low, found.high = np.minimum(self.low, low), np.maximum(self.high, high)
         return found
