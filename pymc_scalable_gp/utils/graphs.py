@@ -5,11 +5,13 @@ from uuid import uuid4
 
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
+from pytensor.tensor.variable import TensorVariable
 
 
 def is_random(*variables, known: Iterable[Variable] = ()) -> bool:
@@ -71,6 +73,13 @@ def depends_only_on(outputs: Sequence[Variable], allowed: Iterable[Variable] = (
         elif isinstance(v.owner.op, RandomVariable | RNGConsumerOp):
             return False
     return True
+
+
+def same_values(tensor, kept) -> TensorVariable:
+    """Whether all entries equal those of `kept`; False, without an error, for another number of rows."""
+    count = pt.minimum(tensor.shape[0], kept.shape[0])
+    rows = pt.eq(tensor.shape[0], kept.shape[0])
+    return rows & pt.eq(tensor[:count], kept[:count]).all()
 
 
 def present_value(variable):

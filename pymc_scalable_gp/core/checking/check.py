@@ -12,7 +12,6 @@ from pymc.progress_bar import create_simple_progress
 
 from pymc_scalable_gp.core.checking.comparison import (
     Pair,
-    Predictions,
     condition_number,
     part_of,
     rank_needed,
@@ -190,23 +189,24 @@ def _add_figures(job) -> None:
 def _evaluate(job, features, progressbar) -> dict[str, np.ndarray]:
     """Evaluate at each point: what features miss, log densities, predictions of the pair."""
     function, inputs = compile_outputs([*features, *job.densities.values()], job.model)
-    predict = None
-    if job.pair is not None:
-        predict = Predictions(job.pair, job.gp.mean_func, job.X[job.outside], job.model)
+    where, mean_func, zero = job.X[job.outside], job.gp.mean_func, pt.constant(0.0)
+    predictors = [
+        each.predictor(each.prediction_map(), mean_func, each.coefficients(), zero, job.model)
+        for each in job.pair or ()
+    ]
     found, moments = [], []
     progress = create_simple_progress(progressbar=progressbar)
     with progress:
         task = progress.add_task("Comparing", completed=0, total=len(job.points))
         for point in job.points:
             found.append(function(*(point[v.name] for v in inputs)))
-            if predict is not None:
-                moments.append(predict(point))
+            moments.append([each.diagonal(each.state(point), where) for each in predictors])
             progress.advance(task)
     names = ("missing", "missed", "noise", *job.densities)
     result = {
         name: np.array(each) for name, each in zip(names, zip(*found, strict=True), strict=True)
     }
-    if moments:
+    if predictors:
         result["mean"], result["var"] = np.moveaxis(np.array(moments), 2, 0)
     return result
 

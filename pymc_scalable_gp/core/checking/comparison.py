@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.inputs import Data, held_value
 from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
@@ -55,22 +54,6 @@ def with_neighbors(
     data = replace(training.data, X=X, feature_map=points, approx="VIF", weights=None)
     settings = VecchiaSettings.checked(neighbors, BLOCK)
     return VecchiaRows.of(data, cov_func, settings, point, progressbar), neighbors
-
-
-class Predictions:
-    """Means and variances of both likelihoods of a pair at some rows X (s, d), point by point."""
-
-    def __init__(self, pair: Pair, mean_func, X: np.ndarray, model):
-        zero = pt.constant(0.0)
-        self._X = X
-        self._makers = [
-            each.predictor(each.prediction_map(), mean_func, each.coefficients(), zero, model)
-            for each in pair
-        ]
-
-    def __call__(self, point: dict) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Means and variances at one point of the model."""
-        return [each.diagonal(each.state(point), self._X) for each in self._makers]
 
 
 def rank_needed(K: np.ndarray, noise: float | None) -> float:

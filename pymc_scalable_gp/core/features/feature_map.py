@@ -34,6 +34,9 @@ class FeatureMap(ABC):
     so, and a likelihood that needs no rows follows too.
     """
 
+    # With ``features = unrotated.features @ rotation.vectors``, orthogonal on some rows; or None.
+    rotation: Singular | None = None
+
     @property
     @abstractmethod
     def rank(self) -> int:
@@ -64,13 +67,8 @@ class FeatureMap(ABC):
 
     @property
     def unrotated(self) -> "FeatureMap":
-        """The map whose basis statistics of rows are in: this one, unless it was rotated."""
+        """The map before any rotation, in whose basis statistics of rows are kept."""
         return self
-
-    @property
-    def rotation(self) -> Singular | None:
-        """With ``features = unrotated.features @ rotation.vectors``, orthogonal on some rows; or None."""
-        return None
 
     def design(self, X: TensorVariable) -> tuple:
         """What :meth:`times` needs of training inputs X: tensors, perhaps in nested tuples."""
@@ -182,8 +180,8 @@ class SumMap(FeatureMap):
 
     def outside(self, X):
         """Join the parts' warnings."""
-        found = [text for part in self.parts if (text := part.outside(X))]
-        return "; ".join(dict.fromkeys(found)) or None
+        texts = [text for part in self.parts if (text := part.outside(X))]
+        return "; ".join(dict.fromkeys(texts)) or None
 
     @property
     def input_range(self):

@@ -61,16 +61,16 @@ class NystromMap(FeatureMap):
         root = pt.sqrt(self.scale)
         if self.by_rows:
             root = root * _inverse_root(self.shape, self.points)
-            found = product(kernel_matrix(self.shape, X, self.points), root, transpose_b=True)
+            phi = product(kernel_matrix(self.shape, X, self.points), root, transpose_b=True)
         else:
-            found = nystrom(self.shape, X, self.points, root)
-        return pt.specify_shape(found, (None, self.rank))
+            phi = nystrom(self.shape, X, self.points, root)
+        return pt.specify_shape(phi, (None, self.rank))
 
     def for_residual(self):
         """The same features, stored row by row."""
-        found = copy(self)
-        found.by_rows = True
-        return found
+        other = copy(self)
+        other.by_rows = True
+        return other
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``."""
@@ -82,10 +82,7 @@ class NystromMap(FeatureMap):
 
 
 def nystrom(cov_func, X, points, factor=1.0):
-    """Features (n, m) of the whole kernel at X (n, d) times a number, for any points (m, d).
-
-    Column by column.
-    """
+    """Features (n, m) of the kernel at X (n, d) times `factor`, for points (m, d); stored by columns."""
     # By a product with the inverse, which is several times as fast as to solve for n columns.
     cross = kernel_matrix(cov_func, X, points)
     return product(factor * _inverse_root(cov_func, points), cross, transpose_b=True).T

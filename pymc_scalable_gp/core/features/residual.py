@@ -67,11 +67,11 @@ def _is_fused(X, scale, kernels) -> bool:
 
 
 def _blocks(cov_func, X, neighbors, block, first):
-    """Kernel (b, k + g, k + g) between the local rows, whatever at places that are not used."""
+    """Kernel (b, k + g, k + g) between the local rows, arbitrary at unused places."""
     count, k = neighbors.shape[0], neighbors.type.shape[1]
     own = first + pt.arange(count)[:, None] * block + np.arange(block)
     places = pt.concatenate([neighbors, own], axis=1).clip(0, X.shape[0] - 1)
     local = X[places]
     core = pt.matrix("local", dtype="float64", shape=(k + block, X.type.shape[1]))
-    found = vectorize_graph(kernel_matrix(cov_func, core), {core: local})
-    return pt.specify_shape(found, (None, k + block, k + block))
+    local_kernels = vectorize_graph(kernel_matrix(cov_func, core), {core: local})
+    return pt.specify_shape(local_kernels, (None, k + block, k + block))

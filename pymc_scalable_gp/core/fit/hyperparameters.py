@@ -93,11 +93,12 @@ class Hyperparameters:
         given = {name: np.asarray(point[name], float) for name in self.names if name in point}
         if not given:
             return self.initial.copy()
-        for rv, shape in zip(self.free, self._untransformed_shapes(), strict=True):
-            if rv.name in given and np.shape(given[rv.name]) != shape:
+        initial = self.untransformed(self.initial)
+        for name, value in given.items():
+            if value.shape != initial[name].shape:
                 raise ValueError(
-                    f"point[{rv.name!r}] has shape {np.shape(given[rv.name])}, but the variable has "
-                    f"shape {shape}"
+                    f"point[{name!r}] has shape {value.shape}, but the variable has shape "
+                    f"{initial[name].shape}"
                 )
         make = make_initial_point_fn(model=self.model, overrides=given)
         theta = self._flat(make(0))
@@ -181,10 +182,6 @@ class Hyperparameters:
             )
         }
         return clone_replace(list(outputs), slices)
-
-    def _untransformed_shapes(self):
-        found = self.untransformed(self.initial)
-        return [found[name].shape for name in self.names]
 
 
 class _Wall:

@@ -21,7 +21,7 @@ from pymc_scalable_gp.core.rows.triangle import target_blocks, triangle_of_rows
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.checks import Refuse
-from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared, present_value
+from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared, present_value, same_values
 from pymc_scalable_gp.utils.warn import warn
 
 
@@ -50,20 +50,14 @@ class DataCopy:
 
         All entries are compared, O(n d).
         """
-        same = _same(y, self.y) if self.X is None else _same(y, self.y) & _same(X, self.X)
+        same = same_values(y, fixed_shared(self.y))
+        if self.X is not None:
+            same &= same_values(X, fixed_shared(self.X))
         message = (
             "the data behind a summarised likelihood were replaced after it was compiled: "
             "compile it again, and make gp.conditional anew"
         )
         return Refuse(message)(result, same)
-
-
-def _same(tensor, value):
-    """Whether `tensor` equals `value`, without an error where their lengths differ."""
-    rows = pt.eq(tensor.shape[0], len(value))
-    kept = fixed_shared(value)
-    count = pt.minimum(tensor.shape[0], len(value))
-    return rows & pt.eq(tensor[:count], kept[:count]).all()
 
 
 class ArrayRows:

@@ -91,7 +91,11 @@ def _chunks(source, y, columns) -> tuple[list, str, int | None]:
     if not unknown and X.shape[0] != y.shape[0]:
         raise ValueError(f"X has {X.shape[0]} rows, y has {y.shape[0]} values")
     if not hasattr(y, "to_delayed"):
-        y = _like(X, y, unknown)
+        if unknown:
+            raise ValueError("X has chunks of unknown lengths: call compute_chunk_sizes()")
+        from dask.array import from_array
+
+        y = from_array(np.asarray(y), chunks=(X.chunks[0],))
     if not unknown:
         y = y.rechunk((X.chunks[0],))
     elif len(X.chunks[0]) != len(y.chunks[0]):
@@ -100,15 +104,6 @@ def _chunks(source, y, columns) -> tuple[list, str, int | None]:
         )
     pairs = zip(X.to_delayed().ravel(), y.to_delayed(), strict=True)
     return list(pairs), "dask array", None if unknown else X.shape[0]
-
-
-def _like(X, y, unknown):
-    """Targets in memory, in the chunks of X."""
-    if unknown:
-        raise ValueError("X has chunks of unknown lengths: call compute_chunk_sizes()")
-    from dask.array import from_array
-
-    return from_array(np.asarray(y), chunks=(X.chunks[0],))
 
 
 def _leaf(basis, X, y, label, limit) -> RowStatistics | None:

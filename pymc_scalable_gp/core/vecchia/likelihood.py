@@ -24,7 +24,7 @@ from pymc_scalable_gp.core.vecchia.predictor import VecchiaPredictor, joint_cond
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.utils.checks import Refuse, check_count
-from pymc_scalable_gp.utils.graphs import data_shared, is_random
+from pymc_scalable_gp.utils.graphs import data_shared, is_random, same_values
 from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
 from pymc_scalable_gp.utils.warn import warn
 
@@ -112,7 +112,7 @@ class NeighborRows(TrainingRows):
                 "X was replaced, and order and neighbors are those of the rows before: call "
                 "gp.rebuild() for as many rows as before, build the model again for another number, "
                 "or use gp.conditional or gp.predict for new inputs"
-            )(X, pt.eq(X.shape[0], self.plan.X.shape[0]), _same_rows(X, self.plan.X))
+            )(X, same_values(X, self.plan.X))
         return X[self.plan.order]
 
     @cached_property
@@ -276,9 +276,3 @@ class VecchiaFunction(NeighborRows):
     def prediction_map(self):
         """The features of the prior."""
         return self.feature_map
-
-
-def _same_rows(X, training):
-    """Whether two matrices are equal, also where their numbers of rows differ."""
-    count = pt.minimum(X.shape[0], training.shape[0])
-    return pt.all(pt.eq(X[:count], training[:count]))

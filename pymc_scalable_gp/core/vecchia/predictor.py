@@ -1,6 +1,6 @@
 """Predictions from features and neighbours."""
 
-from functools import cached_property, partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -78,18 +78,8 @@ class VecchiaPredictor(Predictor):
         self._features = compiled(given, outputs)
         # Compiled when first asked for: most callers want rows alone.
         seen = [phi, drawn, ROUNDING * prior, mean]
-        self._draw_of = partial(compiled, [*given, beta, white], seen)
-        self._joint_of = partial(compiled, given, [mean + base, spread, own])
-
-    @cached_property
-    def _draw(self):
-        """New rows jointly, at one draw of the coefficients and white rows."""
-        return self._draw_of()
-
-    @cached_property
-    def _joint(self):
-        """Mean without coefficients, their features, and a root of what is left."""
-        return self._joint_of()
+        self._draw = cache(partial(compiled, [*given, beta, white], seen))
+        self._joint = cache(partial(compiled, given, [mean + base, spread, own]))
 
     def _located(self, X, jointly=False, size=None):
         """Blocks of new rows, each with the rows that it is given, and its neighbours' places among those.
@@ -139,7 +129,7 @@ class VecchiaPredictor(Predictor):
             return np.zeros(0), np.zeros((0, 0))
         ((_, X, around, near),) = self._located(X, jointly=True, size=len(X))
         training, values = self._around(state, around)
-        mean, spread, own = self._joint(X, near, *training, *values)
+        mean, spread, own = self._joint()(X, near, *training, *values)
         cov = own @ own.T + state.noise * np.eye(len(X))
         if self.has_root:
             factor = spread @ state.root.T
@@ -156,7 +146,7 @@ class VecchiaPredictor(Predictor):
             old, new = around[around < n], around[around >= n] - n
             pairs = zip((inputs, phi, residual, noise), seen, strict=True)
             training = [np.concatenate([a[old], b[new]]) for a, b in pairs]
-            *made, mean = self._draw(
+            *made, mean = self._draw()(
                 block, near, *training, slack, *values, state.sample, white[rows]
             )
             for kept, part in zip(seen[1:], made, strict=True):
@@ -193,11 +183,17 @@ def _given_neighbors(training, phi, mean, added, found):
 
 def _jointly(training, phi, found):
     """What training residuals add to the mean; features; root of what is left, (n*, n*)."""
-    before = pt.concatenate([training.residual[:, None], training.phi], axis=1)
-    moved = vecchia_color(pt.zeros((phi.shape[0], before.shape[1])), *found, before)
+    moved, spread = _carried(training, phi, found)
     nothing = pt.zeros((training.X.shape[0], phi.shape[0]))
     own = vecchia_color(pt.eye(phi.shape[0]), *found, nothing)
-    return moved[:, 0], phi - moved[:, 1:], own
+    return moved, spread, own
+
+
+def _carried(training, phi, found):
+    """What training residuals add to the mean of new rows, and the features given training rows."""
+    before = pt.concatenate([training.residual[:, None], training.phi], axis=1)
+    moved = vecchia_color(pt.zeros((phi.shape[0], before.shape[1])), *found, before)
+    return moved[:, 0], phi - moved[:, 1:]
 
 
 def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, variance, **kwargs):
@@ -215,11 +211,9 @@ def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, vari
     phi, mean = feature_map.features(X), mean_vector(mean_func, X)
     own = variance + ROUNDING * feature_map.kernel_diag(X)
     found = _regressions(likelihood.cov_func, training, X, phi, own, pt.constant(near))
-    before = pt.concatenate([training.residual[:, None], training.phi], axis=1)
-    moved = vecchia_color(pt.zeros((X.shape[0], before.shape[1])), *found, before)
-    spread = phi - moved[:, 1:]
+    moved, spread = _carried(training, phi, found)
     factor = pt.zeros((X.shape[0], 0)) if coef.root is None else spread @ coef.root.T
     new = pt.constant(np.where(near >= n, near - n, -1))
-    mean = mean + moved[:, 0] + spread @ coef.mean
+    mean = mean + moved + spread @ coef.mean
     normal = VecchiaNormal(mean, factor, found.A, found.L, new, pt.arange(X.shape[0]))
     return normal.variable(name, **kwargs)

@@ -43,24 +43,23 @@ class GriefMap(FeatureMap):
         rotation: Singular | None = None,
     ):
         self.cov_func, self.grids, self.columns = cov_func, tuple(grids), columns
-        self.missing, self._rotation = missing, rotation
+        self.missing, self.rotation = missing, rotation
 
     @property
     def rank(self):
         """Number of eigenfunctions, or of their rotated combinations."""
-        if self._rotation is not None:
-            return len(self._rotation.values)
+        if self.rotation is not None:
+            return len(self.rotation.values)
         return sum(grid.rank for grid in self.grids)
 
     def features(self, X):
         """Feature matrix (n, r) at inputs (n, d)."""
         phi = self.plain_features(X)
-        return phi if self._rotation is None else phi @ self._rotation.vectors
+        return phi if self.rotation is None else phi @ self.rotation.vectors
 
     def plain_features(self, X):
         """Eigenfunctions (n, r) before any rotation."""
-        parts = [grid.features(X) for grid in self.grids]
-        return side_by_side(parts)
+        return side_by_side([grid.features(X) for grid in self.grids])
 
     @property
     def is_constant(self):
@@ -75,11 +74,6 @@ class GriefMap(FeatureMap):
             for nodes, dim in zip(grid.nodes, grid.term.dims, strict=True):
                 low[dim], high[dim] = nodes.min(), nodes.max()
         return InputRange(low, high)
-
-    @property
-    def rotation(self):
-        """What made the basis orthogonal, or None."""
-        return self._rotation
 
     @property
     def unrotated(self):
@@ -101,15 +95,17 @@ class GriefMap(FeatureMap):
 
     def outside(self, X):
         """Say how far X lies beyond the grid."""
-        found = {}
+        beyond_grid = {}
         for grid in self.grids:
             for nodes, dim in zip(grid.nodes, grid.term.dims, strict=True):
                 low, high = nodes.min(), nodes.max()
                 beyond = max(low - X[:, dim].min(), X[:, dim].max() - high)
                 if beyond > OUTSIDE_SHARE * (high - low) + 1e-9 * abs(high):
                     share = f", {beyond / (high - low):.0%} of its width" if high > low else ""
-                    found[dim] = f"column {dim} reaches {beyond:.3g} beyond the grid{share}"
-        return "; ".join(found.values()) + " (a wider grid covers it)" if found else None
+                    beyond_grid[dim] = f"column {dim} reaches {beyond:.3g} beyond the grid{share}"
+        return (
+            "; ".join(beyond_grid.values()) + " (a wider grid covers it)" if beyond_grid else None
+        )
 
 
 def is_constant(term) -> bool:

@@ -180,9 +180,9 @@ class SKIPMap(FeatureMap):
 
     def for_residual(self):
         """With 1-D kernels projected on the nodes of the grids: interpolation can exceed the kernel."""
-        found = copy(self)
-        found.projected = True
-        return found
+        other = copy(self)
+        other.projected = True
+        return other
 
     def outside(self, X):
         """Say how far X lies beyond the grid, which ends nothing but interpolation."""

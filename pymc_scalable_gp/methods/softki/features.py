@@ -87,15 +87,15 @@ class SoftKIMap(FeatureMap):
 
     def covering(self, low, high):
         """The same weights, which fade only beyond a range that includes `low` and `high`."""
-        found = copy(self)
-        found.low, found.high = np.minimum(self.low, low), np.maximum(self.high, high)
-        return found
+        other = copy(self)
+        other.low, other.high = np.minimum(self.low, low), np.maximum(self.high, high)
+        return other
 
     def with_correction(self):
         """The map whose missing variance FITC or VFE correct."""
-        found = copy(self)
-        found.corrected = True
-        return found
+        other = copy(self)
+        other.corrected = True
+        return other
 
     def probes(self):
         """Half way between points."""
@@ -104,8 +104,8 @@ class SoftKIMap(FeatureMap):
 
     def for_residual(self):
         """The points as inducing points: interpolation can exceed the kernel."""
-        found = NystromMap(self.cov_func, self.points.tensor, self.low, self.high)
-        return found.for_residual()
+        points = NystromMap(self.cov_func, self.points.tensor, self.low, self.high)
+        return points.for_residual()
 
     def weights(self, X):
         """``w(x)`` (n, m): each row a convex combination of the points."""
