@@ -282,8 +282,7 @@ class FeatureMarginal(FeatureGP):
         if not isinstance(training, Likelihood):
             return self._likelihood_of(self._data(given["X"], given["y"], given["sigma"]), False)
         X, y, sigma = self._checked(*(came := [given[name] for name in ("X", "y", "sigma")]))
-        limits = training.prediction_map().input_range
-        if limits and self.approx not in KEEPS_ALL:
+        if (limits := training.prediction_map().input_range) and self.approx not in KEEPS_ALL:
             limits.check(X.value)
         symbolic = [each if isinstance(each, Variable | BaseCovariance) else None for each in came]
         noise = [np.asarray(came[2])] if symbolic[2] is None else []
