@@ -12,9 +12,14 @@ from pymc_scalable_gp.core.data.inputs import check_inputs, check_weights
 from pymc_scalable_gp.core.latent import AdditiveLatent, FeatureLatent
 from pymc_scalable_gp.core.likelihoods.base import FullRows
 from pymc_scalable_gp.core.likelihoods.summary import can_summarize, summarize
-from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, AdditiveMarginal, FeatureMarginal
+from pymc_scalable_gp.core.marginal import (
+    KEEPS_ALL,
+    WITH_RESIDUAL,
+    AdditiveMarginal,
+    FeatureMarginal,
+)
 from pymc_scalable_gp.core.rows.collect import rotation_of
-from pymc_scalable_gp.methods.grief.checks import check_periods, check_weighted
+from pymc_scalable_gp.methods.grief.checks import check_periods, check_weighted, warn_missing
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
 from pymc_scalable_gp.methods.grief.spec import GriefSpec
 from pymc_scalable_gp.utils.checks import check_choice, check_count
@@ -223,6 +228,10 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         frozen = self.basis == "frozen"
         point = self.given_reference if frozen and point is None else point
         self._build(data.value, point=point)
+        found = self.feature_map
+        # Weights of a fixed kernel's features may make up for what they miss, as neighbours do.
+        if not found.is_constant and self.approx not in KEEPS_ALL:
+            warn_missing(found.missing, found.rank)
         if frozen:
             self._map = FrozenMap(self.feature_map, point, pm.modelcontext(None))
         if self.rotate:

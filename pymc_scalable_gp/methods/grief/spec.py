@@ -7,7 +7,6 @@ import numpy as np
 from pymc_scalable_gp.cov.kernels import kernel_diag
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.cov.queries import warn_unused_columns
-from pymc_scalable_gp.methods.grief.checks import warn_missing
 from pymc_scalable_gp.methods.grief.eigenfunctions import (
     TermGrid,
     column_factors,
@@ -82,10 +81,7 @@ class GriefSpec:
             *(_fit_term(*part, probe, point) for part in parts), strict=True
         )
         missing = Missing(1.0 - sum(resolved) / prior, (sum(resolved) - sum(held)) / prior)
-        found = GriefMap(self.cov_func, grids, missing, X.shape[1])
-        if not found.is_constant:  # weights of a fixed kernel's features may make up for it
-            warn_missing(missing, found.rank)
-        return found
+        return GriefMap(self.cov_func, grids, missing, X.shape[1])
 
 
 def evenly(X, count):

@@ -130,7 +130,7 @@ class KrylovBasis:
         return pt.constant(np.eye(self.operator.shape[0])[:, self.distinct])
 
     @cached_property
-    def spread(self) -> TensorVariable:
+    def on_all_cells(self) -> TensorVariable:
         """The directions over all cells of a grid, zero where it is not observed."""
         grid = self.X.grid
         if grid is None or grid.observed is None:

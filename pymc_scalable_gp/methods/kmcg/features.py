@@ -33,8 +33,8 @@ class KMCGMap(FeatureMap):
             kernel = kernel_matrix(self.cov_func, X, self.krylov.inner)
             return self.krylov.scaled(product(kernel, self.krylov.directions))
         terms = product_terms(self.cov_func)
-        rank, spread = self.krylov.rank, self.krylov.spread
-        return self.krylov.scaled(sum(_contract(t, grid, X, spread, rank) for t in terms))
+        rank, V = self.krylov.rank, self.krylov.on_all_cells
+        return self.krylov.scaled(sum(_contract(t, grid, X, V, rank) for t in terms))
 
     def features_at(self, data):
         """As `features`; between grids by structured products."""
@@ -45,7 +45,7 @@ class KMCGMap(FeatureMap):
 
     def intermediates(self):
         """The basis and the factor of T, which all rows share."""
-        return [self.krylov.spread, self.krylov.L]
+        return [self.krylov.on_all_cells, self.krylov.L]
 
     @property
     def block_rows(self):
