@@ -8,6 +8,8 @@ from pymc_scalable_gp.core.checking.verdict import plot_check
 from pymc_scalable_gp.core.fit.subset_map import subset_map
 from pymc_scalable_gp.core.likelihoods.lowrank import LowRankNormal
 from pymc_scalable_gp.core.rows.statistics import RowStatistics
+from pymc_scalable_gp.importance.compare import compare_evidence
+from pymc_scalable_gp.importance.sample import sample_importance
 from pymc_scalable_gp.methods.cholqr.gp import CholQRMarginal
 from pymc_scalable_gp.methods.cholqr.search import InducingSelection
 from pymc_scalable_gp.methods.grief.gp import GriefGP, weights_prior
@@ -38,11 +40,13 @@ __all__ = [
     "SoftKIMarginal",
     "VecchiaLatent",
     "VecchiaMarginal",
+    "compare_evidence",
     "cov",
     "fit_inducing",
     "linops",
     "ops",
     "plot_check",
+    "sample_importance",
     "subset_map",
     "suggest",
     "weights_prior",

@@ -1,0 +1,1 @@
+"""Posteriors of few parameters by adaptive importance sampling, for any PyMC model."""

@@ -1,0 +1,71 @@
+"""Table of log evidences."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from scipy.special import softmax
+
+
+def compare_evidence(results: Mapping) -> pd.DataFrame:
+    r"""Models of one data set by their log evidences.
+
+    With ``L_i`` the log evidence of model ``i`` and ``s_i`` its standard error, the difference from
+    the best is ``d_i = L_i - L_best``, with standard error ``sqrt(s_i^2 + s_best^2)``, and the
+    posterior probability under equal prior probabilities is ``exp(L_i) / sum_j exp(L_j)``.
+
+    Parameters
+    ----------
+    results : dict
+        Name and result of `sample_importance` for each model. The data must be the same.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row per model, the best first, with columns ``log_evidence``, ``se``, ``difference``,
+        ``difference_se``, ``probability`` and ``khat``.
+
+    Raises
+    ------
+    ValueError
+        Without models, or for a result that has no log evidence.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_scalable_gp as sgp
+    >>> found = {}
+    >>> for sd in (1.0, 10.0):
+    ...     with pm.Model():
+    ...         mu = pm.Normal("mu", 0, sd)
+    ...         y = pm.Normal("y", mu, 1, observed=[1.0, 2.0, 3.0])
+    ...         found[f"sd {sd:.0f}"] = sgp.sample_importance(progressbar=False, random_seed=1)
+    >>> sgp.compare_evidence(found)["probability"].round(1).to_dict()
+    {'sd 1': 0.7, 'sd 10': 0.3}
+    """
+    if not isinstance(results, Mapping) or not results:
+        raise ValueError(
+            "compare_evidence needs a dictionary of names and results of sample_importance, got "
+            f"{type(results).__name__}"
+        )
+    attrs = {name: each["posterior"].attrs for name, each in results.items()}
+    without = [str(name) for name, each in attrs.items() if "log_evidence" not in each]
+    if without:
+        raise ValueError(
+            f"{', '.join(without)}: no log evidence; it comes with sample_importance, and neither with "
+            "pm.sample nor with otherwise='nuts' where that took over"
+        )
+    table = pd.DataFrame(
+        {
+            "log_evidence": [float(each["log_evidence"]) for each in attrs.values()],
+            "se": [float(each["log_evidence_se"]) for each in attrs.values()],
+            "khat": [float(each["khat"]) for each in attrs.values()],
+        },
+        index=pd.Index(list(attrs), name="model"),
+    ).sort_values("log_evidence", ascending=False, kind="stable")
+    best = table.iloc[0]
+    table.insert(2, "difference", table["log_evidence"] - best["log_evidence"])
+    table.insert(3, "difference_se", np.sqrt(table["se"] ** 2 + best["se"] ** 2))
+    table.iloc[0, table.columns.get_loc("difference_se")] = 0.0
+    table.insert(4, "probability", softmax(table["log_evidence"].to_numpy()))
+    return table

@@ -1,0 +1,184 @@
+"""A model's log density and its gradient as functions of one flat vector."""
+
+from time import perf_counter
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.initial_point import make_initial_point_fn
+from pytensor.graph.replace import clone_replace
+
+from pymc_scalable_gp.utils.compiled import compiled
+
+MOST_PARAMETERS = 50
+
+
+class Graphs:
+    """Graphs of a log density on the unconstrained space, compiled when they are first asked for.
+
+    Instances can be pickled: what was compiled stays behind.
+
+    Parameters
+    ----------
+    theta : TensorVariable
+        The vector (p,).
+    logp : TensorVariable
+        The log density, a scalar.
+    """
+
+    def __init__(self, theta, logp):
+        self.theta, self.logp = theta, logp
+        self._functions: dict = {}
+
+    def __getstate__(self):
+        return {"theta": self.theta, "logp": self.logp, "_functions": {}}
+
+    def function(self, kind: str):
+        """Compiled function of a vector: "density", or "gradient" for (density, gradient)."""
+        if kind not in self._functions:
+            outputs = [self.logp]
+            if kind == "gradient":
+                outputs.append(pt.grad(self.logp, self.theta))
+            # Called a thousand times: in the mode that the user samples in.
+            self._functions[kind] = compiled([self.theta], outputs, mode=None)
+        return self._functions[kind]
+
+    def rows(self, kind: str, points: np.ndarray) -> np.ndarray:
+        """Values at each of `points` (n, p): (n, 1) densities, or (n, 1 + p) with gradients."""
+        function = self.function(kind)
+        return np.array(
+            [np.hstack([np.ravel(v) for v in function(point)]) for point in points]
+        ).reshape(len(points), -1)
+
+
+class Density:
+    r"""Log density of a model's unconstrained free variables given its data.
+
+    With ``T`` the transforms, ``theta = (T_1(v_1), ..., T_k(v_k))`` raveled, and the density is
+    ``log p(y, v(theta)) + log |dv / dtheta|``, whose integral over ``theta`` is the evidence.
+
+    Parameters
+    ----------
+    model : pm.Model
+    where : callable, optional
+        ``where(kind, points)`` evaluates many points side by side; default: one after the other.
+
+    Raises
+    ------
+    ValueError
+        Without free variables, with discrete ones, or with more than 50 in all.
+    """
+
+    def __init__(self, model: pm.Model, where=None):
+        self.model = model
+        initial = checked_point(model)
+        self._values = list(model.value_vars)
+        self._shapes = [np.shape(initial[v.name]) for v in self._values]
+        self.initial = self.flat(initial)
+        theta = pt.vector("theta", dtype="float64", shape=(self.size,))
+        self.graphs = Graphs(theta, self._on_vector(theta, [model.logp()])[0])
+        self.where = where if where is not None else self.graphs.rows
+        self.evaluations, self.gradients, self.failures, self.seconds = 0, 0, 0, 0.0
+
+    @property
+    def size(self) -> int:
+        """Number p of unconstrained parameters."""
+        return len(self.initial)
+
+    def flat(self, point) -> np.ndarray:
+        """Vector (p,) of a point of unconstrained values by name."""
+        return np.concatenate([np.ravel(point[v.name]).astype("float64") for v in self._values])
+
+    def start(self, point) -> np.ndarray:
+        """Vector (p,) of a point of untransformed values; the initial point's for those left out."""
+        names = {v.name for v in self.model.free_RVs}
+        unknown = sorted(set(point) - names - set(self.model.named_vars))
+        if unknown:
+            raise ValueError(
+                f"start has {', '.join(unknown)}, which the model does not know; its free variables "
+                f"are {', '.join(sorted(names))}"
+            )
+        given = {name: np.asarray(value) for name, value in point.items() if name in names}
+        theta = self.flat(make_initial_point_fn(model=self.model, overrides=given)(0))
+        if not np.isfinite(theta).all():
+            raise ValueError("start lies outside the priors' support: give values within it")
+        return theta
+
+    def from_prior(self, count: int, rng) -> np.ndarray:
+        """Vectors (count, p) drawn from the prior; from around the initial point if it is improper."""
+        try:
+            make = make_initial_point_fn(model=self.model, default_strategy="prior")
+            found = [self.flat(make(int(s))) for s in rng.integers(2**31, size=count)]
+        except NotImplementedError:
+            return self.initial + rng.uniform(-2.0, 2.0, (count, self.size))
+        return np.array(found)
+
+    def values(self, points: np.ndarray) -> np.ndarray:
+        """Log densities (n,) at `points` (n, p); -inf where they are NaN, which is counted."""
+        self.evaluations += len(points)
+        return self._finite(self._timed("density", points))[:, 0]
+
+    def with_gradients(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log densities (n,) and gradients (n, p) at `points` (n, p)."""
+        self.gradients += len(points)
+        found = self._finite(self._timed("gradient", points))
+        return found[:, 0], found[:, 1:]
+
+    def shown(self, draws: np.ndarray) -> dict[str, np.ndarray]:
+        """Free variables and Deterministics, by name, at `draws` (..., p)."""
+        wanted = self.model.unobserved_value_vars
+        names = {v.name for v in self.model.free_RVs} | {v.name for v in self.model.deterministics}
+        wanted = [v for v in wanted if v.name in names]
+        theta = pt.vector("theta", dtype="float64", shape=(self.size,))
+        function = compiled([theta], self._on_vector(theta, wanted))
+        rows = [function(point) for point in draws.reshape(-1, self.size)]
+        lead = draws.shape[:-1]
+        return {
+            v.name: np.array(each).reshape(*lead, *np.shape(each[0]))
+            for v, each in zip(wanted, zip(*rows, strict=True), strict=True)
+        }
+
+    def _timed(self, kind, points):
+        begin = perf_counter()
+        found = self.where(kind, points)
+        self.seconds += perf_counter() - begin
+        return found
+
+    def _finite(self, found):
+        """NaN or +inf among the densities as -inf."""
+        bad = np.isnan(found[:, 0]) | np.isposinf(found[:, 0])
+        self.failures += int(bad.sum())
+        found[bad, 0] = -np.inf
+        return found
+
+    def _on_vector(self, theta, outputs):
+        """`outputs` with pieces of `theta` in the value variables' place."""
+        parts, at = {}, 0
+        for v, shape in zip(self._values, self._shapes, strict=True):
+            size = int(np.prod(shape))
+            piece = theta[at : at + size].reshape(shape).astype(v.dtype)
+            parts[v] = v.type.filter_variable(piece)
+            at += size
+        return clone_replace(list(outputs), parts)
+
+
+def checked_point(model: pm.Model) -> dict:
+    """The model's initial point; raise ValueError where importance sampling does not apply."""
+    if not model.free_RVs:
+        raise ValueError(
+            "the model has no free variables: there is no posterior to sample; pm.sample needs one too"
+        )
+    discrete = [rv.name for rv in model.free_RVs if np.dtype(rv.dtype).kind != "f"]
+    if discrete:
+        raise ValueError(
+            f"{', '.join(discrete)}: importance sampling needs continuous free variables; sample "
+            "discrete ones with pm.sample"
+        )
+    initial = model.initial_point(0)
+    size = sum(np.size(initial[v.name]) for v in model.value_vars)
+    if size > MOST_PARAMETERS:
+        raise ValueError(
+            f"the model has {size} free parameters, and importance sampling takes at most "
+            f"{MOST_PARAMETERS}: use pm.sample"
+        )
+    return initial

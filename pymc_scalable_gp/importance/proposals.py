@@ -1,0 +1,118 @@
+"""Multivariate t proposals with quasi-random points, and mixtures of them."""
+
+import warnings
+
+import numpy as np
+from scipy import stats
+from scipy.stats import qmc
+
+FREEDOM = 7.0
+TINY = 1e-12
+
+
+def uniform(count: int, dims: int, rng) -> np.ndarray:
+    """Scrambled Sobol points (count, dims), strictly inside the unit cube."""
+    with warnings.catch_warnings():  # counts that are no power of two lose balance, nothing else
+        warnings.simplefilter("ignore", UserWarning)
+        found = qmc.Sobol(dims, rng=rng).random(count)
+    return np.clip(found, TINY, 1.0 - TINY)
+
+
+class StudentT:
+    """Multivariate t with 7 degrees of freedom.
+
+    Parameters
+    ----------
+    location : array (p,)
+    factor : array (p, p)
+        L with ``L L'`` the scale matrix.
+    """
+
+    def __init__(self, location, factor):
+        self.location, self.factor = location, factor
+        shape = factor @ factor.T
+        self._law = stats.multivariate_t(location, shape, df=FREEDOM, allow_singular=True)
+
+    def draw(self, u: np.ndarray) -> np.ndarray:
+        """Points (n, p) from points `u` (n, p + 1) of the unit cube."""
+        radius = np.sqrt(stats.chi2.ppf(u[:, -1], FREEDOM) / FREEDOM)
+        return self.location + (stats.norm.ppf(u[:, :-1]) / radius[:, None]) @ self.factor.T
+
+    def logpdf(self, points: np.ndarray) -> np.ndarray:
+        """Log densities (n,) at `points` (n, p)."""
+        return np.atleast_1d(self._law.logpdf(points))
+
+
+class Mixture:
+    """Mixture of t proposals, drawn in fixed shares.
+
+    Parameters
+    ----------
+    parts : list of StudentT
+    shares : array (k,)
+        Non-negative, with sum 1.
+    """
+
+    kind = "t"
+
+    def __init__(self, parts, shares):
+        self.parts, self.shares = list(parts), np.asarray(shares, float)
+
+    def draw(self, count: int, rng) -> np.ndarray:
+        """Points (count, p)."""
+        p = len(self.parts[0].location)
+        if len(self.parts) == 1:
+            return self.parts[0].draw(uniform(count, p + 1, rng))
+        u = uniform(count, p + 2, rng)
+        which = np.minimum(np.searchsorted(np.cumsum(self.shares), u[:, -1]), len(self.parts) - 1)
+        points = np.empty((count, p))
+        for k, part in enumerate(self.parts):
+            points[which == k] = part.draw(u[which == k, :-1])
+        return points
+
+    def logpdf(self, points: np.ndarray) -> np.ndarray:
+        """Log densities (n,) at `points` (n, p)."""
+        return np.logaddexp.reduce(self.by_part(points), axis=0)
+
+    def by_part(self, points: np.ndarray) -> np.ndarray:
+        """Log of share times density, (k, n), for each part."""
+        return np.array(
+            [
+                np.log(s) + part.logpdf(points)
+                for s, part in zip(self.shares, self.parts, strict=True)
+            ]
+        )
+
+    def adapted(self, points: np.ndarray, weights: np.ndarray):
+        """The mixture with the weighted shares, means and covariances of its parts.
+
+        `weights` (n,) sum to one. Each point counts for a part by its responsibility (Cappé et al.
+        2008), and a part of which few points carry the weight stays near what it was: with ESS_k its
+        effective sample size, its new moments count ``ESS_k / (ESS_k + 2 p)``.
+        """
+        logs = self.by_part(points)
+        members = np.exp(logs - np.logaddexp.reduce(logs, axis=0)) * weights
+        parts, shares = [], []
+        for part, w in zip(self.parts, members, strict=True):
+            total = w.sum()
+            shares.append(max(total, 0.05))
+            if not total > 0.0:
+                parts.append(part)
+                continue
+            w = w / total
+            mean = w @ points
+            away = points - mean
+            trust = 1.0 / (w**2).sum()
+            trust = trust / (trust + 2.0 * points.shape[1])
+            cov = trust * (w[:, None] * away).T @ away + (1.0 - trust) * part.factor @ part.factor.T
+            location = trust * mean + (1.0 - trust) * part.location
+            parts.append(StudentT(location, _root(cov)))
+        return Mixture(parts, np.array(shares) / sum(shares))
+
+
+def _root(cov):
+    """Factor L of a covariance, floored against rounding, with its axes in columns."""
+    scale = np.sqrt(np.diag(cov))
+    scale = np.where(scale > 0.0, scale, 1.0)
+    values, axes = np.linalg.eigh(cov / np.outer(scale, scale))
+    return scale[:, None] * axes * np.sqrt(np.maximum(values, 1e-10))

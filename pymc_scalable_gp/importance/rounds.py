@@ -1,0 +1,222 @@
+"""Rounds of adaptive importance sampling, weighed against the mixture of all proposals."""
+
+import logging
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+from arviz_stats.base import array_stats
+from scipy.special import logsumexp
+
+from pymc_scalable_gp.importance.mode import Mode, find_mode
+from pymc_scalable_gp.importance.proposals import Mixture, StudentT
+
+CHAINS = 4
+GOOD_KHAT, BAD_KHAT = 0.5, 0.7
+FAR = 3.0  # times sqrt(p): standard deviations between two modes that are not one
+FORGOTTEN = 12.0  # nats below the first mode's mass at which another one is left out
+
+_log = logging.getLogger("pymc")  # where pm.sample tells what it does
+
+
+@dataclass
+class Weighed:
+    """Points with weights: Pareto-smoothed `weights` (n,) of sum one, and what they are worth."""
+
+    points: np.ndarray
+    logp: np.ndarray
+    log_weight: np.ndarray
+    weights: np.ndarray
+    chain: np.ndarray
+    khat: float
+    ess: float
+
+    @property
+    def log_evidence(self) -> float:
+        """Log of the mean weight."""
+        return float(logsumexp(self.log_weight) - np.log(len(self.log_weight)))
+
+    @property
+    def log_evidence_se(self) -> float:
+        """Its standard error by the delta method, ``sqrt(1 / ESS - 1 / n)`` of the raw weights."""
+        w = np.exp(self.log_weight - logsumexp(self.log_weight))
+        return float(np.sqrt(max((w**2).sum() - 1.0 / len(w), 0.0)))
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Weighted mean (p,) and covariance (p, p)."""
+        mean = self.weights @ self.points
+        away = self.points - mean
+        return mean, (self.weights[:, None] * away).T @ away
+
+
+def smooth(log_weight: np.ndarray) -> tuple[np.ndarray, float]:
+    """Pareto-smoothed weights of sum one, and k-hat (Vehtari et al. 2024)."""
+    weights, alive = np.zeros(len(log_weight)), np.isfinite(log_weight)
+    if not alive.any():
+        return weights, np.inf
+    logs = log_weight[alive] - log_weight[alive].max()
+    if np.ptp(logs) < 1e-9:  # all alike: nothing to smooth
+        weights[alive] = 1.0 / alive.sum()
+        return weights, -np.inf
+    try:
+        logs, khat = array_stats.psislw(-logs)
+    except ValueError:  # too few points, or too many alike, for a tail
+        khat = np.inf
+    logs = logs - logsumexp(logs)
+    weights[alive] = np.exp(logs)
+    return weights, float(khat) if np.isfinite(khat) else np.inf
+
+
+def effective(weights: np.ndarray) -> float:
+    """Effective sample size ``1 / sum w^2`` of weights of sum one; 0 where all are zero."""
+    square = (weights**2).sum()
+    return float(1.0 / square) if square > 0.0 else 0.0
+
+
+class Rounds:
+    r"""Adaptive multiple importance sampling (Cornuet et al. 2012).
+
+    After rounds of ``n_k`` points from proposals ``q_k``, every point ``x`` of every round has weight
+
+        w(x) = p(x, y) / sum_k (n_k / N) q_k(x),    N = sum_k n_k.
+
+    Parameters
+    ----------
+    density : Density
+    modes : list of Mode
+    rng : numpy.random.Generator
+    """
+
+    def __init__(self, density, modes: list[Mode], rng):
+        self.density, self.rng = density, rng
+        mass = np.array([mode.log_mass for mode in modes])
+        shares = np.clip(np.exp(mass - logsumexp(mass)), 0.1, None)
+        parts = [StudentT(mode.location, mode.factor) for mode in modes]
+        self.mixture = Mixture(parts, shares / shares.sum())
+        self.proposals: list = []
+        self.counts: list[int] = []
+        p = density.size
+        self.points, self.logp = np.empty((0, p)), np.empty(0)
+        self.chain = np.empty(0, int)
+        self._logq = np.empty((0, 0))  # log densities of all points under all proposals
+
+    @property
+    def size(self) -> int:
+        """Points of a round: at least max(100, 10 p), a power of two for each chain."""
+        least = max(100, 10 * self.density.size) / CHAINS
+        return CHAINS * 2 ** int(np.ceil(np.log2(least)))
+
+    def play(self, proposal, size: int | None = None) -> float:
+        """One round from `proposal`: the effective share of its points under their own weights.
+
+        Each chain's points are a scrambled sequence of their own, so that chains are independent.
+        """
+        each = max((size or self.size) // CHAINS, 1)
+        fresh = np.concatenate([proposal.draw(each, self.rng) for _ in range(CHAINS)])
+        logp = self.density.values(fresh)
+        own = proposal.logpdf(fresh)
+        before = [q.logpdf(fresh) for q in self.proposals]
+        old = np.vstack([self._logq, proposal.logpdf(self.points)[None]]) if self.counts else None
+        new = np.vstack([*[row[None] for row in before], own[None]])
+        self._logq = new if old is None else np.hstack([old, new])
+        self.proposals.append(proposal)
+        self.counts.append(len(fresh))
+        self.points = np.concatenate([self.points, fresh])
+        self.logp = np.concatenate([self.logp, logp])
+        self.chain = np.concatenate([self.chain, np.repeat(np.arange(CHAINS), each)])
+        weights, _ = smooth(logp - own)
+        return effective(weights) / len(fresh)
+
+    def weigh(self) -> Weighed:
+        """All points so far with their weights."""
+        share = np.log(self.counts) - np.log(sum(self.counts))
+        log_weight = self.logp - logsumexp(self._logq + share[:, None], axis=0)
+        weights, khat = smooth(log_weight)
+        return Weighed(
+            self.points, self.logp, log_weight, weights, self.chain, khat, effective(weights)
+        )
+
+    def adapt(self, weighed: Weighed) -> None:
+        """Move the t proposals to the weighted moments."""
+        if weighed.ess > 0.0:
+            self.mixture = self.mixture.adapted(weighed.points, weighed.weights)
+
+    def look_elsewhere(self, weighed: Weighed) -> bool:
+        """Search a mode from the point of largest weight; true if that was a new one."""
+        worst = weighed.points[int(np.argmax(weighed.log_weight))]
+        p = self.density.size
+        known = [Mode(part.location, 0.0, part.factor) for part in self.mixture.parts]
+        try:
+            mode = find_mode(self.density, worst, maxiter=50)
+        except ValueError:
+            return False
+        if min(known_.distance(mode.location)[0] for known_ in known) < FAR * np.sqrt(p):
+            return False
+        parts = [*self.mixture.parts, StudentT(mode.location, mode.factor)]
+        self.mixture = Mixture(parts, np.append(0.8 * self.mixture.shares, 0.2))
+        return True
+
+
+def find_modes(density, start: np.ndarray, rng) -> list[Mode]:
+    """The mode reached from `start` (p,), and another one where a start far from it ends apart.
+
+    The second start is the best of sixteen draws from the prior that lie far from the first mode.
+    """
+    first = find_mode(density, start)
+    apart = FAR * np.sqrt(density.size)
+    others = density.from_prior(16, rng)
+    others = np.concatenate([others, [2.0 * first.location - others[0]]])
+    others = others[first.distance(others) > apart]
+    logp = density.values(others) if len(others) else np.empty(0)
+    if not np.isfinite(logp).any():
+        return [first]
+    try:
+        second = find_mode(
+            density, others[int(np.argmax(logp))], maxiter=50,
+            near=lambda x: first.distance(x)[0] < apart,
+        )  # fmt: skip
+    except ValueError:
+        return [first]
+    is_new = first.distance(second.location)[0] > apart
+    if is_new and second.log_mass > first.log_mass + FORGOTTEN:
+        return [second]
+    return [first, second] if is_new and second.log_mass > first.log_mass - FORGOTTEN else [first]
+
+
+def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, tell=None) -> Weighed:
+    """Rounds until `draws` effective draws with k-hat below .5, or until the budget is spent.
+
+    Parameters
+    ----------
+    density, modes, rng
+        As for `Rounds`.
+    draws : int
+        Effective sample size asked for.
+    max_evaluations : int, optional
+        Limit of densities; default: 40 rounds.
+    until : float, optional
+        Time by ``time.perf_counter`` after which no round begins.
+    tell : callable, optional
+        Called with the weighed points after each round.
+    """
+    rounds = Rounds(density, modes, rng)
+    limit = 40 * rounds.size if max_evaluations is None else max_evaluations
+    searches, weighed = 0, None
+    while True:
+        left = limit - density.evaluations
+        if weighed is not None and left < CHAINS:
+            break
+        rounds.play(rounds.mixture, max(min(rounds.size, left), CHAINS))
+        weighed = rounds.weigh()
+        if tell is not None:
+            tell(weighed)
+        played = len(rounds.counts)
+        if played >= 2 and weighed.ess >= draws and weighed.khat < GOOD_KHAT:
+            break
+        if until is not None and perf_counter() > until:
+            break
+        rounds.adapt(weighed)
+        if played in (3, 6) and weighed.khat > BAD_KHAT and searches < 2:
+            searches += 1
+            rounds.look_elsewhere(weighed)
+    return weighed

@@ -1,0 +1,315 @@
+"""Importance sampling against closed forms, and on targets where it must say that it fails."""
+
+import json
+import logging
+import pickle
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from scipy import stats
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.importance.density import Density
+from pymc_scalable_gp.importance.proposals import Mixture, StudentT
+from pymc_scalable_gp.importance.result import resample
+from pymc_scalable_gp.importance.rounds import effective, smooth
+
+Y = np.random.default_rng(0).normal(1.0, 1.0, 20)
+
+
+def run(**options):
+    return sgp.sample_importance(**{"progressbar": False, "random_seed": 1} | options)
+
+
+def potential(logp, shape):
+    """A model whose posterior has the log density `logp` of a flat x."""
+    with pm.Model() as model:
+        x = pm.Flat("x", shape=shape)
+        pm.Potential("logp", logp(x))
+    return model
+
+
+def normal_model():
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0.5, 2.0)
+        pm.Deterministic("double", 2.0 * mu)
+        pm.Normal("y", mu, 1.0, observed=Y)
+    return model
+
+
+def test_conjugate_normal_mean_sd_and_evidence():
+    idata = run(model=normal_model())
+    precision = 1 / 4 + len(Y)
+    mean = (0.5 / 4 + Y.sum()) / precision
+    cov = np.eye(len(Y)) + 4.0
+    evidence = stats.multivariate_normal(np.full(len(Y), 0.5), cov).logpdf(Y)
+    mu, attrs = idata.posterior["mu"], idata.posterior.attrs
+    np.testing.assert_allclose(float(mu.mean()), mean, atol=0.15 / np.sqrt(precision))
+    np.testing.assert_allclose(float(mu.std()), precision**-0.5, rtol=0.12)
+    assert abs(attrs["log_evidence"] - evidence) < 4 * attrs["log_evidence_se"] + 1e-3
+    assert attrs["khat"] < 0.5
+    assert attrs["ess"] >= 400
+    np.testing.assert_array_equal(idata.posterior["double"], 2.0 * mu)
+    assert set(json.loads(attrs["seconds"])) == {"build", "mode", "rounds"}
+
+
+def test_correlated_gaussian_of_ten_dimensions():
+    A = np.random.default_rng(3).standard_normal((10, 10))
+    cov = A @ A.T + np.eye(10)
+    inverse = np.linalg.inv(cov)
+    idata = run(model=potential(lambda x: -0.5 * x @ inverse @ x, 10))
+    attrs = idata.posterior.attrs
+    want = 0.5 * np.linalg.slogdet(2 * np.pi * cov)[1]
+    assert abs(attrs["log_evidence"] - want) < 4 * attrs["log_evidence_se"]
+    sds = idata.posterior["x"].std(("chain", "draw")).to_numpy()
+    np.testing.assert_allclose(sds, np.sqrt(np.diag(cov)), rtol=0.2)
+
+
+def test_transforms_dims_coordinates_and_prediction():
+    with pm.Model(coords={"group": ["a", "b", "c"]}):
+        mu = pm.Normal("mu", 0.0, 2.0, dims="group")
+        sd = pm.HalfNormal("sd", 1.0)
+        share = pm.Dirichlet("share", np.ones(3), dims="group")
+        pm.Deterministic("ratio", mu / sd * share, dims="group")
+        pm.Normal("y", mu, sd, observed=Y[:18].reshape(6, 3))
+        idata = run()
+        found = pm.sample_posterior_predictive(idata, progressbar=False)
+    posterior = idata.posterior
+    assert posterior["mu"].dims == ("chain", "draw", "group")
+    assert list(posterior["group"].values) == ["a", "b", "c"]
+    assert set(posterior.data_vars) == {"mu", "sd", "share", "ratio"}
+    np.testing.assert_allclose(posterior["share"].sum("group"), 1.0)
+    np.testing.assert_allclose(
+        posterior["ratio"], posterior["mu"] / posterior["sd"] * posterior["share"]
+    )
+    assert (posterior["sd"] > 0).all()
+    assert found.posterior_predictive["y"].shape[:2] == posterior["sd"].shape
+    np.testing.assert_array_equal(idata.observed_data["y"], Y[:18].reshape(6, 3))
+
+
+def test_effective_sample_size_is_not_more_than_the_weights_own():
+    idata = run(model=normal_model())
+    draws = idata.posterior.sizes["draw"] * 4
+    assert draws <= idata.posterior.attrs["ess"]
+    assert float(az.ess(idata)["mu"]) <= 1.25 * draws
+    assert float(az.rhat(idata)["mu"]) < 1.03
+
+
+def test_log_density_and_weight_of_each_draw():
+    model = normal_model()
+    idata = run(model=model)
+    logp = model.compile_logp()
+    first = float(idata.posterior["mu"][2, 3])
+    np.testing.assert_allclose(idata.sample_stats["lp"][2, 3], logp({"mu": first}))
+    assert idata.sample_stats["log_weight"].dims == ("chain", "draw")
+
+
+def test_equal_seeds_agree_and_others_do_not():
+    one, two, three = (run(model=normal_model(), random_seed=s) for s in (5, 5, 6))
+    np.testing.assert_array_equal(one.posterior["mu"], two.posterior["mu"])
+    assert one.posterior.attrs["log_evidence"] != three.posterior.attrs["log_evidence"]
+
+
+def test_two_modes_are_both_found():
+    with pm.Model():
+        x = pm.Uniform("x", -20.0, 20.0, shape=2)
+        near = -0.5 * ((x - 8.0) ** 2).sum()
+        far = -0.5 * ((x + 8.0) ** 2).sum()
+        pm.Potential("logp", pt.logaddexp(near, far))
+        idata = run(start={"x": np.array([7.0, 7.0])})
+    share = float((idata.posterior["x"][..., 0] > 0).mean())
+    assert 0.35 < share < 0.65
+    attrs = idata.posterior.attrs
+    want = np.log(2 * 2 * np.pi / 1600)
+    assert abs(attrs["log_evidence"] - want) < 5 * attrs["log_evidence_se"]
+
+
+def test_khat_rises_on_neals_funnel():
+    with pm.Model():
+        v = pm.Normal("v", 0.0, 3.0)
+        pm.Normal("x", 0.0, pt.exp(v / 2), shape=9)
+        with pytest.warns(UserWarning, match="otherwise='nuts'"):
+            idata = run(max_evaluations=500)
+    assert idata.posterior.attrs["khat"] > 0.7 or idata.posterior.attrs["ess"] < 100
+
+
+def test_banana_is_reached_or_reported():
+    model = potential(lambda x: -0.5 * x[0] ** 2 - 2.0 * (x[1] - x[0] ** 2) ** 2, 2)
+    idata = run(model=model)
+    assert idata.posterior.attrs["khat"] < 0.7
+    np.testing.assert_allclose(float(idata.posterior["x"][..., 1].mean()), 1.0, atol=0.35)
+
+
+def test_densities_that_are_nan_count_as_zero():
+    model = potential(lambda x: pt.switch(x[0] > 0.5, np.nan, -0.5 * (x**2).sum()), 2)
+    idata = run(model=model)
+    assert idata.posterior.attrs["failures"] > 0
+    assert float(idata.posterior["x"][..., 0].max()) <= 0.5
+    attrs = idata.posterior.attrs
+    want = np.log(2 * np.pi * stats.norm.cdf(0.5))
+    assert abs(attrs["log_evidence"] - want) < 5 * attrs["log_evidence_se"]
+
+
+def test_a_short_budget_warns():
+    model = potential(lambda x: -0.5 * (x**2).sum(), 5)
+    with pytest.warns(UserWarning, match="effective sample size is"):
+        idata = run(model=model, max_evaluations=40)
+    assert idata.posterior.attrs["ess"] < 40
+
+
+def test_no_round_begins_after_the_seconds_are_over():
+    model = potential(lambda x: -0.5 * (x**2).sum(), 2)
+    one = run(model=model, draws=20, max_seconds=1e-9)
+    assert one.posterior.attrs["ess"] > 5
+
+
+def test_one_line_is_logged(caplog):
+    with caplog.at_level(logging.INFO, logger="pymc"):
+        run(model=normal_model())
+    found = [r.getMessage() for r in caplog.records if "Importance" in r.getMessage()]
+    assert len(found) == 1
+    assert "k-hat" in found[0]
+    assert "effective sample size" in found[0]
+
+
+def test_nuts_goes_on_where_weights_fail():
+    with pm.Model():
+        x = pm.Normal("x", 0.0, 1.0, shape=3)
+        pm.Normal("y", x.sum(), 1.0, observed=1.0)
+        idata = run(draws=200, max_evaluations=8, otherwise="nuts")
+    assert idata.posterior.sizes["chain"] == 4
+    assert "diverging" in idata.sample_stats
+    np.testing.assert_allclose(idata.posterior["x"].mean(), 0.25, atol=0.2)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: pm.Normal("x", shape=51), "51 free parameters.*pm.sample"),
+        (lambda: pm.Poisson("k", 2.0), "k: .*continuous.*pm.sample"),
+        (lambda: pt.constant(0.0), "no free variables.*pm.sample"),
+    ],
+)
+def test_models_that_do_not_fit_are_refused(make, words):
+    with pm.Model() as model:
+        make()
+    with pytest.raises(ValueError, match=words):
+        run(model=model)
+
+
+def test_wrong_arguments_are_refused():
+    model = normal_model()
+    with pytest.raises(ValueError, match="draws"):
+        run(model=model, draws=1)
+    with pytest.raises(ValueError, match="otherwise"):
+        run(model=model, otherwise="mcmc")
+    with pytest.raises(ValueError, match="start has nu"):
+        run(model=model, start={"nu": 1.0})
+    with pytest.raises(ValueError, match="not finite where the search"):
+        run(model=potential(lambda x: x.sum() * np.nan, 1))
+
+
+class _Square(Op):
+    """Its gradient must not be asked for."""
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = np.square(inputs[0])
+
+    def pullback(self, inputs, outputs, cotangents):
+        raise AssertionError("a gradient was built")
+
+
+def test_the_density_is_compiled_without_a_gradient():
+    density = Density(potential(lambda x: -_Square()(x).sum(), 2))
+    np.testing.assert_allclose(density.values(np.ones((3, 2))), -2.0)
+    with pytest.raises(AssertionError, match="a gradient was built"):
+        density.with_gradients(np.ones((1, 2)))
+
+
+def test_density_and_gradient_are_the_models_own():
+    model = normal_model()
+    density = Density(model)
+    value, gradient = density.with_gradients(np.array([[0.3]]))
+    np.testing.assert_allclose(value, model.compile_logp()({"mu": 0.3}))
+    np.testing.assert_allclose(gradient[0], model.compile_dlogp()({"mu": 0.3}))
+    again = pickle.loads(pickle.dumps(density.graphs))
+    np.testing.assert_allclose(again.rows("density", np.array([[0.3]]))[0], value)
+
+
+def test_mixture_density_integrates_to_one_and_draws_follow_it():
+    mixture = Mixture(
+        [StudentT(np.array([-3.0]), np.eye(1)), StudentT(np.ones(1), np.eye(1))], [0.3, 0.7]
+    )
+    grid = np.linspace(-300, 300, 600001)
+    np.testing.assert_allclose(np.exp(mixture.logpdf(grid[:, None])).sum() * 1e-3, 1.0, rtol=1e-4)
+    points = mixture.draw(4096, np.random.default_rng(0))
+    np.testing.assert_allclose(points.mean(), -0.2, atol=0.03)
+
+
+def test_resampling_keeps_shares_and_copies_side_by_side():
+    weights = np.array([0.5, 0.25, 0.125, 0.125])
+    found = resample(weights, 8, np.random.default_rng(0))
+    assert np.bincount(found).tolist() == [4, 2, 1, 1]
+    assert (np.diff(found) != 0).sum() == 3
+
+
+def test_smoothed_weights():
+    logs = np.append(np.random.default_rng(0).standard_cauchy(400), -np.inf)
+    weights, khat = smooth(logs)
+    assert khat > 0.7
+    assert weights[-1] == 0.0
+    np.testing.assert_allclose(weights.sum(), 1.0)
+    assert smooth(np.full(5, -np.inf))[1] == np.inf
+    np.testing.assert_allclose(effective(smooth(np.zeros(50))[0]), 50.0)
+
+
+def test_evidences_in_a_table():
+    results = {}
+    for sd in (10.0, 1.0):
+        with pm.Model():
+            mu = pm.Normal("mu", 0.0, sd)
+            pm.Normal("y", mu, 1.0, observed=Y)
+            results[f"sd {sd:.0f}"] = run()
+    table = sgp.compare_evidence(results)
+    assert list(table.index) == ["sd 1", "sd 10"]
+    np.testing.assert_allclose(table["probability"].sum(), 1.0)
+    assert table["difference"].iloc[0] == 0.0
+    want = [stats.multivariate_normal(None, np.eye(20) + s**2).logpdf(Y) for s in (1.0, 10.0)]
+    np.testing.assert_allclose(table["log_evidence"], want, atol=0.1)
+    with pytest.raises(ValueError, match="dictionary"):
+        sgp.compare_evidence({})
+    del results["sd 1"].posterior.attrs["log_evidence"]
+    with pytest.raises(ValueError, match="sd 1: no log evidence"):
+        sgp.compare_evidence(results)
+
+
+@pytest.mark.slow
+def test_exact_gp_as_nuts_has_it():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2.0, 2.0, (300, 2))
+    y = np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1] + 0.2 * rng.standard_normal(300)
+    with pm.Model():
+        ell = pm.InverseGamma("ell", 3.0, 3.0, shape=2)
+        eta = pm.HalfNormal("eta", 2.0)
+        sigma = pm.HalfNormal("sigma", 1.0)
+        gp = sgp.ExactMarginal(cov_func=eta**2 * pm.gp.cov.Matern52(2, ls=ell))
+        gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+        mine = run()
+        theirs = pm.sample(
+            500, tune=500, chains=2, cores=1, random_seed=1, progressbar=False,
+            compile_kwargs={"mode": "NUMBA"},
+        )  # fmt: skip
+    for name in ("ell", "eta", "sigma"):
+        ours, nuts = np.log(mine.posterior[name]), np.log(theirs.posterior[name])
+        shift = (ours.mean(("chain", "draw")) - nuts.mean(("chain", "draw"))) / nuts.std(
+            ("chain", "draw")
+        )
+        assert (abs(shift) < 0.25).all()
