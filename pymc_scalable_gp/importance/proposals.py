@@ -30,8 +30,8 @@ class StudentT:
 
     def __init__(self, location, factor):
         self.location, self.factor = location, factor
-        shape = factor @ factor.T
-        self._law = stats.multivariate_t(location, shape, df=FREEDOM, allow_singular=True)
+        self._log_volume = np.linalg.slogdet(factor)[1]
+        self._law = stats.multivariate_t(shape=np.eye(len(location)), df=FREEDOM)
 
     def draw(self, u: np.ndarray) -> np.ndarray:
         """Points (n, p) from points `u` (n, p + 1) of the unit cube."""
@@ -40,7 +40,9 @@ class StudentT:
 
     def logpdf(self, points: np.ndarray) -> np.ndarray:
         """Log densities (n,) at `points` (n, p)."""
-        return np.atleast_1d(self._law.logpdf(points))
+        # In units of the factor: SciPy takes small eigenvalues beside large ones for rounding.
+        white = np.linalg.solve(self.factor, (points - self.location).T).T
+        return np.atleast_1d(self._law.logpdf(white)) - self._log_volume
 
 
 class Mixture:

@@ -313,3 +313,11 @@ def test_exact_gp_as_nuts_has_it():
             ("chain", "draw")
         )
         assert (abs(shift) < 0.25).all()
+
+
+def test_densities_of_proposals_with_scales_far_apart():
+    scales = np.array([1e-9, 3.0, 1e4])
+    points = np.random.default_rng(0).standard_normal((5, 3))
+    found = StudentT(np.zeros(3), np.diag(scales)).logpdf(points * scales)
+    want = StudentT(np.zeros(3), np.eye(3)).logpdf(points) - np.log(scales).sum()
+    np.testing.assert_allclose(found, want)
