@@ -90,11 +90,12 @@ class Mixture:
 
         `weights` (n,) sum to one. Each point counts for a part by its responsibility (Cappé et al.
         2008), and a part of which few points carry the weight stays near what it was: with ESS_k its
-        effective sample size, its new moments count ``ESS_k / (ESS_k + 2 p)``.
+        effective sample size, its new moments count ``ESS_k / (ESS_k + p (p + 3) / 2)``, as they are
+        p (p + 3) / 2 numbers.
         """
         logs = self.by_part(points)
         members = np.exp(logs - np.logaddexp.reduce(logs, axis=0)) * weights
-        parts, shares = [], []
+        parts, shares, p = [], [], points.shape[1]
         for part, w in zip(self.parts, members, strict=True):
             total = w.sum()
             shares.append(max(total, 0.05))
@@ -105,7 +106,7 @@ class Mixture:
             mean = w @ points
             away = points - mean
             trust = 1.0 / (w**2).sum()
-            trust = trust / (trust + 2.0 * points.shape[1])
+            trust = trust / (trust + p * (p + 3) / 2)
             cov = trust * (w[:, None] * away).T @ away + (1.0 - trust) * part.factor @ part.factor.T
             location = trust * mean + (1.0 - trust) * part.location
             parts.append(StudentT(location, _root(cov)))

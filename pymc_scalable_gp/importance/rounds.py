@@ -1,6 +1,6 @@
 """Rounds of adaptive importance sampling, weighed against the mixture of all proposals."""
 
-import logging
+import contextlib
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -10,13 +10,16 @@ from scipy.special import logsumexp
 
 from pymc_scalable_gp.importance.mode import Mode, find_mode
 from pymc_scalable_gp.importance.proposals import Mixture, StudentT
+from pymc_scalable_gp.importance.surrogate import Learner
 
 CHAINS = 4
+FEWEST = 26  # weights of which the tail holds five
 GOOD_KHAT, BAD_KHAT = 0.5, 0.7
 FAR = 3.0  # times sqrt(p): standard deviations between two modes that are not one
 FORGOTTEN = 12.0  # nats below the first mode's mass at which another one is left out
-
-_log = logging.getLogger("pymc")  # where pm.sample tells what it does
+GRADIENT = 3.0  # densities for the price of a gradient
+TIRESOME = 0.3  # share of a t's points that are effective, below which a surrogate is tried
+LESSONS = 4  # rounds after which the surrogate has learnt
 
 
 @dataclass
@@ -58,10 +61,10 @@ def smooth(log_weight: np.ndarray) -> tuple[np.ndarray, float]:
     if np.ptp(logs) < 1e-9:  # all alike: nothing to smooth
         weights[alive] = 1.0 / alive.sum()
         return weights, -np.inf
-    try:
-        logs, khat = array_stats.psislw(-logs)
-    except ValueError:  # too few points, or too many alike, for a tail
-        khat = np.inf
+    khat = np.inf
+    if len(logs) >= FEWEST:
+        with contextlib.suppress(ValueError):  # a tail of equal weights
+            logs, khat = array_stats.psislw(-logs)
     logs = logs - logsumexp(logs)
     weights[alive] = np.exp(logs)
     return weights, float(khat) if np.isfinite(khat) else np.inf
@@ -200,13 +203,14 @@ def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, te
         Called with the weighed points after each round.
     """
     rounds = Rounds(density, modes, rng)
+    chooser = Chooser(rounds, modes)
     limit = 40 * rounds.size if max_evaluations is None else max_evaluations
-    searches, weighed = 0, None
+    weighed = None
     while True:
         left = limit - density.evaluations
         if weighed is not None and left < CHAINS:
             break
-        rounds.play(rounds.mixture, max(min(rounds.size, left), CHAINS))
+        chooser.play(weighed, max(min(rounds.size, left), CHAINS))
         weighed = rounds.weigh()
         if tell is not None:
             tell(weighed)
@@ -216,7 +220,49 @@ def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, te
         if until is not None and perf_counter() > until:
             break
         rounds.adapt(weighed)
-        if played in (3, 6) and weighed.khat > BAD_KHAT and searches < 2:
-            searches += 1
+        if played in (4, 8) and weighed.khat > BAD_KHAT:
             rounds.look_elsewhere(weighed)
     return weighed
+
+
+class Chooser:
+    """The next round's proposal: t, or surrogate where a round of it was worth more for its price.
+
+    Parameters
+    ----------
+    rounds : Rounds
+    modes : list of Mode
+    """
+
+    def __init__(self, rounds: Rounds, modes: list[Mode]):
+        self.rounds, self._modes = rounds, modes
+        self._learner: Learner | None = None
+        self._surrogate, self._lessons = None, 0
+        self._worth = {"t": 0.0, "surrogate": np.inf}  # what was not tried may be the best
+
+    def play(self, weighed: Weighed | None, size: int) -> None:
+        """One round."""
+        proposal = self._chosen(weighed)
+        worth = self.rounds.play(proposal, size)
+        if proposal.kind == "surrogate":
+            worth *= size / (size + GRADIENT * self.rounds.density.size)
+        self._worth[proposal.kind] = worth
+
+    def _chosen(self, weighed):
+        """The surrogate after two rounds of the t, where these are worth little."""
+        rounds = self.rounds
+        if (
+            len(rounds.counts) < 2
+            or len(rounds.mixture.parts) > 1
+            or self._worth["t"] >= self._worth["surrogate"]
+            or (self._learner is None and self._worth["t"] > TIRESOME)
+            or not weighed.ess > 0.0
+        ):
+            return rounds.mixture
+        if self._learner is None:
+            self._learner = Learner(rounds.density, self._modes[0])
+        if self._lessons < LESSONS:
+            self._lessons += 1
+            learnt = self._learner.learn(weighed, rounds.mixture.parts[0], rounds.rng)
+            self._surrogate = learnt or self._surrogate
+        return self._surrogate or rounds.mixture

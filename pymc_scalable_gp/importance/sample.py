@@ -6,22 +6,27 @@ from time import perf_counter
 
 import numpy as np
 import pymc as pm
+from joblib import cpu_count
 from pymc.progress_bar import create_simple_progress
 
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.nuts import go_on_with_nuts
 from pymc_scalable_gp.importance.result import as_tree
 from pymc_scalable_gp.importance.rounds import BAD_KHAT, find_modes, sample
+from pymc_scalable_gp.importance.workers import side_by_side
 from pymc_scalable_gp.utils.checks import check_choice, check_count
 from pymc_scalable_gp.utils.warn import warn
 
 _log = logging.getLogger("pymc")  # where pm.sample tells what it does
+LONG = 20.0  # seconds of one core, above which processes are worth their start
 
 
 def sample_importance(
     draws: int = 400,
     *,
     start: Mapping | None = None,
+    cores: int | None = None,
+    client=None,
     max_evaluations: int | None = None,
     max_seconds: float | None = None,
     otherwise: str = "warn",
@@ -37,7 +42,10 @@ def sample_importance(
 
     1. a mode by L-BFGS, and the curvature there by central differences of the gradient;
     2. rounds of max(100, 10 p) or more quasi-random points of multivariate t distributions (7 degrees
-       of freedom), of which only the density is taken;
+       of freedom), of which only the density is taken. Where such a round is worth little, as from
+       about twelve parameters, the log density is learnt from gradients, by a Gaussian process on what
+       the quadratic at the mode leaves of it, and rounds come from what was learnt if they are worth
+       more;
     3. weights against the mixture of the proposals ``q_k`` of all rounds [1]_, Pareto-smoothed [2]_:
        ``w(theta) = p(theta, y) / sum_k (n_k / N) q_k(theta)``. The next proposal has the weighted mean
        and covariance;
@@ -53,6 +61,12 @@ def sample_importance(
     start : dict, optional
         Values of free variables, untransformed, from which the mode is searched; the model's initial
         point for those left out.
+    cores : int, optional
+        Processes that evaluate densities side by side; results do not depend on it, up to rounding.
+        Default: one for each processor, at most four, where the densities of a run would take long,
+        else one.
+    client : distributed.Client, optional
+        Densities are evaluated on its workers.
     max_evaluations : int, optional
         Limit of densities, those of the mode's search left out.
     max_seconds : float, optional
@@ -108,6 +122,8 @@ def sample_importance(
     draws = check_count("draws", draws, 4)
     if max_evaluations is not None:
         check_count("max_evaluations", max_evaluations, 4)
+    if cores is not None:
+        check_count("cores", cores)
     check_choice("otherwise", otherwise, ("warn", "nuts"))
     model = pm.modelcontext(model)
     rng = np.random.default_rng(random_seed)
@@ -119,8 +135,10 @@ def sample_importance(
     clock.lap("mode")
     searched, density.evaluations = density.evaluations, 0
     until = None if max_seconds is None else clock.begin + max_seconds
+    cores = _cores(density, begin) if cores is None else cores
     progress = create_simple_progress(progressbar=progressbar)
-    with progress:
+    with progress, side_by_side(density.graphs, cores, client) as where:
+        density.where = where or density.where
         task = progress.add_task("Importance sampling", completed=0, total=draws)
         weighed = sample(
             density, modes, draws, rng, max_evaluations, until,
@@ -144,6 +162,13 @@ def sample_importance(
         if otherwise == "nuts":
             return go_on_with_nuts(density, weighed, draws, rng, progressbar)
     return as_tree(density, weighed, clock.laps, rng)
+
+
+def _cores(density, point) -> int:
+    """One, or a process for each of at most four processors where that pays its start."""
+    begin = perf_counter()
+    density.values(np.stack([point] * 2))
+    return min(cpu_count(), 4) if 300 * (perf_counter() - begin) > LONG else 1
 
 
 class Clock:

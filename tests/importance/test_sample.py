@@ -12,12 +12,15 @@ import pytest
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from scipy import stats
+from scipy.special import digamma
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.importance.density import Density
+from pymc_scalable_gp.importance.mode import Mode
 from pymc_scalable_gp.importance.proposals import Mixture, StudentT
 from pymc_scalable_gp.importance.result import resample
 from pymc_scalable_gp.importance.rounds import effective, smooth
+from pymc_scalable_gp.importance.surrogate import Learner, Residual, Surrogate
 
 Y = np.random.default_rng(0).normal(1.0, 1.0, 20)
 
@@ -321,3 +324,66 @@ def test_densities_of_proposals_with_scales_far_apart():
     found = StudentT(np.zeros(3), np.diag(scales)).logpdf(points * scales)
     want = StudentT(np.zeros(3), np.eye(3)).logpdf(points) - np.log(scales).sum()
     np.testing.assert_allclose(found, want)
+
+
+@pytest.mark.slow
+def test_results_do_not_depend_on_cores():
+    one, two = (run(model=normal_model(), cores=cores) for cores in (1, 2))
+    np.testing.assert_allclose(one.posterior["mu"], two.posterior["mu"], rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_results_do_not_depend_on_a_cluster():
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(2, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        there = run(model=normal_model(), client=client)
+    here = run(model=normal_model())
+    np.testing.assert_allclose(here.posterior["mu"], there.posterior["mu"], rtol=1e-10)
+
+
+def test_a_skew_target_of_twelve_dimensions_is_learnt_from_gradients(monkeypatch):
+    taught = []
+    learn = Learner.learn
+    monkeypatch.setattr(Learner, "learn", lambda *a: taught.append(1) or learn(*a))
+    shape = 1.0
+    model = potential(lambda x: (shape * x - pt.exp(x)).sum(), 12)
+    idata = run(model=model, max_evaluations=2000)
+    attrs = idata.posterior.attrs
+    assert attrs["khat"] < 0.7
+    assert abs(attrs["log_evidence"]) < 0.35
+    means = idata.posterior["x"].mean(("chain", "draw")).to_numpy()
+    np.testing.assert_allclose(means, digamma(shape), atol=0.2)
+    assert taught
+
+
+def test_residual_follows_values_and_gradients():
+    z = np.random.default_rng(0).normal(size=(30, 3))
+    near = np.random.default_rng(1).normal(size=(40, 3))
+
+    def value(z):
+        return np.sin(z[:, 0]) + 0.3 * z[:, 1] * z[:, 2]
+
+    def gradient(z):
+        return np.column_stack([np.cos(z[:, 0]), 0.3 * z[:, 2], 0.3 * z[:, 1]])
+
+    residual = Residual(z, value(z), gradient(z))
+    np.testing.assert_allclose(residual(z), value(z), atol=0.01)
+    np.testing.assert_allclose(residual(near), value(near), atol=0.3)
+
+
+def test_surrogate_density_integrates_to_one():
+    mode = Mode(np.array([1.0]), -2.0, np.array([[0.7]]))
+    points = np.linspace(-2.0, 4.0, 13)[:, None]
+    z = (points[:, 0] - 1.0) / 0.7
+    logp = -2.0 - 0.5 * z**2 + 0.1 * np.sin(z) - 0.1 * z
+    gradient = ((-z + 0.1 * np.cos(z) - 0.1) / 0.7)[:, None]
+    t = StudentT(mode.location, mode.factor)
+    surrogate = Surrogate(mode, t, points, logp, gradient, np.random.default_rng(0))
+    grid = np.linspace(-200, 200, 400001)[:, None]
+    np.testing.assert_allclose(np.exp(surrogate.logpdf(grid)).sum() * 1e-3, 1.0, rtol=0.02)
+    drawn = surrogate.draw(4000, np.random.default_rng(1))
+    density = np.exp(surrogate.logpdf(grid)) * 1e-3
+    np.testing.assert_allclose(drawn.mean(), float(density @ grid[:, 0]), atol=0.05)

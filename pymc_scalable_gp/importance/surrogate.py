@@ -1,0 +1,218 @@
+"""A log density learnt from values and gradients, and drawn from."""
+
+import numpy as np
+from scipy import linalg
+from scipy.special import logsumexp
+
+from pymc_scalable_gp.importance.proposals import FREEDOM, StudentT
+
+CLOUD = 60_000  # points of the t that are resampled
+DEFENCE = 0.1  # share of the t
+LENGTHSCALES = (4.0, 6.0, 9.0, 14.0)  # in posterior sds
+QUADRATIC = 0.01  # prior variance of the quadratic, relative to the Gaussian process's
+NUGGET = 1e-6
+DEEPEST = 20.0  # nats below the mode at which a value no longer teaches anything
+MOST_VALUES = 3000  # rows of the Gaussian process's matrix
+
+
+class Residual:
+    r"""Gaussian process on what a quadratic leaves of a log density, from values and gradients.
+
+    On whitened points ``z = L^-1 (theta - m)`` the target is ``r(z) = log p - log p(m) + |z|^2 / 2``,
+    with covariance ``s^2 [exp(-|(z - z') / l|^2 / 2) + q (1 + z'z')^2]``, one lengthscale ``l_j`` per
+    axis. Axes along which the residual is steeper have the shorter lengthscales; their common factor,
+    and whether they differ, are those of largest evidence on a small grid, with ``s^2`` at its maximum.
+
+    Parameters
+    ----------
+    z : array (n, p)
+    value : array (n,)
+    gradient : array (n, p)
+        Of the residual, with respect to z.
+    lengthscale : array (p,), optional
+        Known from fewer points: nothing is searched.
+    """
+
+    def __init__(self, z, value, gradient, lengthscale=None):
+        self.z = z
+        target = np.concatenate([value, gradient.T.ravel()])
+        steep = np.sqrt((gradient**2).mean(axis=0)) + 1e-3
+        relative = np.sqrt(np.exp(np.log(steep).mean()) / steep).clip(0.5, 2.0)
+        best = -np.inf
+        shapes = (np.ones_like(relative), relative)
+        grid = [factor * shape for shape in shapes for factor in LENGTHSCALES]
+        for each in grid if lengthscale is None else [lengthscale]:
+            found = self._fit(z, target, each)
+            if found is not None and found[0] > best:
+                best, self.lengthscale, coefficients = found[0], each, found[1]
+        if not np.isfinite(best):
+            raise linalg.LinAlgError("no lengthscale gives a positive definite matrix")
+        n = len(z)
+        self.alpha, self.beta = coefficients[:n], coefficients[n:].reshape(-1, n).T
+
+    @staticmethod
+    def _fit(z, target, lengthscale):
+        """Log evidence with the scale at its maximum, and the coefficients; None if singular."""
+        cov = _joint(z, lengthscale)
+        try:
+            chol = linalg.cho_factor(cov, lower=True, overwrite_a=True, check_finite=False)
+        except linalg.LinAlgError:
+            return None
+        coefficients = linalg.cho_solve(chol, target, check_finite=False)
+        scale = max(float(target @ coefficients) / len(target), 1e-300)
+        half_logdet = np.log(np.diag(chol[0])).sum()
+        return -0.5 * len(target) * np.log(scale) - half_logdet, coefficients
+
+    def __call__(self, z: np.ndarray) -> np.ndarray:
+        """Posterior mean (n,) at `z` (n, p), by two products per block of points."""
+        slopes = self.beta / self.lengthscale  # with respect to z / l
+        own = self.z / self.lengthscale
+        offset = self.alpha - (slopes * own).sum(axis=1)
+        square = (own**2).sum(axis=1)
+        found = np.empty(len(z))
+        for at in range(0, len(z), 4096):
+            u = z[at : at + 4096] / self.lengthscale
+            logs = u @ own.T - 0.5 * ((u**2).sum(axis=1)[:, None] + square)
+            inner = 1.0 + z[at : at + 4096] @ self.z.T
+            linear = 2.0 * inner * (z[at : at + 4096] @ self.beta.T)
+            found[at : at + 4096] = (
+                (np.exp(logs) * (offset + u @ slopes.T)).sum(axis=1)
+                + QUADRATIC * (inner**2 @ self.alpha + linear.sum(axis=1))
+            )  # fmt: skip
+        return found
+
+
+def _joint(z, lengthscale):
+    """Covariance of values and gradients, (n + n p, n + n p), gradients axis by axis."""
+    n, p = z.shape
+    u = z / lengthscale
+    away = u[:, None, :] - u[None, :, :]
+    kernel = np.exp(-0.5 * (away**2).sum(axis=2))
+    inner = 1.0 + z @ z.T
+    cov = np.empty((n * (p + 1), n * (p + 1)))
+    cov[:n, :n] = kernel + QUADRATIC * inner**2
+    for j in range(p):
+        rows = slice(n * (j + 1), n * (j + 2))
+        slope = -kernel * away[:, :, j] / lengthscale[j]  # with respect to the first argument
+        cov[rows, :n] = slope + QUADRATIC * 2.0 * inner * z[None, :, j]
+        cov[:n, rows] = cov[rows, :n].T
+        for k in range(j + 1):
+            columns = slice(n * (k + 1), n * (k + 2))
+            block = -kernel * away[:, :, j] * away[:, :, k]
+            quadratic = 2.0 * z[None, :, j] * z[:, None, k]
+            if j == k:
+                block += kernel
+                quadratic = quadratic + 2.0 * inner
+            block /= lengthscale[j] * lengthscale[k]
+            cov[rows, columns] = block + QUADRATIC * quadratic
+            cov[columns, rows] = cov[rows, columns].T
+    cov[np.diag_indices(len(cov))] += NUGGET
+    return cov
+
+
+class Surrogate:
+    r"""Proposal: nine tenths of a learnt density, and a tenth of a t as a defence.
+
+    The learnt log density is the quadratic at the mode plus `Residual`'s mean, capped at the mode's
+    own. It is drawn from by resampling 60 000 points of the t, which give its constant as well.
+
+    Parameters
+    ----------
+    mode : Mode
+        Its location and factor make the quadratic.
+    t : StudentT
+        Around the whole posterior.
+    points, logp, gradient : arrays (n, p), (n,), (n, p)
+        What is known of the log density.
+    rng : numpy.random.Generator
+    lengthscale : array (p,), optional
+        Of an earlier surrogate.
+    """
+
+    kind = "surrogate"
+
+    def __init__(self, mode, t: StudentT, points, logp, gradient, rng, lengthscale=None):
+        self.mode, self.t = mode, t
+        keep = np.isfinite(logp) & np.isfinite(gradient).all(axis=1) & (logp > mode.logp - DEEPEST)
+        most = max(MOST_VALUES // (points.shape[1] + 1), 1)
+        keep = np.flatnonzero(keep)[:most]
+        z = self._white(points[keep])
+        value = logp[keep] - mode.logp + 0.5 * (z**2).sum(axis=1)
+        self.residual = Residual(z, value, gradient[keep] @ mode.factor + z, lengthscale)
+        self.cap = max(float(logp[keep].max()) - mode.logp, 0.0)
+        cloud = StudentT(t.location, 1.1 * t.factor)
+        radius = np.sqrt(rng.chisquare(FREEDOM, (CLOUD, 1)) / FREEDOM)
+        self._cloud = (
+            cloud.location
+            + (rng.standard_normal((CLOUD, len(t.location))) / radius) @ cloud.factor.T
+        )
+        logs = self._learnt(self._cloud) - cloud.logpdf(self._cloud)
+        self._log_constant = float(logsumexp(logs) - np.log(CLOUD))
+        self._weights = np.exp(logs - logsumexp(logs))
+
+    def draw(self, count: int, rng) -> np.ndarray:
+        """Points (count, p)."""
+        defence = int(np.round(DEFENCE * count + rng.random() - 0.5))
+        p = len(self.t.location)
+        which = rng.choice(CLOUD, count - defence, p=self._weights)
+        points = self._cloud[which]
+        if not defence:
+            return points
+        return np.concatenate([points, self.t.draw(rng.random((defence, p + 1)))])
+
+    def logpdf(self, points: np.ndarray) -> np.ndarray:
+        """Log densities (n,) at `points` (n, p)."""
+        return np.logaddexp(
+            np.log1p(-DEFENCE) + self._learnt(points) - self._log_constant,
+            np.log(DEFENCE) + self.t.logpdf(points),
+        )
+
+    def _learnt(self, points):
+        """Learnt log density (n,), unnormalised."""
+        if not len(points):
+            return np.empty(0)
+        z = self._white(points)
+        return np.minimum(self.residual(z) - 0.5 * (z**2).sum(axis=1), self.cap)
+
+    def _white(self, points):
+        """Points (n, p) in the quadratic's units."""
+        return np.linalg.solve(self.mode.factor, (points - self.mode.location).T).T
+
+
+class Learner:
+    """The gradients that a surrogate is learnt from, and what it took.
+
+    Parameters
+    ----------
+    density : Density
+    mode : Mode
+    """
+
+    def __init__(self, density, mode):
+        self.density, self.mode = density, mode
+        p = density.size
+        reach = 1.5 * np.concatenate([np.zeros((1, p)), mode.factor.T, -mode.factor.T])
+        self.points = mode.location + reach
+        self.logp, self.gradient = density.with_gradients(self.points)
+        self._lengthscale = None
+
+    def learn(self, weighed, t: StudentT, rng):
+        """Surrogate from p more gradients at points of the posterior; None where none can be fitted."""
+        alive = np.flatnonzero(weighed.weights > 0.0)
+        count = min(self.density.size, len(alive))
+        w = weighed.weights[alive] / weighed.weights[alive].sum()
+        # Tempered, so that one heavy point does not crowd out the others.
+        w = np.sqrt(w) / np.sqrt(w).sum()
+        fresh = weighed.points[rng.choice(alive, count, replace=False, p=w)]
+        logp, gradient = self.density.with_gradients(fresh)
+        self.points = np.concatenate([fresh, self.points])
+        self.logp = np.concatenate([logp, self.logp])
+        self.gradient = np.concatenate([gradient, self.gradient])
+        try:
+            found = Surrogate(
+                self.mode, t, self.points, self.logp, self.gradient, rng, self._lengthscale
+            )
+        except linalg.LinAlgError:
+            return None
+        self._lengthscale = found.residual.lengthscale
+        return found
