@@ -33,6 +33,7 @@ class Weighed:
     chain: np.ndarray
     khat: float
     ess: float
+    round_evidence: float  # log evidence from each round's weights under its own proposal
 
     @property
     def log_evidence(self) -> float:
@@ -41,9 +42,14 @@ class Weighed:
 
     @property
     def log_evidence_se(self) -> float:
-        """Its standard error by the delta method, ``sqrt(1 / ESS - 1 / n)`` of the raw weights."""
+        """Its standard error: the delta method's, and how far the rounds' own estimate lies off.
+
+        Proposals are fitted to points that are weighed again under them, so that the mean weight errs
+        low where tails are hard to reach; each round under its own proposal alone does not.
+        """
         w = np.exp(self.log_weight - logsumexp(self.log_weight))
-        return float(np.sqrt(max((w**2).sum() - 1.0 / len(w), 0.0)))
+        variance = max((w**2).sum() - 1.0 / len(w), 0.0)
+        return float(np.sqrt(variance + (self.log_evidence - self.round_evidence) ** 2))
 
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Weighted mean (p,) and covariance (p, p)."""
@@ -135,9 +141,12 @@ class Rounds:
         share = np.log(self.counts) - np.log(sum(self.counts))
         log_weight = self.logp - logsumexp(self._logq + share[:, None], axis=0)
         weights, khat = smooth(log_weight)
+        mine = np.repeat(np.arange(len(self.counts)), self.counts)
+        own = self.logp - self._logq[mine, np.arange(len(mine))]
         return Weighed(
-            self.points, self.logp, log_weight, weights, self.chain, khat, effective(weights)
-        )
+            self.points, self.logp, log_weight, weights, self.chain, khat, effective(weights),
+            float(logsumexp(own) - np.log(len(own))),
+        )  # fmt: skip
 
     def adapt(self, weighed: Weighed) -> None:
         """Move the t proposals to the weighted moments."""

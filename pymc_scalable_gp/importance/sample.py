@@ -52,7 +52,9 @@ def sample_importance(
     4. at least two rounds, until the effective sample size ``1 / sum w^2`` reaches `draws` and k-hat
        is below .5.
 
-    The log evidence ``log p(y)`` is the log of the mean weight.
+    The log evidence ``log p(y)`` is the log of the mean weight. It errs low where tails are hard to
+    reach, as points are weighed under proposals that were fitted to them; its standard error counts the
+    difference from the estimate of each round under its own proposal.
 
     Parameters
     ----------
