@@ -135,9 +135,9 @@ def sample_importance(
     clock.lap("build")
     modes = find_modes(density, begin, rng)
     clock.lap("mode")
+    cores = _cores(density, begin) if cores is None else cores
     searched, density.evaluations = density.evaluations, 0
     until = None if max_seconds is None else clock.begin + max_seconds
-    cores = _cores(density, begin) if cores is None else cores
     progress = create_simple_progress(progressbar=progressbar)
     with progress, side_by_side(density.graphs, cores, client) as where:
         density.where = where or density.where
