@@ -183,7 +183,7 @@ def fit(X, y, theta, neighbors, seed):
         gp.build(X, point=theta)
         gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
         start = {name: theta[name] for name in ("ell", "eta", "sigma")}
-        with threadpool_limits(1):  # a core a chain: BLAS threads would wait for one another
+        with threadpool_limits(1):  # one core per chain: BLAS threads would wait for one another
             idata = pm.sample(400, tune=200, chains=2, cores=2, random_seed=seed, initvals=start)
     return gp, model, idata
 

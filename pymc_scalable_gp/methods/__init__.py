@@ -1,1 +1,1 @@
-"""One file a method: a feature map and its public classes."""
+"""One folder per method: a feature map and its public classes."""
