@@ -4,7 +4,8 @@ import numpy as np
 import pymc as pm
 from pymc.step_methods.hmc.quadpotential import QuadPotentialFull
 
-CHAINS = 4
+from pymc_scalable_gp.importance.rounds import CHAINS
+
 LEAST_TUNING, RIDGE = 200, 0.05
 
 

@@ -27,22 +27,11 @@ def _graphs(payload: bytes):
     return cloudpickle.loads(payload)
 
 
-_given: list[bytes] = []
 _one_at_a_time = Lock()  # PyTensor's functions have their storage, and are no two threads' at once
 
 
-def _receive(payload: bytes):
-    """What a worker process starts with."""
-    _given[:] = [payload]
-
-
-def _evaluate(kind: str, points: np.ndarray) -> np.ndarray:
-    """Rows at `points` in a worker process."""
-    return _graphs(_given[0]).rows(kind, points)
-
-
-def _evaluate_given(payload: bytes, kind: str, points: np.ndarray) -> np.ndarray:
-    """Rows at `points` on a cluster's worker, whose threads share one compiled function."""
+def _evaluate(payload: bytes, kind: str, points: np.ndarray) -> np.ndarray:
+    """Rows at `points` in a worker, whose threads share one compiled function."""
     with _one_at_a_time:
         return _graphs(payload).rows(kind, points)
 
@@ -67,21 +56,22 @@ def side_by_side(graphs, cores: int = 1, client=None):
 
         def on_cluster(kind, points):
             futures = [
-                client.submit(_evaluate_given, payload, kind, piece, pure=False)
+                client.submit(_evaluate, payload, kind, piece, pure=False)
                 for piece in _pieces(points, workers)
             ]
             return np.concatenate(client.gather(futures))
 
         yield on_cluster
     elif cores > 1:
-        pool = ProcessPoolExecutor(
-            cores, initializer=_receive, initargs=(cloudpickle.dumps(graphs),),
-            env=_ONE_THREAD,
-        )  # fmt: skip
+        payload = cloudpickle.dumps(graphs)
+        pool = ProcessPoolExecutor(cores, env=_ONE_THREAD)
 
         def on_cores(kind, points):
             pieces = _pieces(points, cores)
-            return np.concatenate(list(pool.map(_evaluate, [kind] * len(pieces), pieces)))
+            count = len(pieces)
+            return np.concatenate(
+                list(pool.map(_evaluate, [payload] * count, [kind] * count, pieces))
+            )
 
         try:
             yield on_cores
