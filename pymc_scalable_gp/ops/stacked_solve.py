@@ -1,6 +1,37 @@
 """Solutions of stacked lower-triangular systems, ``X_i = op(L_i)^{-1} B_i``."""
 
+import numpy as np
 import pytensor.tensor as pt
+from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._elementwise import fill_from
+from pymc_scalable_gp.ops._jax import jax, register_jax
+from pymc_scalable_gp.ops._kernels import solve_lower
+from pymc_scalable_gp.ops._numba import inlined, register_numba
+from pymc_scalable_gp.ops.stacked_product import stacked_product
+
+
+class StackedSolve(GufuncOp):
+    """Stack of triangular solutions (see `stacked_solve`)."""
+
+    __props__ = ("transpose",)
+    gufunc_signature = "(d,m,m),(d,m,k)->(d,m,k)"
+
+    def __init__(self, transpose=False):
+        self.transpose = bool(transpose)
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = _solutions.py_func(*inputs, self.transpose)
+
+    def pullback(self, inputs, outputs, cotangents):
+        """``dB = op(L)^{-T} dX`` and ``dL = -tril(dB X')``, or ``-tril(X dB')`` where op transposes."""
+        (L, _), (X,), (g,) = inputs, outputs, cotangents
+        back = StackedSolve(not self.transpose)(L, g)
+        pair = (X, back) if self.transpose else (back, X)
+        place = pt.arange(L.shape[1])
+        lower = pt.ge(place[:, None], place[None, :])
+        return [-stacked_product(*pair, transpose_b=True) * lower, back]
 
 
 def stacked_solve(lower, right, *, transpose: bool = False):
@@ -18,6 +49,11 @@ def stacked_solve(lower, right, *, transpose: bool = False):
     tensor, shape (d, m, k)
         NaN for a matrix with a zero on its diagonal.
 
+    Notes
+    -----
+    ``pt.linalg.solve_triangular`` and its gradient, which Numba takes far longer to compile in
+    PyTensor 3.3.
+
     Examples
     --------
     >>> import numpy as np
@@ -30,17 +66,48 @@ def stacked_solve(lower, right, *, transpose: bool = False):
     array([[1.],
            [2.]])
     """
-    lower, right = (pt.as_tensor(x).astype("float64") for x in (lower, right))
-    if lower.ndim == 3 and lower.type.shape[0] == 1:  # Numba compiles loops over stacks for long
-        return lower_solve(lower[0], right[0], transpose=transpose)[None]
-    if transpose:
-        lower = lower.swapaxes(-1, -2)
-    return pt.linalg.solve_triangular(lower, right, lower=not transpose, b_ndim=2)
+    return StackedSolve(transpose)(lower, right)
 
 
 def lower_solve(lower, right, *, transpose: bool = False):
     """`stacked_solve` for one matrix (m, m) and right-hand sides (m, k) or (m,)."""
-    right = pt.as_tensor(right)
+    lower, right = pt.as_tensor(lower), pt.as_tensor(right)
     if right.ndim == 1:
-        return stacked_solve(lower, right[:, None], transpose=transpose)[:, 0]
-    return stacked_solve(lower, right, transpose=transpose)
+        return lower_solve(lower, right[:, None], transpose=transpose)[:, 0]
+    return stacked_solve(lower[None], right[None], transpose=transpose)[0]
+
+
+@inlined
+def _solutions(lower, right, transpose):
+    out = np.empty(right.shape)
+    for i in range(len(lower)):
+        singular = False
+        for j in range(right.shape[1]):
+            fill_from(out[i, j], right[i, j])
+            singular = singular or lower[i, j, j] == 0.0
+        if singular:
+            out[i] = np.nan
+        else:
+            solve_lower(lower[i], out[i], transpose, False)
+    return out
+
+
+@register_numba(StackedSolve)
+def numba_stacked_solve(op):
+    transpose = op.transpose
+
+    @nb.numba_njit
+    def stacked_solve(lower, right):
+        return _solutions(lower, right, transpose)
+
+    return stacked_solve
+
+
+@register_jax(StackedSolve)
+def jax_stacked_solve(op):
+    def forward(lower, right):
+        return jax.scipy.linalg.solve_triangular(
+            lower, right, lower=True, trans="T" if op.transpose else "N"
+        )
+
+    return forward
