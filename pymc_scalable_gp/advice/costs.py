@@ -31,8 +31,8 @@ OVERHEAD = 1.5e-5
 # Seconds from a model to its first gradient, with empty caches: bench_first_use.py.
 COMPILATION = 90.0
 
-# A process with PyMC in it, before it has any data; and the memory where the system does not tell.
-PROCESS, ASSUMED_MEMORY = 0.6 * 2**30, 8 * 2**30
+# Bytes of a process with PyMC in it, before it has any data.
+PROCESS = 0.6 * 2**30
 
 # Passes over the rows that training SoftKI's points takes, and nodes of a column that GriefGP's rows are
 # evaluated at.
@@ -61,14 +61,6 @@ def seconds(class_name: str, cost: Cost) -> tuple[float, float]:
 def held(cost: Cost, facts: Facts, chains: int) -> float:
     """Bytes of all chains that run side by side, each with its own copy."""
     return chains * (PROCESS + 8.0 * (cost.numbers + 3.0 * facts.n * facts.d))
-
-
-def free_memory() -> float:
-    """Bytes that no process holds, of all the machine's where only these are known."""
-    for name in ("SC_AVPHYS_PAGES", "SC_PHYS_PAGES"):
-        if name in getattr(os, "sysconf_names", {}):
-            return float(os.sysconf(name)) * os.sysconf("SC_PAGE_SIZE")
-    return float(ASSUMED_MEMORY)
 
 
 def chains_at_once() -> int:

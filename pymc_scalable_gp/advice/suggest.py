@@ -7,7 +7,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.advice.candidates import candidates
-from pymc_scalable_gp.advice.costs import chains_at_once, cost_of, free_memory, held, seconds
+from pymc_scalable_gp.advice.costs import chains_at_once, cost_of, held, seconds
 from pymc_scalable_gp.advice.facts import Facts, find_facts
 from pymc_scalable_gp.advice.loss import expected_loss
 from pymc_scalable_gp.advice.report import GIB, MUCH, Suggestions, verdict
@@ -18,6 +18,7 @@ from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.utils.checks import check_choice, check_count
 from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.memory import free_memory
 
 LIKELIHOODS = (
     "normal", "poisson", "bernoulli", "binomial", "negative_binomial", "student_t", "gamma", "beta",

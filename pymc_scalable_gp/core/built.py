@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 import numpy as np
+from pymc.gp.cov import BaseCovariance
 from pymc.gp.gp import Base
 from pytensor.tensor.variable import TensorVariable
 
@@ -52,9 +53,14 @@ class BuiltGP(Listed, Base):
         return self._map is not None
 
     @property
+    def prior_cov(self) -> BaseCovariance:
+        """All of the prior covariance, that of tasks included."""
+        return self.cov_func
+
+    @property
     def whole_kernel(self) -> bool:
         """Whether `cov_func` is all of the prior covariance."""
-        return True
+        return self.prior_cov is self.cov_func
 
     @property
     def rank(self) -> int:

@@ -1,72 +1,27 @@
-"""What the Marginal and the Latent front end share: a likelihood or prior, checks and predictions."""
+"""What the Marginal and the Latent front end share: checks and predictions."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from threading import RLock
 
 import numpy as np
-import pymc as pm
-import pytensor.tensor as pt
 from pymc.gp.util import JITTER_DEFAULT
 
-from pymc_scalable_gp.core.built import BuiltGP
 from pymc_scalable_gp.core.checking.check import check_gp
 from pymc_scalable_gp.core.checking.verdict import Check
 from pymc_scalable_gp.core.data.draws import model_mean
-from pymc_scalable_gp.core.data.inputs import Data, check_dims, check_given, check_inputs
+from pymc_scalable_gp.core.data.inputs import check_dims
 from pymc_scalable_gp.core.data.keywords import conditional_keywords
-from pymc_scalable_gp.core.features.coefficients import Coefficients
-from pymc_scalable_gp.core.features.feature_map import FeatureMap
-from pymc_scalable_gp.core.features.reach import warn_beyond
-from pymc_scalable_gp.core.likelihoods.base import TrainingRows
+from pymc_scalable_gp.core.trained import TrainedGP
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.classes import as_typed
-from pymc_scalable_gp.utils.recent import Recent
 
 # PyTensor compiles, and a compiled function runs, in one thread at a time.
 _TURN = RLock()
 
 
 @as_typed
-class FeatureGP(BuiltGP):
+class FeatureGP(TrainedGP):
     """A GP that is conditioned on data, and what follows: base of the public classes."""
-
-    def __init__(self, spec=None, *, mean_func=None, cov_func):
-        super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
-        self._training: TrainingRows | None = None
-        self._model: pm.Model | None = None
-        self._predictors, self._givens = Recent(), Recent()
-
-    @property
-    def model(self) -> pm.Model | None:
-        """The model of the likelihood or prior."""
-        return self._model
-
-    @property
-    def training(self) -> TrainingRows | None:
-        """The likelihood or latent function that predictions follow from."""
-        return self._training
-
-    def check_unconditioned(self) -> None:
-        """Raise ValueError if predictions follow from a likelihood or prior in this model already."""
-        here = pm.Model.get_context(error_if_none=False)
-        if here is not None and self._model is here.root:
-            raise ValueError(
-                f"this {type(self).__name__} has a likelihood or prior in this model already, from which "
-                "its predictions follow: make another GP with the same cov_func for other data"
-            )
-
-    def _follow(self, training: TrainingRows) -> None:
-        """Make predictions follow from `training`, in the model of the context."""
-        self._training, self._model = training, pm.modelcontext(None).root
-
-    def model_of(self, model: pm.Model | None = None, given=None) -> pm.Model:
-        """The model that was given, that of the context, or that of the likelihood or prior."""
-        if model is None:
-            owner = self if given is None else given.get("gp", self)
-            model = pm.Model.get_context(error_if_none=False)
-            model = owner.model if model is None else model
-        return pm.modelcontext(model)
 
     # -- checks -----------------------------------------------------------------------------
 
@@ -213,7 +168,16 @@ class FeatureGP(BuiltGP):
         )
 
     def predict(
-        self, Xnew, point=None, diag=False, pred_noise=False, given=None, model=None, *, joint=True
+        self,
+        Xnew,
+        point=None,
+        diag=False,
+        pred_noise=False,
+        given=None,
+        model=None,
+        *,
+        joint=True,
+        exact: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Mean and (co)variance of the function at new inputs for one point, as NumPy arrays.
 
@@ -237,6 +201,9 @@ class FeatureGP(BuiltGP):
             fewer neighbours there are (.2 sd with ten): raise `pred_neighbors`. False: each new row
             stands alone, with the means and variances of ``diag=True``; rows then covary through the
             features alone.
+        exact : bool
+            Predict with the exact Gaussian process instead, O(n^3): for a point or for draws of its own
+            posterior, as :meth:`correct` gives them.
 
         Returns
         -------
@@ -250,7 +217,7 @@ class FeatureGP(BuiltGP):
             than the GP's own (a copy, as ``pm.do`` makes it), or for bad inputs.
         """
         with _TURN:
-            training, places = self._given(given)
+            training, places = self._given(given, exact)
             data = self._new_inputs(Xnew, training)
             model = self.model_of(model, given)
             if not diag:
@@ -274,6 +241,7 @@ class FeatureGP(BuiltGP):
         progressbar: bool = True,
         random_seed=None,
         model=None,
+        exact: bool = False,
     ):
         """Mean and sd at new inputs, averaged over posterior draws.
 
@@ -299,6 +267,8 @@ class FeatureGP(BuiltGP):
             Seed of the choice of draws and of the samples.
         model : pm.Model, optional
             That of the context or, outside of any, of the likelihood or prior when left out.
+        exact : bool
+            As in :meth:`predict`: O(n^3) for each draw.
 
         Returns
         -------
@@ -313,7 +283,7 @@ class FeatureGP(BuiltGP):
             As :meth:`predict`, or when a variable of the model is not in the posterior.
         """
         with _TURN:
-            training, places = self._given(given)
+            training, places = self._given(given, exact)
             data = self._new_inputs(Xnew, training)
             model = self.model_of(model, given)
             predictor = self._predictor(data, training, places, given, pred_noise, model)
@@ -322,75 +292,3 @@ class FeatureGP(BuiltGP):
             )
             self._warn_beyond(training, data, lambda: model_mean(idata, model), model)
             return found
-
-    # -- plumbing ---------------------------------------------------------------------------
-
-    def _new_inputs(self, Xnew, training) -> Data:
-        """Checked inputs of a prediction."""
-        data = check_inputs(Xnew, "Xnew", training.X.value.shape[1], empty=True)
-        if len(data.value):
-            training.prediction_map().outside(data.value)  # raises for categories that are new
-        return data
-
-    @staticmethod
-    def _warn_beyond(training, data, point=dict, model=None) -> None:
-        """Warn where the prior's features lose variance and nothing holds it, at a point of the model."""
-        if not training.holds_residual:
-            warn_beyond(training.prior_map(), data.value, point, model)
-
-    def _given(self, given) -> tuple[TrainingRows, Sequence[int] | None]:
-        """What to condition on, and this GP's places among the parts of the sum that owns it."""
-        given = check_given(given)
-        owner = given.get("gp", self)
-        places = None
-        if owner is not self:
-            places = owner.places_of(self) if isinstance(owner, FeatureGP) else None
-            if places is None:
-                raise ValueError('given["gp"] must be a sum that this GP is a part of: gp1 + gp2')
-        training = owner.conditioned_on(given)
-        if training is None:
-            raise ValueError(
-                f"{type(self).__name__} has no data yet: call marginal_likelihood(...) or prior(...) "
-                'first, or pass given={"X": X, "y": y, "sigma": sigma, "gp": total}'
-            )
-        return training, places
-
-    def conditioned_on(self, given: dict) -> TrainingRows | None:
-        """What predictions follow from under ``given=``: own data, where it brings none."""
-        if "X" in given:
-            raise ValueError(
-                f"{type(self).__name__} has no marginal likelihood: its given takes only 'gp'"
-            )
-        return self._training
-
-    def _features_of(self, training, places, given) -> tuple[FeatureMap, Coefficients]:
-        if places is None:
-            return training.prediction_map(), training.coefficients()
-        return training.of_parts(given["gp"].parts, places)
-
-    def _noise(self, training, pred_noise):
-        """Noise variance of a new observation (a scalar)."""
-        if not pred_noise:
-            return pt.constant(0.0)
-        if training.sigma is None:
-            raise ValueError("pred_noise=True needs a marginal likelihood: the likelihood is yours")
-        if training.sigma.ndim:
-            raise ValueError(
-                "pred_noise=True needs a scalar sigma: with one value per training row the noise of "
-                "new rows is unknown. Add it to the result instead"
-            )
-        return training.sigma**2
-
-    def _predictor(self, data, training, places, given, pred_noise, model):
-        """Compiled predictor, kept for the next calls with the same model, data and kind of inputs."""
-
-        def make():
-            feature_map, coef = self._features_of(training, places, given)
-            noise = self._noise(training, pred_noise)
-            return self._make_predictor(data, training, feature_map, coef, noise, model)
-
-        key = (training.state, places, bool(pred_noise))
-        return self._predictors.get((model, training, data.grid), key, make)
-
-    def _make_predictor(self, data, training, feature_map, coef, noise, model):
-        return training.predictor(feature_map, self.mean_func, coef, noise, model)

@@ -1,293 +1,24 @@
 """Marginal front end, shared by every method: Gaussian noise, the function integrated out."""
 
-from dataclasses import asdict, astuple, replace
-from typing import ClassVar
+from dataclasses import astuple
 
-import numpy as np
-import pytensor.tensor as pt
 import xarray as xr
-from pymc.gp.cov import BaseCovariance
-from pytensor.graph.basic import Variable
-from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.core.checking.correct import correct_gp
 from pymc_scalable_gp.core.checking.loo import LeaveOut, leave_out
-from pymc_scalable_gp.core.data.inputs import (
-    check_dims,
-    check_inputs,
-    check_sigma,
-    check_target,
-    digest,
-)
-from pymc_scalable_gp.core.data.keywords import MarginalKeywords, marginal_keywords
-from pymc_scalable_gp.core.features.feature_map import FeatureMap, SumMap
-from pymc_scalable_gp.core.gp import FeatureGP
-from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
-from pymc_scalable_gp.core.likelihoods.summary import can_summarize, likelihood_of, summarize
-from pymc_scalable_gp.core.rows.dask_rows import summarize_source
-from pymc_scalable_gp.core.rows.statistics import RowStatistics
+from pymc_scalable_gp.core.features.feature_map import SumMap
+from pymc_scalable_gp.core.observed import ObservedGP
 from pymc_scalable_gp.core.sums import Additive, joint_approx
-from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows, VecchiaSettings
-from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
-from pymc_scalable_gp.utils.checks import check_choice
+from pymc_scalable_gp.core.vecchia.likelihood import VecchiaSettings
+from pymc_scalable_gp.importance.run import Budget
 from pymc_scalable_gp.utils.classes import as_typed
-
-# Choices of `approx` for classes whose features leave a residual that is itself a covariance.
-WITH_RESIDUAL = (*APPROXIMATIONS, "VIF")
-# Choices of `approx` whose likelihood also holds what the features miss.
-KEEPS_ALL = ("VIF", "exact")
 
 
 @as_typed
-class FeatureMarginal(FeatureGP):
-    """Front end for Gaussian noise: the function is integrated out.
+class FeatureMarginal(ObservedGP):
+    """Front end for Gaussian noise: the function is integrated out, rows are left out, draws corrected."""
 
-    A method chooses how its likelihood is evaluated in :meth:`make_likelihood`; `variable` is the
-    observed random variable.
-    """
-
-    default_approx = "FITC"
-    approximations: ClassVar[tuple[str, ...]] = APPROXIMATIONS
-    variable: TensorVariable | None = None
     _left_out: LeaveOut | None = None
-
-    def __init__(
-        self, spec=None, *, mean_func=None, cov_func, approx=None, neighbors=30, block=16,
-        pred_neighbors=None,
-    ):  # fmt: skip
-        super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
-        if approx is not None:
-            self.check_approx(approx)
-        self.given_approx: str | None = approx
-        self.local = VecchiaSettings.checked(neighbors, block, pred_neighbors)
-
-    @property
-    def approx(self) -> str:
-        """Treatment of the prior variance that the features miss, as in `pm.gp.MarginalApprox`."""
-        return self.given_approx or self.default_approx
-
-    def check_approx(self, approx) -> None:
-        """Raise ValueError for an `approx`, the GP's own or that of a sum, that it does not go with."""
-        check_choice("approx", approx, self.approximations)
-
-    def map_for(self, approx) -> FeatureMap:
-        """The features that go with an `approx`, the GP's own or that of a sum."""
-        return self.feature_map
-
-    def settings(self):
-        """Arguments of the class besides mean and covariance, by name."""
-        found = {"approx": self.approx}
-        if self.approx == "VIF":
-            found |= asdict(self.local)
-        return found
-
-    def marginal_likelihood(
-        self, name, X=None, y=None, sigma=None, *, statistics: RowStatistics | None = None,
-        progressbar: bool = True, **kwargs,
-    ) -> TensorVariable:  # fmt: skip
-        r"""Observed random variable for data with Gaussian noise, the function integrated out.
-
-        .. math:: y \sim N(\mu(X),\; \Phi\Phi^\top + D)
-
-        Parameters
-        ----------
-        name : str
-            Name of the random variable.
-        X : array, shape (n, d), or pm.Data
-            Inputs. NumPy, pandas, xarray and integer or float32 arrays are taken as float64.
-        y : array, shape (n,), or pm.Data
-            Observations; no missing values.
-        sigma : float, array (n,), or random variable
-            Noise standard deviation, scalar or one value per row.
-        statistics : RowStatistics, optional
-            What :meth:`summarize` made of the rows, in place of X and y. The variable's value is then
-            ``U'y``, the targets in the span of the basis; its density is that of all targets.
-        progressbar : bool
-            Show progress while many rows are summarised.
-        **kwargs
-            Passed to the distribution, such as ``dims``. As in `pm.gp.Marginal`, ``jitter`` is added to
-            the targets' variance, ``sigma^2`` (default here: 0), and ``is_observed`` may be True.
-
-        Returns
-        -------
-        TensorVariable, shape (n,)
-
-        Raises
-        ------
-        TypeError, ValueError
-            For bad inputs or an unknown keyword, before anything is built; for statistics of another
-            basis, or with an `approx` other than "DTC".
-
-        Notes
-        -----
-        An evaluation costs O(n r^2). Under "DTC", with a scalar sigma, a mean that is fixed or linear in
-        free coefficients (Constant, Linear, sums), and features that the parameters at most mix, the
-        rows are summarised once and it costs O(r^3) whatever n: :attr:`likelihood_path` tells. With
-        `pm.Data` each evaluation then compares the data with those that were summarised, O(n d); arrays
-        need no comparison.
-        """
-        keywords = self._likelihood_keywords(kwargs)
-        return self._likelihood_variable(name, X, y, sigma, statistics, progressbar, keywords)
-
-    def _likelihood_keywords(self, kwargs) -> MarginalKeywords:
-        """Checked keywords of a likelihood, before anything is built."""
-        self.check_unconditioned()
-        return marginal_keywords(self, kwargs)
-
-    def _likelihood_variable(self, name, X, y, sigma, statistics, progressbar, keywords, **options):
-        """The observed variable; `options` are those of :meth:`make_likelihood`."""
-        if statistics is not None:
-            return self._observe_statistics(name, X, y, sigma, statistics, keywords)
-        if X is None or y is None or sigma is None:
-            raise TypeError("give X, y and sigma, or statistics= and sigma")
-        return self._observe(name, self._data(X, y, sigma), progressbar, keywords, **options)
-
-    def summarize(
-        self, source, y=None, *, columns=None, checkpoint=None, progressbar: bool = True
-    ) -> RowStatistics:
-        r"""Sufficient statistics of rows from any source, in one pass, whatever their number.
-
-        Parameters
-        ----------
-        source : array, table, path, pair or iterable
-            Inputs (n, d): a NumPy array or memmap, a zarr, xarray or dask array, with `y` beside it (or
-            both as a pair); a pandas or dask DataFrame, an xarray Dataset or the path of a Parquet file
-            or folder, with `y` the name of a column; or an iterable of pairs (X, y), blocks of rows.
-        y : array, shape (n,), or str
-            Targets, or their column.
-        columns : sequence of str, optional
-            Columns of a table that are inputs, in the kernel's order; all but y when left out.
-        checkpoint : path, optional
-            File that holds the statistics so far, each minute and when the pass ends early: a call with
-            the same file goes on from there, reading the source from that row on (an iterable is read
-            from its beginning). It is deleted at the end. Not for dask, which repeats lost tasks itself.
-        progressbar : bool
-            Show progress.
-
-        Returns
-        -------
-        RowStatistics
-
-        Raises
-        ------
-        TypeError, ValueError
-            For NaN or infinite values (source, block and row are named), blocks of other widths,
-            different lengths of X and y, no rows, rows beyond the range that the GP was built on, or a
-            basis with free parameters.
-
-        Notes
-        -----
-        O(n k^2) time for k basis functions, O(k^2) memory and a block of rows. Chunks of the source
-        do not change the result beyond 1e-10. dask runs on its active scheduler: threads, or the
-        cluster of a ``distributed.Client``. ``build(X)`` first, on a sample of rows that spans the range
-        of all; for a NumPy array that is done here.
-        """
-        return summarize_source(self, source, y, columns, checkpoint, progressbar)
-
-    def check_summarizable(self, approx=None) -> None:
-        """Raise ValueError if no statistics of rows give this GP's likelihood, with a sum's `approx`."""
-        approx = approx or self.approx
-        if approx != "DTC":
-            raise ValueError(
-                f'statistics of rows need approx="DTC", this GP has {approx!r}, for single rows'
-            )
-
-    def _observe_statistics(self, name, X, y, sigma, statistics, keywords, weights=None):
-        if X is not None or y is not None or sigma is None:
-            raise TypeError("statistics= stands for the rows: give sigma, and leave X and y out")
-        jitter, kwargs = keywords
-        if kwargs.get("dims") is not None:
-            raise TypeError("with statistics= there are no rows that dims= could label")
-        sigma = check_sigma(sigma, None)
-        sigma = pt.sqrt(sigma**2 + jitter) if jitter else sigma
-        return self._made(likelihood_of(self, statistics, sigma, weights), name, kwargs)
-
-    def _made(self, likelihood, name, kwargs) -> TensorVariable:
-        self.variable = likelihood.observe(name, **kwargs)
-        self._follow(likelihood)
-        return self.variable
-
-    @property
-    def likelihood_path(self) -> str | None:
-        """How the likelihood is evaluated: "full" O(n r^2), "summarized" O(r^3), "rotated" O(r), ..."""
-        return self._training.path if isinstance(self._training, Likelihood) else None
-
-    def make_likelihood(self, data: MarginalData, progressbar: bool = True) -> Likelihood:
-        """The kind of likelihood that is cheapest for the data; a method may know others."""
-        if can_summarize(data):
-            return summarize(data, progressbar=progressbar)
-        return FullRows(data)
-
-    def _likelihood_of(self, data, progressbar=True, **options) -> Likelihood:
-        """Likelihood with neighbours under "VIF", else the kind that the method chooses."""
-        if data.approx != "VIF":
-            return self.make_likelihood(data, progressbar, **options)
-        return VecchiaRows.of(data, self.cov_func, self.local, self.reference, progressbar)
-
-    def rebuild(self, point=None) -> None:
-        """Choose order and neighbours of the rows again, in the model as it stands (``approx="VIF"``).
-
-        Parameters
-        ----------
-        point : dict, optional
-            Hyperparameters, such as ``pm.find_MAP()`` returns; the model's initial point for those
-            left out. Call it in the model context.
-
-        Raises
-        ------
-        ValueError
-            Without a likelihood that has neighbours.
-
-        Notes
-        -----
-        The log density becomes another function: do not go on with draws or adaptations from before.
-        Functions that PyMC compiled for JAX keep the old one.
-        """
-        if not isinstance(self._training, VecchiaRows):
-            raise ValueError(
-                'rebuild is for a marginal_likelihood with approx="VIF"; for the others build(X, point) '
-                "again and write the model anew"
-            )
-        self._training.reorder(point)
-
-    def _observe(self, name, data, progressbar, keywords, **options):
-        jitter, kwargs = keywords
-        check_dims(kwargs.get("dims"), data.X, "X")
-        if jitter:
-            data = replace(data, sigma=pt.sqrt(data.sigma**2 + jitter))
-        for tensor, label in ((data.X, f"{name}_X"), (data.y, name)):
-            if not tensor.mutable:
-                tensor.tensor.name = label
-        return self._made(self._likelihood_of(data, progressbar, **options), name, kwargs)
-
-    def _data(self, X, y, sigma, weights=None) -> MarginalData:
-        """Checked data with this GP's features, which are built on X unless they were before."""
-        X, y, sigma = self._checked(X, y, sigma)
-        feature_map = self._map_for(X)
-        return MarginalData(feature_map, self.mean_func, X, y, sigma, self.approx, weights)
-
-    def _checked(self, X, y, sigma):
-        X = check_inputs(X)
-        y = check_target(y, X.value.shape[0])
-        return X, y, check_sigma(sigma, None if X.mutable else X.value.shape[0])
-
-    def _map_for(self, X) -> FeatureMap:
-        self.build_for(X, bound=self.approx not in KEEPS_ALL)
-        return self.map_for(self.approx).covering(X.value.min(axis=0), X.value.max(axis=0))
-
-    def conditioned_on(self, given):
-        """The likelihood made before, with other data where ``given=`` brings them."""
-        if "X" not in given:
-            return self._training
-        training = self._training
-        if not isinstance(training, Likelihood):
-            return self._likelihood_of(self._data(given["X"], given["y"], given["sigma"]), False)
-        X, y, sigma = self._checked(*(came := [given[name] for name in ("X", "y", "sigma")]))
-        if (limits := training.prediction_map().input_range) and self.approx not in KEEPS_ALL:
-            limits.check(X.value)
-        symbolic = [each if isinstance(each, Variable | BaseCovariance) else None for each in came]
-        noise = [np.asarray(came[2])] if symbolic[2] is None else []
-        key = digest(X.value, y.value, *noise)
-        return self._givens.get((training, *symbolic), key, lambda: training.given(X, y, sigma))
 
     # -- rows left out ----------------------------------------------------------------------
 
@@ -372,6 +103,73 @@ class FeatureMarginal(FeatureGP):
             self.model_of(model), self._left_out,
         )  # fmt: skip
         return self._left_out
+
+    # -- a better posterior -----------------------------------------------------------------
+
+    def correct(
+        self, idata, target: str = "exact", *, neighbors: int | None = None,
+        n_inducing: int | None = None, draws: int = 400, cores: int | None = None, client=None,
+        max_evaluations: int | None = None, max_seconds: float | None = None,
+        progressbar: bool = True, random_seed=None, model=None,
+    ) -> xr.DataTree:  # fmt: skip
+        r"""Draws of the exact Gaussian process's posterior, or of a closer approximation's.
+
+        The draws of the approximate posterior place the first proposal of adaptive importance sampling
+        (:func:`pymc_scalable_gp.sample_importance`), after a few steps towards the mode of
+
+        .. math:: \log p(\theta, y) - \log \tilde p(y \mid \theta) + \log p_\text{better}(y \mid \theta)
+
+        and rounds go on under this density. With k-hat below .7 they are draws of the better posterior,
+        whatever the approximation was.
+
+        Parameters
+        ----------
+        idata : DataTree
+            Draws of all free variables under this model, from any sampler: at least 25.
+        target : {"exact"}
+            The dense likelihood of all rows with the whole kernel, at most 10 000 rows.
+        neighbors, n_inducing : int, optional
+            Either of them: the target is the likelihood with that many neighbours (default: this one's
+            own or 60, whichever is more) and inducing points (default: 200) instead.
+        draws, cores, client, max_evaluations, max_seconds, progressbar, random_seed
+            As for :func:`pymc_scalable_gp.sample_importance`. As many `cores` as memory holds.
+        model : pm.Model, optional
+            That of the context or, outside of any, of the likelihood when left out.
+
+        Returns
+        -------
+        xarray.DataTree
+            As of :func:`pymc_scalable_gp.sample_importance`, and a group ``correction`` over
+            ``hyperparameter``: ``shift`` of the mean, in sds of the given draws, and ``sd_ratio``, the
+            new sd over theirs. ``predict_posterior(Xnew, idata, exact=True)`` predicts with the exact
+            GP; the class's own predictions take these draws as well.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Without a marginal likelihood, for statistics without rows, a frozen or free prior of weights,
+            the exact class itself, fewer than 25 draws, more than 50 parameters, or more rows or memory
+            than there are (the message has the seconds and the memory needed).
+
+        Warns
+        -----
+        UserWarning
+            If k-hat exceeds .7, or the effective sample size stays below a quarter of `draws`.
+
+        See Also
+        --------
+        check : Whether this is needed.
+
+        Notes
+        -----
+        A density of the exact GP takes n^3 / 3 operations and two n x n arrays, the few gradients three
+        times that and four arrays; 500 to 1500 densities are usual for ten parameters.
+        """
+        with self.model_of(model) as model:
+            budget = Budget(draws, cores, client, max_evaluations, max_seconds, progressbar)
+            return correct_gp(
+                self, idata, target, neighbors, n_inducing, budget, random_seed, model
+            )
 
 
 class AdditiveMarginal(Additive, FeatureMarginal):

@@ -60,6 +60,8 @@ class Density:
     Parameters
     ----------
     model : pm.Model
+    logp : TensorVariable, optional
+        A scalar of the model's value variables, in place of the model's own log density.
 
     Raises
     ------
@@ -67,14 +69,16 @@ class Density:
         Without free variables, with discrete ones, or with more than 50 in all.
     """
 
-    def __init__(self, model: pm.Model):
+    def __init__(self, model: pm.Model, logp=None):
         self.model = model
         initial = checked_point(model)
         self._values = list(model.value_vars)
         self._shapes = [np.shape(initial[v.name]) for v in self._values]
         self.initial = self.flat(initial)
         theta = pt.vector("theta", dtype="float64", shape=(self.size,))
-        self.graphs = Graphs(theta, self._on_vector(theta, [model.logp()])[0])
+        self.graphs = Graphs(
+            theta, self._on_vector(theta, [model.logp() if logp is None else logp])[0]
+        )
         self.where = self.graphs.rows  # or another function that evaluates many points side by side
         self.evaluations, self.gradients, self.failures, self.seconds = 0, 0, 0, 0.0
 
@@ -101,6 +105,18 @@ class Density:
         if not np.isfinite(theta).all():
             raise ValueError("start lies outside the priors' support: give values within it")
         return theta
+
+    def unconstrained(self, draws: list[list[np.ndarray]]) -> np.ndarray:
+        """Vectors (n, p) of `draws`, each with the untransformed values of ``model.free_RVs``."""
+        free = self.model.free_RVs
+        outputs = []
+        for rv in free:
+            transform = self.model.rvs_to_transforms[rv]
+            outputs.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
+        function = compiled(list(free), outputs)
+        return np.array(
+            [np.concatenate([np.ravel(v) for v in function(*each)]) for each in draws], float
+        ).reshape(-1, self.size)
 
     def from_prior(self, count: int, rng) -> np.ndarray:
         """Vectors (count, p) drawn from the prior; from around the initial point if it is improper."""

@@ -7,6 +7,7 @@ from scipy.optimize import minimize
 
 STEP = 1e-3  # of the central differences, in units of the quasi-Newton estimate of the scale
 WIDEST = 5.0  # standard deviation along an axis without curvature
+NEAR_GAIN = 0.1  # nats of a step, below which a mode is near enough for proposals
 AXIAL = 1.5  # where an axis is compared with the normal's, in standard deviations
 
 
@@ -28,31 +29,66 @@ class Mode(NamedTuple):
         return self.logp + float(np.linalg.slogdet(self.factor)[1])
 
 
-def climb(density, start: np.ndarray, maxiter: int = 200, near=None):
+def climb(density, start: np.ndarray, maxiter: int = 200, near=None, factor=None, gain=0.0):
     """Highest point found by L-BFGS from `start` (p,), and scales (p,) of the coordinates there.
 
-    `near`, a function of a point, ends the search early where it is true.
+    Parameters
+    ----------
+    density : Density
+    start : array (p,)
+    maxiter : int
+    near : callable, optional
+        A function of a point that ends the search early where it is true.
+    factor : array (p, p), optional
+        The search takes its steps in units of ``L``, as ``start + L z``.
+    gain : float
+        The search ends where a step raises the log density by less.
     """
+    factor = np.eye(len(start)) if factor is None else factor
     best = {"x": start, "value": -np.inf}
+    last = [np.inf]
 
-    def objective(x):
+    def objective(z):
+        x = start + factor @ z
         value, gradient = (found[0] for found in density.with_gradients(x[None]))
         if not np.isfinite(value) or not np.isfinite(gradient).all():
-            return 1e100, np.zeros_like(x)
+            return 1e100, np.zeros_like(z)
         if value > best["value"]:
-            best.update(x=x.copy(), value=value)
-        return -value, -gradient
+            best.update(x=x, value=value)
+        return -value, -gradient @ factor
 
     def stop(intermediate_result):
-        if near is not None and near(intermediate_result.x):
+        before, last[0] = last[0], float(intermediate_result.fun)
+        arrived = near is not None and near(start + factor @ intermediate_result.x)
+        if arrived or before - last[0] < gain:
             raise StopIteration
 
     found = minimize(
-        objective, start, jac=True, method="L-BFGS-B", callback=stop,
+        objective, np.zeros(len(start)), jac=True, method="L-BFGS-B", callback=stop,
         options={"maxiter": maxiter, "ftol": 1e-10, "gtol": 1e-4, "maxls": 40},
     )  # fmt: skip
     scales = np.sqrt(np.clip(np.diag(found.hess_inv.todense()), 1e-10, 1.0))
     return best["x"], best["value"], scales
+
+
+def mode_near(density, start: np.ndarray, factor: np.ndarray) -> Mode:
+    """Mode of a density near another one, whose mean (p,) and covariance's factor (p, p) are known.
+
+    The search goes in units of that factor; the curvature is the density's own.
+
+    Raises
+    ------
+    ValueError
+        If the density is not finite at the start.
+    """
+    location, logp, _ = climb(density, start, maxiter=50, factor=factor, gain=NEAR_GAIN)
+    if not np.isfinite(logp):
+        raise ValueError(
+            "the better log density or its gradient is not finite at the mean of the draws: are they "
+            "draws of this model?"
+        )
+    scales = np.sqrt((factor**2).sum(axis=1))
+    return Mode(location, logp, _factor(density, location, logp, scales))
 
 
 def find_mode(density, start: np.ndarray, maxiter: int = 200, near=None) -> Mode:

@@ -85,6 +85,17 @@ class Mixture:
             ]
         )
 
+    def with_part(self, points: np.ndarray, weights: np.ndarray, share: float):
+        """The mixture with one more t, at the mean of `points` with `weights`, of sum one.
+
+        Its scale is the points' covariance as far as they are enough to tell, else the first part's.
+        """
+        part, kept = (
+            _fitted(points, weights, self.parts[0].factor, None),
+            (1.0 - share) * self.shares,
+        )
+        return Mixture([*self.parts, part], np.append(kept, share))
+
     def adapted(self, points: np.ndarray, weights: np.ndarray):
         """The mixture with the weighted shares, means and covariances of its parts.
 
@@ -95,22 +106,30 @@ class Mixture:
         """
         logs = self.by_part(points)
         members = np.exp(logs - np.logaddexp.reduce(logs, axis=0)) * weights
-        parts, shares, p = [], [], points.shape[1]
+        parts, shares = [], []
         for part, w in zip(self.parts, members, strict=True):
             total = w.sum()
             shares.append(max(total, 0.05))
             if not total > 0.0:
                 parts.append(part)
                 continue
-            w = w / total
-            mean = w @ points
-            away = points - mean
-            trust = 1.0 / (w**2).sum()
-            trust = trust / (trust + p * (p + 3) / 2)
-            cov = trust * (w[:, None] * away).T @ away + (1.0 - trust) * part.factor @ part.factor.T
-            location = trust * mean + (1.0 - trust) * part.location
-            parts.append(StudentT(location, _root(cov)))
+            parts.append(_fitted(points, w / total, part.factor, part.location))
         return Mixture(parts, np.array(shares) / sum(shares))
+
+
+def _fitted(points, weights, factor, location) -> StudentT:
+    """A t with the weighted moments of points, shrunk towards a known factor and location (or None).
+
+    The effective sample size counts against the p (p + 3) / 2 numbers that the moments are.
+    """
+    p = points.shape[1]
+    mean = weights @ points
+    away = points - mean
+    trust = 1.0 / (weights**2).sum()
+    trust = trust / (trust + p * (p + 3) / 2)
+    cov = trust * (weights[:, None] * away).T @ away + (1.0 - trust) * factor @ factor.T
+    place = mean if location is None else trust * mean + (1.0 - trust) * location
+    return StudentT(place, _root(cov))
 
 
 def _root(cov):

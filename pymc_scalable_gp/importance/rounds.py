@@ -19,6 +19,7 @@ FAR = 3.0  # times sqrt(p): standard deviations between two modes that are not o
 FORGOTTEN = 12.0  # nats below the first mode's mass at which another one is left out
 GRADIENT = 3.0  # densities for the price of a gradient
 TIRESOME = 0.3  # share of a t's points that are effective, below which a surrogate is tried
+COVER, MOST_PARTS = 0.2, 3  # share of a t for a heavy tail, and the most of them
 LESSONS = 4  # rounds after which the surrogate has learnt
 
 
@@ -153,6 +154,13 @@ class Rounds:
         if weighed.ess > 0.0:
             self.mixture = self.mixture.adapted(weighed.points, weighed.weights)
 
+    def cover(self, weighed: Weighed) -> None:
+        """One more t where the weights are heaviest: in a tail that the others fall short of."""
+        count = max(int(np.sqrt(len(weighed.weights))), self.density.size)
+        heavy = np.argsort(-weighed.log_weight)[:count]
+        even = np.full(count, 1.0 / count)
+        self.mixture = self.mixture.with_part(weighed.points[heavy], even, COVER)
+
     def look_elsewhere(self, weighed: Weighed) -> bool:
         """Search a mode from the point of largest weight; true if that was a new one."""
         worst = weighed.points[int(np.argmax(weighed.log_weight))]
@@ -229,6 +237,8 @@ def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, te
         if until is not None and perf_counter() > until:
             break
         rounds.adapt(weighed)
+        if chooser.falls_short(weighed):
+            rounds.cover(weighed)
         if played in (4, 8) and weighed.khat > BAD_KHAT:
             rounds.look_elsewhere(weighed)
     return weighed
@@ -256,6 +266,17 @@ class Chooser:
         if proposal.kind == "surrogate":
             worth *= size / (size + GRADIENT * self.rounds.density.size)
         self._worth[proposal.kind] = worth
+
+    def falls_short(self, weighed: Weighed) -> bool:
+        """Whether rounds of the t are worth much, but leave a heavy tail."""
+        rounds = self.rounds
+        return (
+            len(rounds.counts) >= 2
+            and len(rounds.mixture.parts) < MOST_PARTS
+            and self._learner is None
+            and self._worth["t"] > TIRESOME
+            and weighed.khat > GOOD_KHAT
+        )
 
     def _chosen(self, weighed):
         """The surrogate after two rounds of the t, where these are worth little."""

@@ -2,23 +2,18 @@
 
 import logging
 from collections.abc import Mapping
-from time import perf_counter
 
 import numpy as np
 import pymc as pm
-from joblib import cpu_count
-from pymc.progress_bar import create_simple_progress
 
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.nuts import go_on_with_nuts
 from pymc_scalable_gp.importance.result import as_tree
-from pymc_scalable_gp.importance.rounds import BAD_KHAT, find_modes, sample
-from pymc_scalable_gp.importance.workers import side_by_side
-from pymc_scalable_gp.utils.checks import check_choice, check_count
-from pymc_scalable_gp.utils.warn import warn
+from pymc_scalable_gp.importance.rounds import find_modes
+from pymc_scalable_gp.importance.run import Budget, Clock, complain, run, shortcomings
+from pymc_scalable_gp.utils.checks import check_choice
 
 _log = logging.getLogger("pymc")  # where pm.sample tells what it does
-LONG = 20.0  # seconds of one core, above which processes are worth their start
 
 
 def sample_importance(
@@ -121,83 +116,25 @@ def sample_importance(
     >>> float(idata.posterior["mu"].mean().round(1)), idata.posterior.attrs["khat"] < 0.5
     (1.5, True)
     """
-    draws = check_count("draws", draws, 4)
-    if max_evaluations is not None:
-        check_count("max_evaluations", max_evaluations, 4)
-    if cores is not None:
-        check_count("cores", cores)
     check_choice("otherwise", otherwise, ("warn", "nuts"))
+    budget = Budget(draws, cores, client, max_evaluations, max_seconds, progressbar)
     model = pm.modelcontext(model)
     rng = np.random.default_rng(random_seed)
     clock = Clock()
     density = Density(model)
     begin = density.initial if start is None else density.start(start)
     clock.lap("build")
-    modes = find_modes(density, begin, rng)
-    clock.lap("mode")
-    cores = _cores(density, begin) if cores is None else cores
-    searched, density.evaluations = density.evaluations, 0
-    until = None if max_seconds is None else clock.begin + max_seconds
-    progress = create_simple_progress(progressbar=progressbar)
-    with progress, side_by_side(density.graphs, cores, client) as where:
-        density.where = where or density.where
-        task = progress.add_task("Importance sampling", completed=0, total=draws)
-        weighed = sample(
-            density, modes, draws, rng, max_evaluations, until,
-            lambda found: progress.update(task, completed=min(int(found.ess), draws)),
-        )  # fmt: skip
-    density.evaluations += searched
-    clock.lap("rounds")
-    if not weighed.ess > 0.0:
-        raise ValueError(
-            "the log density is finite at none of the points: give start={...} with values of "
-            "plausible size, or use pm.sample"
-        )
-    _log.info(
-        f"Importance sampling: {len(modes)} mode{'s' * (len(modes) > 1)}, {density.evaluations} "
-        f"densities and {density.gradients} gradients, k-hat {weighed.khat:.2f}, effective sample size "
-        f"{weighed.ess:.0f}"
-        + (f", {density.failures} densities not finite" if density.failures else "")
-    )
-    if weighed.khat > BAD_KHAT or weighed.ess < draws / 4:
-        _complain(weighed, draws, otherwise)
+    weighed = run(
+        density, begin, lambda: find_modes(density, begin, rng), budget, clock, rng,
+        "Importance sampling",
+    )  # fmt: skip
+    if found := shortcomings(weighed, draws):
         if otherwise == "nuts":
+            _log.info(f"Importance sampling is not enough: {found}; going on with NUTS")
             return go_on_with_nuts(density, weighed, draws, rng, progressbar)
+        complain(
+            found,
+            "Use pm.sample, or otherwise='nuts', which goes on with it from what was learnt; more "
+            "max_evaluations or another start may help where the budget was short",
+        )
     return as_tree(density, weighed, clock.laps, rng)
-
-
-def _cores(density, point) -> int:
-    """One, or a process for each of at most four processors where that pays its start."""
-    begin = perf_counter()
-    density.values(np.stack([point] * 2))
-    return min(cpu_count(), 4) if 300 * (perf_counter() - begin) > LONG else 1
-
-
-class Clock:
-    """Seconds by phase."""
-
-    def __init__(self):
-        self.begin = self._last = perf_counter()
-        self.laps: dict[str, float] = {}
-
-    def lap(self, name: str) -> None:
-        """The phase that ends now."""
-        now = perf_counter()
-        self.laps[name], self._last = now - self._last, now
-
-
-def _complain(weighed, draws, otherwise):
-    """Warn of weights that cannot be relied on."""
-    found = []
-    if weighed.khat > BAD_KHAT:
-        found.append(f"k-hat is {weighed.khat:.2f}, above {BAD_KHAT}")
-    if weighed.ess < draws / 4:
-        found.append(f"the effective sample size is {weighed.ess:.0f} of {draws} asked for")
-    if otherwise == "nuts":
-        _log.info(f"Importance sampling is not enough: {' and '.join(found)}; going on with NUTS")
-        return
-    warn(
-        f"Importance sampling is not reliable here: {' and '.join(found)}. Use pm.sample, or "
-        "otherwise='nuts', which goes on with it from what was learnt; more max_evaluations or another "
-        "start may help where the budget was short"
-    )

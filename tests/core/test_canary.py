@@ -28,7 +28,7 @@ TASK = np.column_stack([X, np.arange(N) % 3])
 CUBIC = (
     "Cholesky", "Eigh", "InverseCholesky", "LU", "LowRankLogp",
     "LowRankLogpGrad", "LowRankPosterior", "MatrixInverse", "QR", "SVD", "Solve",
-    "SolveTriangular", "StackedCholesky",
+    "SolveTriangular", "StackedCholesky", "StackedSolve",
 )  # fmt: skip
 
 
@@ -92,21 +92,21 @@ EXPECTED = {
     full: ("full", {"InverseCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1}, 13),
     summarized: (
         "summarized",
-        {"StackedCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1, "SolveTriangular": 2}, 0,
+        {"StackedCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1, "StackedSolve": 2}, 0,
     ),
     rotated: ("rotated", {}, 0),
     coordinates: (
         "coordinates",
         # The kernel and its slope are Ops, which are not fused with the scale's products.
-        {"StackedCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1, "SolveTriangular": 4}, 8,
+        {"StackedCholesky": 1, "LowRankLogp": 1, "LowRankLogpGrad": 1, "StackedSolve": 4}, 8,
     ),
     products: (
         "products",
-        {"StackedCholesky": 1, "SolveTriangular": 4, "InverseCholesky": 2}, 32,
+        {"StackedCholesky": 1, "StackedSolve": 4, "InverseCholesky": 2}, 32,
     ),
     tasks: (
         "tasks",
-        {"StackedCholesky": 1, "SolveTriangular": 6, "InverseCholesky": 3}, 43,
+        {"StackedCholesky": 1, "StackedSolve": 6, "InverseCholesky": 3}, 43,
     ),
 }  # fmt: skip
 

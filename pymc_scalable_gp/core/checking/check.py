@@ -29,6 +29,7 @@ from pymc_scalable_gp.core.data.draws import (
 from pymc_scalable_gp.core.data.inputs import check_inputs, held_value
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, TrainingRows
 from pymc_scalable_gp.core.rows.subsamples import subsamples
+from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.utils.compiled import (
     check_reached,
@@ -81,9 +82,10 @@ def check_gp(
     features = _features(job)
     _take_points(job, [*features, *job.densities.values()], given, num_samples, rng)
     if larger is not None:
-        better, used = with_neighbors(
-            larger, gp.cov_func, neighbors, mean_point(job.points), progressbar
-        )
+        used = neighbors
+        if isinstance(larger, NeighborRows):
+            used = max(neighbors, 2 * larger.settings.neighbors)
+        better = with_neighbors(larger, gp.cov_func, used, mean_point(job.points), progressbar)
         job.densities["logp_neighbors"] = better.logp()
         job.figures |= {"neighbors": used, "n": larger.data.size}
     _add_figures(job)

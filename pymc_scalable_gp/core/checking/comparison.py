@@ -7,13 +7,16 @@ import numpy as np
 
 from pymc_scalable_gp.core.data.inputs import Data, held_value
 from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
-from pymc_scalable_gp.core.likelihoods.base import Likelihood
+from pymc_scalable_gp.core.likelihoods.base import Likelihood, TrainingRows
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
-from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows, VecchiaRows, VecchiaSettings
+from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows, VecchiaSettings
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
 # Reference with neighbours: most inducing points, and rows per block.
 POINTS, BLOCK = 200, 16
+
+# Most rows whose exact likelihood is evaluated hundreds of times.
+MOST_EXACT_ROWS = 10_000
 
 # A share of the noise variance (of the prior variance, without noise) that features may miss.
 TAIL = 0.05
@@ -41,19 +44,39 @@ def subset_pair(training: Likelihood, cov_func, rows: np.ndarray) -> Pair:
     return Pair(ExactRows(data, cov_func), own)
 
 
+def check_comparable(gp, training: TrainingRows | None) -> None:
+    """Raise ValueError where no other likelihood of the same rows and prior can be had."""
+    if not isinstance(training, Likelihood):
+        raise ValueError(
+            f"{type(gp).__name__} has no Gaussian likelihood of which there is an exact one: call "
+            "marginal_likelihood first; latent functions have none"
+        )
+    if not training.has_rows:
+        raise ValueError(
+            "this likelihood knows its rows by their statistics alone: give it X and y"
+        )
+    if training.data.weights is not None:
+        raise ValueError(
+            "eigenfunctions with weights= are a prior of their own, which no exact kernel belongs to"
+        )
+
+
+def exact_rows(gp, training: Likelihood) -> ExactRows:
+    """The exact likelihood of the same rows."""
+    return ExactRows(training.data, gp.prior_cov)
+
+
 def with_neighbors(
-    training: Likelihood, cov_func, neighbors: int, point, progressbar
-) -> tuple[Likelihood, int]:
-    """A likelihood of the same rows with more neighbours, and how many."""
+    training: Likelihood, cov_func, neighbors: int, point, progressbar, n_inducing: int = POINTS
+) -> Likelihood:
+    """A likelihood of the same rows with inducing points and neighbours, chosen at a point."""
     X = held_value(training.data.X, "X")
-    if isinstance(training, NeighborRows):
-        neighbors = max(neighbors, 2 * training.settings.neighbors)
-    chosen = pivoted_rows(cov_func, X, min(POINTS, len(X)), 0, point)
+    chosen = pivoted_rows(cov_func, X, min(n_inducing, len(X)), 0, point)
     points = NystromMap(cov_func, fixed_shared(X[chosen]), X.min(axis=0), X.max(axis=0))
     X = Data(fixed_shared(X), X, False)
     data = replace(training.data, X=X, feature_map=points, approx="VIF", weights=None)
     settings = VecchiaSettings.checked(neighbors, BLOCK)
-    return VecchiaRows.of(data, cov_func, settings, point, progressbar), neighbors
+    return VecchiaRows.of(data, cov_func, settings, point, progressbar)
 
 
 def rank_needed(K: np.ndarray, noise: float | None) -> float:

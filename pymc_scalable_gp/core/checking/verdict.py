@@ -7,8 +7,10 @@ import xarray as xr
 from arviz_base import rcParams
 from arviz_plots import PlotCollection, visuals
 
+from pymc_scalable_gp.core.checking.comparison import MOST_EXACT_ROWS
 from pymc_scalable_gp.core.data.draws import FEWEST
 from pymc_scalable_gp.core.vecchia.likelihood import MOVED
+from pymc_scalable_gp.importance.density import MOST_PARAMETERS
 
 # Thresholds beyond which a figure counts as a fault.
 LIMITS = {
@@ -51,7 +53,8 @@ def _judged(gp, training, check, bad) -> str:
     """The verdict's first paragraph: good or poor, why, and what to do."""
     few = check.attrs["draws"] < FEWEST and check.sizes.get("sample")
     if bad:
-        return f"Poor: {'; '.join(bad)}. {remedy(gp, training, check)}"
+        advice = f"{remedy(gp, training, check)}{_correction(training, check, bad)}"
+        return f"Poor: {'; '.join(bad)}. {advice}"
     if few and check.attrs["draws"] == 1:
         return "Good at this point; the posterior's draws tell more."
     if few:
@@ -203,6 +206,19 @@ def remedy(gp, training, check) -> str:
         return f'{text}, or take approx="VIF", which puts back what they miss.'
     other = "VecchiaLatent" if latent else "VecchiaMarginal"
     return f"{text}." if type(gp).__name__ == other else f"{text}, or take {other}."
+
+
+def _correction(training, check, bad) -> str:
+    """Advice to weigh the draws towards the better posterior, where that is another one."""
+    another = any("posterior" in each for each in bad)
+    if not another or check.sizes.get("hyperparameter", 0) > MOST_PARAMETERS:
+        return ""
+    if training.data.size <= MOST_EXACT_ROWS:
+        return " Or keep it: gp.correct(idata) makes draws of the exact posterior from these."
+    neighbors = check.attrs.get("neighbors", 60)
+    return (
+        f" Or keep it: gp.correct(idata, neighbors={neighbors}) makes draws of a closer posterior."
+    )
 
 
 def _difference(gap: float) -> str:

@@ -4,7 +4,8 @@ import numpy as np
 import pymc as pm
 
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_sigma, check_target
-from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
+from pymc_scalable_gp.core.marginal import FeatureMarginal
+from pymc_scalable_gp.core.observed import WITH_RESIDUAL
 from pymc_scalable_gp.cov.objects import FromFunction
 from pymc_scalable_gp.cov.queries import leaves
 from pymc_scalable_gp.methods.cholqr.features import CholQRSpec

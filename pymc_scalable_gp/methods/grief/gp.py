@@ -12,12 +12,8 @@ from pymc_scalable_gp.core.data.inputs import check_inputs, check_weights
 from pymc_scalable_gp.core.latent import AdditiveLatent, FeatureLatent
 from pymc_scalable_gp.core.likelihoods.base import FullRows
 from pymc_scalable_gp.core.likelihoods.summary import can_summarize, summarize
-from pymc_scalable_gp.core.marginal import (
-    KEEPS_ALL,
-    WITH_RESIDUAL,
-    AdditiveMarginal,
-    FeatureMarginal,
-)
+from pymc_scalable_gp.core.marginal import AdditiveMarginal, FeatureMarginal
+from pymc_scalable_gp.core.observed import KEEPS_ALL, WITH_RESIDUAL
 from pymc_scalable_gp.core.rows.collect import rotation_of
 from pymc_scalable_gp.methods.grief.checks import check_periods, check_weighted, warn_missing
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.gp.cov import BaseCovariance
+from pymc.gp.cov import BaseCovariance, Coregion
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
@@ -31,6 +31,17 @@ class SKIPSpec:
 
     def __post_init__(self):
         product_terms(self.cov_func)  # raises where the kernel is not a product
+
+    @property
+    def prior_cov(self) -> BaseCovariance:
+        """The kernel, times the tasks' covariance ``B B' + diag(v)``."""
+        if self.task_dim is None:
+            return self.cov_func
+        v = np.zeros(self.task_cov.type.shape[0]) if self.task_var is None else self.task_var
+        tasks = Coregion(
+            self.cov_func.input_dim, W=self.task_cov, kappa=v, active_dims=[self.task_dim]
+        )
+        return self.cov_func * tasks
 
     def fit(self, X, point=None) -> "SKIPMap":
         """Place the grids over X (n, d) and freeze every merge's directions at `point`."""

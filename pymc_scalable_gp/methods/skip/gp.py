@@ -9,7 +9,8 @@ from pytensor.graph.basic import Constant
 from pymc_scalable_gp.core.data.inputs import check_inputs
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
-from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
+from pymc_scalable_gp.core.marginal import FeatureMarginal
+from pymc_scalable_gp.core.observed import WITH_RESIDUAL
 from pymc_scalable_gp.cov.queries import leaves
 from pymc_scalable_gp.methods.skip.features import SKIPSpec
 from pymc_scalable_gp.methods.skip.hadamard import HadamardProducts
@@ -40,9 +41,9 @@ class _SKIP(FeatureGP):
         return SKIPSpec(cov_func, grid_size, rank, task_dim, task_cov, task_var)
 
     @property
-    def whole_kernel(self):
-        """Not with tasks, whose covariance stands beside the kernel."""
-        return self._spec.task_dim is None
+    def prior_cov(self):
+        """The kernel, times the tasks' covariance ``B B' + diag(v)``."""
+        return self._spec.prior_cov
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""

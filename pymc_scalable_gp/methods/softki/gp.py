@@ -6,7 +6,8 @@ from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_temperat
 from pymc_scalable_gp.core.features.reach import missing_share
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
-from pymc_scalable_gp.core.marginal import WITH_RESIDUAL, FeatureMarginal
+from pymc_scalable_gp.core.marginal import FeatureMarginal
+from pymc_scalable_gp.core.observed import WITH_RESIDUAL
 from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.methods.softki.points import check_inducing
 from pymc_scalable_gp.utils.classes import as_typed

@@ -1,0 +1,161 @@
+"""Draws of a better posterior from those of an approximate one."""
+
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from scipy import linalg
+
+from pymc_scalable_gp.core.checking.comparison import (
+    MOST_EXACT_ROWS,
+    POINTS,
+    check_comparable,
+    exact_rows,
+    with_neighbors,
+)
+from pymc_scalable_gp.core.data.draws import at_most, entry_names, mean_point, posterior_draws
+from pymc_scalable_gp.core.likelihoods.base import Likelihood
+from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
+from pymc_scalable_gp.importance.density import Density
+from pymc_scalable_gp.importance.mode import mode_near
+from pymc_scalable_gp.importance.result import as_tree
+from pymc_scalable_gp.importance.run import (
+    MOST_CORES,
+    Budget,
+    Clock,
+    complain,
+    run,
+    shortcomings,
+)
+from pymc_scalable_gp.utils.checks import check_choice, check_count
+from pymc_scalable_gp.utils.memory import free_memory
+
+MOST_DRAWS = 1000  # of those given, enough for a covariance of fifty parameters
+FEWEST_DRAWS = 25
+ARRAYS = 4  # of n x n numbers, that a gradient of the dense density holds
+NEIGHBORS = 60  # of the better likelihood, where inducing points alone were given
+GIB = 2.0**30
+
+
+def correct_gp(
+    gp, idata, target, neighbors, n_inducing, budget: Budget, random_seed, model: pm.Model
+) -> xr.DataTree:
+    """``gp.correct``, in the model of the context."""
+    clock, rng = Clock(), np.random.default_rng(random_seed)
+    training: Likelihood = gp.training
+    check_comparable(gp, training)
+    if gp.variable not in model.observed_RVs:
+        raise ValueError(
+            f"{gp.variable.name} is not observed in this model: use the one that the GP was built in"
+        )
+    free = list(model.free_RVs)
+    given = posterior_draws(idata, free, at_most(idata, MOST_DRAWS), rng)
+    if len(given) < FEWEST_DRAWS:
+        raise ValueError(
+            f"idata has {len(given)} draws, and the proposals need at least {FEWEST_DRAWS}: take more"
+        )
+    points = [dict(zip([v.name for v in free], each, strict=True)) for each in given.values]
+    if neighbors is None and n_inducing is None:
+        check_choice("target", target, ("exact",))
+        if training.path == "exact":
+            raise ValueError("this is the exact likelihood: there is nothing to correct")
+        budget = _affordable(training.data.size, budget)
+        better, words = exact_rows(gp, training), "the exact GP"
+    else:
+        better, words = _local(gp, training, neighbors, n_inducing, mean_point(points), budget)
+    density = better_density(model, gp.variable, better)
+    theta = density.unconstrained(given.values)
+    clock.lap("build")
+    mean, factor = theta.mean(axis=0), _factor(theta)
+    weighed = run(
+        density, mean, lambda: [mode_near(density, mean, factor)], budget, clock, rng,
+        f"Correction towards {words}",
+    )  # fmt: skip
+    if found := shortcomings(weighed, budget.draws):
+        complain(
+            found,
+            "The two posteriors are too far apart, or there are too many parameters: start from draws "
+            "of a closer approximation (more inducing points and neighbors), or raise max_evaluations",
+        )
+    tree = as_tree(density, weighed, clock.laps, rng)
+    tree["posterior"].attrs["target"] = words
+    tree["correction"] = xr.DataTree(_moved(tree, points, weighed, words))
+    return tree
+
+
+def _affordable(n: int, budget: Budget) -> Budget:
+    """The budget with as many cores as hold dense matrices; raise ValueError where none does."""
+    size = ARRAYS * 8.0 * n**2
+    rate = _seconds_of_cholesky(1000) / 1000.0**3
+    if n > MOST_EXACT_ROWS:
+        raise ValueError(
+            f"{n} rows are too many for the exact GP, at most {MOST_EXACT_ROWS}: a density would take "
+            f"{rate * n**3:.0f} seconds and {size / GIB:.1f} GiB, and hundreds are needed. Give "
+            "neighbors= and n_inducing= for a closer approximation instead"
+        )
+    cores = int(free_memory() // size)
+    if cores < (budget.cores or 1):
+        raise ValueError(
+            f"{n} rows of the exact GP need {size / GIB:.1f} GiB for each of {budget.cores or 1} "
+            f"processes, and {free_memory() / GIB:.1f} GiB are free: give fewer cores=, or neighbors= and "
+            "n_inducing= for a closer approximation instead"
+        )
+    return replace(budget, most_cores=min(cores, MOST_CORES))
+
+
+def _seconds_of_cholesky(n: int) -> float:
+    """Seconds of a Cholesky factor (n, n), the second of two."""
+    for _ in range(2):
+        begin = perf_counter()
+        linalg.cholesky(np.eye(n), lower=True, check_finite=False)
+    return perf_counter() - begin
+
+
+def _local(gp, training, neighbors, n_inducing, point, budget) -> tuple[Likelihood, str]:
+    """A likelihood with more neighbours and inducing points, and its name."""
+    if neighbors is None:
+        own = training.settings.neighbors if isinstance(training, NeighborRows) else NEIGHBORS
+        neighbors = max(own, NEIGHBORS)
+    neighbors = check_count("neighbors", neighbors)
+    count = POINTS if n_inducing is None else check_count("n_inducing", n_inducing)
+    better = with_neighbors(training, gp.prior_cov, neighbors, point, budget.progressbar, count)
+    return better, f"{count} inducing points and {neighbors} neighbors"
+
+
+def better_density(model, variable, better: Likelihood) -> Density:
+    """The model's log density with the better likelihood in the observed variable's place."""
+    others = [v for v in [*model.basic_RVs, *model.potentials] if v is not variable]
+    rest = model.logp(vars=others)
+    return Density(model, rest + model.replace_rvs_by_values([better.logp()])[0])
+
+
+def _factor(theta: np.ndarray) -> np.ndarray:
+    """Factor (p, p) of the draws' covariance, shrunk to its diagonal where draws are few."""
+    n, p = theta.shape
+    cov = np.cov(theta.T).reshape(p, p)
+    trust = n / (n + 2.0 * p)
+    cov = trust * cov + (1.0 - trust) * np.diag(np.diag(cov))
+    return np.linalg.cholesky(cov + 1e-12 * np.diag(np.diag(cov).clip(1e-300)))
+
+
+def _moved(tree, points, weighed, words) -> xr.Dataset:
+    """Shift of each mean in the given draws' sds, and the ratio of the sds."""
+    names = list(points[0])
+    before = np.hstack(
+        [np.array([p[name] for p in points]).reshape(len(points), -1) for name in names]
+    )
+    found = tree["posterior"].dataset
+    count = found.sizes["chain"] * found.sizes["draw"]
+    after = np.hstack([found[name].values.reshape(count, -1) for name in names])
+    sd = before.std(axis=0)
+    sd = np.where(sd > 0.0, sd, 1.0)
+    return xr.Dataset(
+        {
+            "shift": ("hyperparameter", (after.mean(axis=0) - before.mean(axis=0)) / sd),
+            "sd_ratio": ("hyperparameter", after.std(axis=0) / sd),
+        },
+        coords={"hyperparameter": entry_names(points[0])},
+        attrs={"target": words, "khat": weighed.khat, "ess": weighed.ess},
+    )

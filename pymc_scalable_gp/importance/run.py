@@ -1,0 +1,141 @@
+"""One run of adaptive importance sampling from known modes: processes, progress, and what it says."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from joblib import cpu_count
+from pymc.progress_bar import create_simple_progress
+
+from pymc_scalable_gp.importance.density import Density
+from pymc_scalable_gp.importance.mode import Mode
+from pymc_scalable_gp.importance.rounds import BAD_KHAT, Weighed, sample
+from pymc_scalable_gp.importance.workers import side_by_side
+from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.warn import warn
+
+_log = logging.getLogger("pymc")  # where pm.sample tells what it does
+LONG = 20.0  # seconds of one core, above which processes are worth their start
+MOST_CORES = 4
+
+
+class Clock:
+    """Seconds by phase."""
+
+    def __init__(self):
+        self.begin = self._last = perf_counter()
+        self.laps: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        """The phase that ends now."""
+        now = perf_counter()
+        self.laps[name], self._last = now - self._last, now
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a run may take, checked.
+
+    Parameters
+    ----------
+    draws : int
+        Effective sample size asked for.
+    cores : int, optional
+        Processes; None for as many as pay, at most `most_cores`.
+    client : distributed.Client, optional
+    max_evaluations, max_seconds : int and float, optional
+    progressbar : bool
+    most_cores : int
+    """
+
+    draws: int
+    cores: int | None = None
+    client: Any = None
+    max_evaluations: int | None = None
+    max_seconds: float | None = None
+    progressbar: bool = True
+    most_cores: int = MOST_CORES
+
+    def __post_init__(self):
+        check_count("draws", self.draws, 4)
+        if self.max_evaluations is not None:
+            check_count("max_evaluations", self.max_evaluations, 4)
+        if self.cores is not None:
+            check_count("cores", self.cores)
+
+
+def run(
+    density: Density, start: np.ndarray, find: Callable[[], list[Mode]], budget: Budget,
+    clock: Clock, rng, label: str,
+) -> Weighed:  # fmt: skip
+    """Weighed points of a density around its modes; says what they are worth under `label`.
+
+    Parameters
+    ----------
+    density : Density
+    start : array (p,)
+        Where the density's seconds are taken.
+    find : callable
+        Gives the modes.
+    budget, clock, rng, label
+        What the run may take, and what it goes by.
+
+    Raises
+    ------
+    ValueError
+        If the density is finite at none of them.
+    """
+    cores, draws = _cores(density, start, budget), budget.draws
+    until = None if budget.max_seconds is None else clock.begin + budget.max_seconds
+    progress = create_simple_progress(progressbar=budget.progressbar)
+    with progress, side_by_side(density.graphs, cores, budget.client) as where:
+        density.where = where or density.where
+        modes = find()
+        clock.lap("mode")
+        searched, density.evaluations = density.evaluations, 0
+        task = progress.add_task(label, completed=0, total=draws)
+        weighed = sample(
+            density, modes, draws, rng, budget.max_evaluations, until,
+            lambda found: progress.update(task, completed=min(int(found.ess), draws)),
+        )  # fmt: skip
+    density.evaluations += searched
+    clock.lap("rounds")
+    if not weighed.ess > 0.0:
+        raise ValueError(
+            "the log density is finite at none of the points: give start={...} with values of "
+            "plausible size, or use pm.sample"
+        )
+    _log.info(
+        f"{label}: {len(modes)} mode{'s' * (len(modes) > 1)}, {density.evaluations} "
+        f"densities and {density.gradients} gradients, k-hat {weighed.khat:.2f}, effective sample size "
+        f"{weighed.ess:.0f}"
+        + (f", {density.failures} densities not finite" if density.failures else "")
+    )
+    return weighed
+
+
+def _cores(density, point, budget) -> int:
+    """One, or a process for each of a few processors where that pays its start."""
+    if budget.cores is not None:
+        return budget.cores
+    begin = perf_counter()
+    density.values(np.stack([point] * 2))
+    return min(cpu_count(), budget.most_cores) if 300 * (perf_counter() - begin) > LONG else 1
+
+
+def shortcomings(weighed: Weighed, draws: int) -> str:
+    """In words why the weights cannot be relied on; empty where they can."""
+    found = []
+    if weighed.khat > BAD_KHAT:
+        found.append(f"k-hat is {weighed.khat:.2f}, above {BAD_KHAT}")
+    if weighed.ess < draws / 4:
+        found.append(f"the effective sample size is {weighed.ess:.0f} of {draws} asked for")
+    return " and ".join(found)
+
+
+def complain(found: str, remedy: str) -> None:
+    """Warn of `shortcomings`."""
+    warn(f"Importance sampling is not reliable here: {found}. {remedy}")
