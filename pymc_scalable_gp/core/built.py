@@ -53,6 +53,11 @@ class BuiltGP(Listed, Base):
         return self._map is not None
 
     @property
+    def is_built_unasked(self) -> bool:
+        """Whether a likelihood or prior built it, at the model's initial point."""
+        return self._unasked is not None
+
+    @property
     def prior_cov(self) -> BaseCovariance:
         """All of the prior covariance, that of tasks included."""
         return self.cov_func

@@ -68,6 +68,11 @@ class Additive(FeatureGP):
         return all(part.whole_kernel for part in self._parts)
 
     @property
+    def is_built_unasked(self):
+        """Whether no part was built by the user."""
+        return all(part.is_built_unasked for part in self._parts)
+
+    @property
     def is_built(self):
         """Whether all parts are built."""
         return all(part.is_built for part in self._parts)

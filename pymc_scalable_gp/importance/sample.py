@@ -11,6 +11,7 @@ from pymc_scalable_gp.importance.nuts import go_on_with_nuts
 from pymc_scalable_gp.importance.result import as_tree
 from pymc_scalable_gp.importance.rounds import find_modes
 from pymc_scalable_gp.importance.run import Budget, Clock, complain, run, shortcomings
+from pymc_scalable_gp.importance.start import offered_start
 from pymc_scalable_gp.utils.checks import check_choice
 
 _log = logging.getLogger("pymc")  # where pm.sample tells what it does
@@ -57,7 +58,9 @@ def sample_importance(
         Effective sample size asked for.
     start : dict, optional
         Values of free variables, untransformed, from which the mode is searched; the model's initial
-        point for those left out.
+        point for those left out. Default: where the model has a marginal GP of this package with 3000
+        rows or more, the mode of the exact GP on 1000 of them (:func:`subset_map`), and neighbours are
+        chosen again there if the GP was not built by hand; else the initial point.
     cores : int, optional
         Processes that evaluate densities side by side; results do not depend on it, up to rounding.
         Default: one for each processor, at most four, where the densities of a run would take long,
@@ -122,6 +125,8 @@ def sample_importance(
     rng = np.random.default_rng(random_seed)
     clock = Clock()
     density = Density(model)
+    if start is None:
+        start = offered_start(model, int(rng.integers(2**31)))
     begin = density.initial if start is None else density.start(start)
     clock.lap("build")
     weighed = run(

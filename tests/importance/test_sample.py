@@ -387,3 +387,18 @@ def test_surrogate_density_integrates_to_one():
     drawn = surrogate.draw(4000, np.random.default_rng(1))
     density = np.exp(surrogate.logpdf(grid)) * 1e-3
     np.testing.assert_allclose(drawn.mean(), float(density @ grid[:, 0]), atol=0.05)
+
+
+def test_a_heavy_tail_gets_a_proposal_of_its_own():
+    """Skew as of log sigma at the noise floor: without one it takes 2000 to 3100 densities."""
+
+    def logp(x):
+        return 0.7 * x[0] - pt.exp(x[0]) - 0.5 * (x[1:] ** 2).sum()
+
+    for seed in (1, 2):
+        idata = run(model=potential(logp, 6), draws=1000, random_seed=seed, cores=1)
+        attrs = idata.posterior.attrs
+        assert attrs["khat"] < 0.5
+        assert attrs["evaluations"] < 1700
+        first = idata.posterior["x"][..., 0]
+        np.testing.assert_allclose(float(first.mean()), digamma(0.7), atol=0.16)

@@ -1,0 +1,87 @@
+"""Where importance sampling starts in models of many rows."""
+
+import logging
+import pickle
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core import observed
+from pymc_scalable_gp.importance.start import Offer, offered_start
+
+RNG = np.random.default_rng(3)
+X = RNG.uniform(0.0, 6.0, (80, 2))  # the function goes along the first column alone
+Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.standard_normal(80)
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch):
+    monkeypatch.setattr(observed, "FEWEST_FOR_SUBSET", 80)
+
+
+def model_of(built=False, fixed=False, rows=80, offset=False):
+    with pm.Model() as model:
+        ell = 0.5 if fixed else pm.LogNormal("ell", 1.0, 1.0, shape=2)
+        sigma = 0.1 if fixed else pm.HalfNormal("sigma", 1.0)
+        if offset:
+            pm.Normal("unrelated")
+        gp = sgp.VecchiaMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), n_inducing=5, neighbors=4)
+        if built:
+            gp.build(X)
+        gp.marginal_likelihood("y", X[:rows], Y[:rows], sigma)
+    return model, gp
+
+
+def test_it_starts_at_the_mode_of_some_rows_and_neighbors_follow(caplog):
+    model, gp = model_of()
+    before = gp.training.plan.neighbors.get_value().copy()
+    with caplog.at_level(logging.INFO, logger="pymc"):
+        found = offered_start(model, 1)
+    with model:
+        expected = sgp.subset_map(gp, X, Y, model["sigma"], random_seed=1, progressbar=False)
+    for name in ("ell", "sigma"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-10)
+    assert found["ell"][0] < 2.0 < found["ell"][1]  # the initial point has 2.7 for both
+    assert any("neighbors are chosen again" in r.message for r in caplog.records)
+    after = gp.training.plan.neighbors.get_value().copy()
+    assert not np.array_equal(after, before)
+    with model:
+        gp.rebuild(found)
+    np.testing.assert_array_equal(gp.training.plan.neighbors.get_value(), after)
+
+
+def test_what_the_user_built_stays(caplog):
+    model, gp = model_of(built=True)
+    before = gp.training.plan.neighbors.get_value().copy()
+    with caplog.at_level(logging.INFO, logger="pymc"):
+        assert offered_start(model, 1) is not None
+    np.testing.assert_array_equal(gp.training.plan.neighbors.get_value(), before)
+    assert not any("chosen again" in r.message for r in caplog.records)
+
+
+def test_nothing_is_offered_for_few_rows_known_hyperparameters_or_copies():
+    assert offered_start(model_of(rows=79)[0], 1) is None
+    assert offered_start(model_of(fixed=True, offset=True)[0], 1) is None
+    model, _ = model_of()
+    assert offered_start(model.copy(), 1) is None
+    assert pickle.loads(pickle.dumps(Offer(print)))(model, 1) is None
+
+
+def test_sample_importance_takes_it(caplog):
+    model, _ = model_of()
+    with caplog.at_level(logging.INFO, logger="pymc"):
+        given = sgp.sample_importance(
+            20,
+            model=model,
+            start={"ell": [0.5, 5.0]},
+            random_seed=1,
+            progressbar=False,
+            max_evaluations=60,
+        )
+    assert not any("Starts from" in r.message for r in caplog.records)
+    with caplog.at_level(logging.INFO, logger="pymc"):
+        sgp.sample_importance(20, model=model, random_seed=1, progressbar=False, max_evaluations=60)
+    assert any("Starts from the mode" in r.message for r in caplog.records)
+    assert given.posterior["ell"][..., 0].mean() < 3.0
