@@ -4,8 +4,8 @@
 
 Sets are standardised; Matern 5/2 with one lengthscale for each input, LogNormal(log sqrt(d), 1), priors
 HalfNormal(2) and HalfNormal(.5) for eta and sigma. Seconds include compilation where machine code is
-already on disk. --nuts adds 4 x 500 draws of NUTS for the exact GP of 500 rows (a quarter of an hour), --big
-corrections of 5000 rows and sets of 15 000 and 36 000.
+already on disk. --nuts adds 4 x 500 draws of NUTS for the exact GP of 500 rows (a quarter of an hour),
+--big corrections of 5000 rows and sets of 15 000 and 36 000.
 """
 
 import time
