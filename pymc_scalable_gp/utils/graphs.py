@@ -11,6 +11,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorVariable
 
 
@@ -25,6 +26,25 @@ def is_random(*variables, known: Iterable[Variable] = ()) -> bool:
         if v.owner is not None and isinstance(v.owner.op, RandomVariable | RNGConsumerOp):
             return True
     return False
+
+
+def parameters_of(outputs: Iterable[Variable], model) -> list[Variable]:
+    """Named variables of `model` and shared data that `outputs` depend on directly, in a fixed order.
+
+    Random generators are not among them.
+    """
+    named = set(model.named_vars.values())
+    found, stack, seen = [], list(outputs), set()
+    while stack:
+        v = stack.pop()
+        if v in seen or isinstance(v.type, RandomType):
+            continue
+        seen.add(v)
+        if v in named or isinstance(v, SharedVariable):
+            found.append(v)
+        elif v.owner is not None:
+            stack.extend(v.owner.inputs)
+    return sorted(found, key=lambda v: str(v.name))
 
 
 def data_shared(array, name: str | None = None) -> SharedVariable:

@@ -1,0 +1,172 @@
+"""Likelihoods of users: a distribution for each row, given the function there."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.logprob.utils import CheckParameterValue
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.random.basic import StudentTRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs, point_values
+
+# Least information of a row, as a share of the most that any row has: weaker rows say nothing.
+LEAST = 1e-10
+
+
+class RowDistribution:
+    r"""Distribution of each target given the function at its row, and its derivatives there.
+
+    Parameters
+    ----------
+    make : callable
+        Takes f (n,) and returns a PyMC distribution (n,), elementwise in f.
+
+    Notes
+    -----
+    ``slope = d log p / d f`` and ``information = -d^2 log p / d f^2`` come from PyTensor; of a Student
+    t, which is not log-concave, the expected information ``(nu + 1) / ((nu + 3) sigma^2)``.
+
+    Raises
+    ------
+    TypeError
+        If `make` returns no distribution with one entry per row.
+    ValueError
+        If its log density is unknown or has no second derivative in f.
+    """
+
+    def __init__(self, make: Callable):
+        if not callable(make):
+            raise TypeError(
+                "likelihood= takes a function of f that returns a distribution, such as lambda f: "
+                f"pm.Poisson.dist(mu=pm.math.exp(f)); got {type(make).__name__}"
+            )
+        self.make = make
+        self.f, self.y = pt.vector("f", dtype="float64"), pt.vector("y", dtype="float64")
+        self.variable = make(self.f)
+        if not isinstance(self.variable, TensorVariable) or self.variable.owner is None:
+            raise TypeError(
+                "likelihood= must return a distribution, such as pm.Poisson.dist(...): got "
+                f"{type(self.variable).__name__}"
+            )
+        if self.variable.ndim != 1:
+            raise TypeError(
+                "likelihood= must return one distribution per row, of shape (n,): this one has "
+                f"{self.variable.ndim} dimensions"
+            )
+        self.dtype = self.variable.dtype
+        self.logp = self._density()
+        self.slope = pt.grad(self.logp.sum(), self.f, disconnected_inputs="ignore")
+        self.information = self._information()
+
+    @property
+    def graphs(self) -> list[TensorVariable]:
+        """Log density, slope and information, of `f` and `y`."""
+        return [self.logp, self.slope, self.information]
+
+    @property
+    def label(self) -> str:
+        """Name of the distribution."""
+        op = self.variable.owner.op
+        return str(getattr(op, "name", None) or type(op).__name__).removesuffix("RV")
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether targets are counts or classes."""
+        return np.dtype(self.dtype).kind in "iub"
+
+    def at(self, f, y) -> list[TensorVariable]:
+        """Log density (n,), slope and information at values of the function and targets."""
+        return graph_replace(self.graphs, {self.f: f, self.y: y}, strict=False)
+
+    def logp_at(self, f, y) -> TensorVariable:
+        """Log densities (n,)."""
+        return graph_replace([self.logp], {self.f: f, self.y: y}, strict=False)[0]
+
+    def check(self, y: np.ndarray, mean: TensorVariable, model) -> None:
+        """Check targets (n,), and the likelihood at the prior's mean in the model's initial point.
+
+        Raises
+        ------
+        TypeError
+            For a distribution that mixes rows.
+        ValueError
+            For targets outside its support, or derivatives that are not finite.
+        """
+        if self.is_discrete and np.any(y != np.round(y)):
+            row = int(np.flatnonzero(y != np.round(y))[0])
+            raise ValueError(
+                f"y[{row}] = {y[row]:.6g}, but {self.label} takes whole numbers: give counts or classes"
+            )
+        outputs = [mean * pt.ones_like(self.y), *self.graphs]
+        inputs = model_inputs(outputs, model)
+        check_reached(outputs, inputs)
+        values = point_values(inputs, None, model, fill=True)
+        middle, *_ = compiled([self.y, *inputs], outputs[:1])(y, *values)
+        function = compiled([self.f, self.y, *inputs], self.graphs)
+        with np.errstate(all="ignore"):
+            logp, slope, information = function(middle, y, *values)
+            odd = np.arange(len(y)) % 2 == 1
+            other, *_ = function(np.where(odd, middle + 0.1, middle), y, *values)
+        if np.shape(logp) != y.shape or not np.array_equal(other[~odd], logp[~odd], equal_nan=True):
+            raise TypeError(
+                f"likelihood= returned {self.label}, where a row's density depends on f at other rows: it "
+                "must be elementwise in f"
+            )
+        bad = np.flatnonzero(~np.isfinite(logp))
+        if bad.size:
+            raise ValueError(
+                f"y[{bad[0]}] = {y[bad[0]]:.6g} has no density under {self.label} at the model's initial "
+                f"point, nor have {bad.size - 1} other rows: is it in the support, are parameters valid?"
+            )
+        if not (np.isfinite(slope).all() and np.isfinite(information).all()):
+            raise ValueError(
+                f"the derivatives of {self.label}'s log density in f are not finite at the model's initial "
+                "point: give initval= to the priors, or scale y"
+            )
+        if not (information > 10.0 * LEAST**2).any():
+            raise ValueError(
+                f"{self.label}'s log density has no negative second derivative in f, which Laplace's "
+                "approximation needs: use a Latent class with this likelihood"
+            )
+
+    def _density(self):
+        try:
+            found = pm.logp(self.variable, self.y.astype(self.dtype), warn_rvs=False)
+        except (NotImplementedError, RuntimeError) as error:
+            raise ValueError(
+                f"likelihood= returned {self.label}, whose log density PyMC does not know"
+            ) from error
+        return _without_checks(found.astype("float64"))
+
+    def _information(self):
+        op = self.variable.owner.op
+        if isinstance(op, StudentTRV):
+            nu, mu, scale = op.dist_params(self.variable.owner)
+            turn = pt.grad((mu * pt.ones_like(self.f)).sum(), self.f)
+            return turn**2 * (nu + 1.0) / ((nu + 3.0) * scale**2) * pt.ones_like(self.f)
+        try:
+            found = -pt.grad(self.slope.sum(), self.f, disconnected_inputs="ignore")
+        except (NotImplementedError, pt.gradient.NullTypeGradError) as error:
+            raise ValueError(
+                f"likelihood= returned {self.label}, whose log density has no second derivative in f"
+            ) from error
+        return pt.maximum(found, LEAST * pt.maximum(found.max(), LEAST))
+
+
+def _without_checks(graph: TensorVariable) -> TensorVariable:
+    """`graph` with -inf where a parameter is invalid: in a search that is a step too far."""
+    found: dict = {}
+    for node in toposort([graph]):
+        if isinstance(node.op, CheckParameterValue):
+            value, *conditions = (found.get(v, v) for v in node.inputs)
+            found[node.outputs[0]] = pt.switch(
+                pt.stack([pt.all(pt.as_tensor(c)) for c in conditions]).all(), value, -np.inf
+            )
+        elif any(v in found for v in node.inputs):
+            new = node.clone_with_new_inputs([found.get(v, v) for v in node.inputs])
+            found.update(zip(node.outputs, new.outputs, strict=True))
+    return found.get(graph, graph)
