@@ -311,14 +311,16 @@ class ObservedGP(FeatureGP):
         The log density becomes another function: do not go on with draws or adaptations from before.
         Functions that PyMC compiled for JAX keep the old one.
         """
-        training = self._training
-        training = training.inner if isinstance(training, LaplaceRows) else training
+        laplace = self._training if isinstance(self._training, LaplaceRows) else None
+        training = self._training if laplace is None else laplace.inner
         if not isinstance(training, VecchiaRows):
             raise ValueError(
                 'rebuild is for a marginal_likelihood with approx="VIF"; for the others build(X, point) '
                 "again and write the model anew"
             )
         training.reorder(point)
+        if laplace is not None:
+            laplace.begin(point)
 
     def _observe(self, name, data, progressbar, keywords, **options):
         jitter, kwargs = keywords
@@ -343,11 +345,13 @@ class ObservedGP(FeatureGP):
         rows = RowDistribution(likelihood)
         ones = pt.ones(held_value(check_inputs(X), "X").shape[0])
         data = self._data(X, y, ones, weights)
+        data = data if weights is None else replace(data, approx="DTC")
         check_dims(kwargs.get("dims"), data.X, "X")
         inner = self._likelihood_of(data, progressbar, **options)
         model = pm.modelcontext(None).root
-        found = LaplaceRows(rows, inner, data.y, model)
+        found = LaplaceRows.of(rows, inner, data.y, model)
         rows.check(data.y.value, data.mean, model)
+        found.begin(self.reference)
         self.variable = found.observe(name, **kwargs)
         self._follow(found)
         return self.variable

@@ -29,9 +29,10 @@ def is_random(*variables, known: Iterable[Variable] = ()) -> bool:
 
 
 def parameters_of(outputs: Iterable[Variable], model) -> list[Variable]:
-    """Named variables of `model` and shared data that `outputs` depend on directly, in a fixed order.
+    """Named variables of `model` and shared data that `outputs` depend on directly.
 
-    Random generators are not among them.
+    Random generators are not among them. Their order is that of the graph, not of names, which hold random
+    digits: compiled code is found again on disk by it.
     """
     named = set(model.named_vars.values())
     found, stack, seen = [], list(outputs), set()
@@ -44,7 +45,7 @@ def parameters_of(outputs: Iterable[Variable], model) -> list[Variable]:
             found.append(v)
         elif v.owner is not None:
             stack.extend(v.owner.inputs)
-    return sorted(found, key=lambda v: str(v.name))
+    return found
 
 
 def data_shared(array, name: str | None = None) -> SharedVariable:

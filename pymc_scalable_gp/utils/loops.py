@@ -1,8 +1,10 @@
 """Loops until a state no longer changes."""
 
+import warnings
 from collections.abc import Sequence
 
 import pytensor
+import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import toposort
@@ -45,9 +47,19 @@ def repeat(state: Sequence[Variable], after: Sequence[Variable], start, done, li
         found = graph_replace(
             [*after, done], dict(zip([*state, *fixed], args, strict=True)), strict=False
         )
-        return found[:-1], until(found[-1])
+        # Static shapes stay those of the first state.
+        states = [
+            pt.specify_shape(new, old.type.shape) if old.ndim else new
+            for new, old in zip(found[:-1], args[: len(state)], strict=True)
+        ]
+        return states, until(found[-1])
 
-    traces = pytensor.scan(
-        body, outputs_info=list(start), non_sequences=fixed, n_steps=limit, return_updates=False
-    )
+    with warnings.catch_warnings():
+        # In functions for a few calls the steps run in Python too: C would take 20 s to compile.
+        warnings.filterwarnings("ignore", "The `mode` argument of `scan`", DeprecationWarning)
+        warnings.filterwarnings("ignore", "The `mode` argument of `scan`", FutureWarning)
+        traces = pytensor.scan(
+            body, outputs_info=list(start), non_sequences=fixed, n_steps=limit,
+            return_updates=False, mode="FAST_COMPILE",
+        )  # fmt: skip
     return [trace[-1] for trace in (traces if isinstance(traces, list) else [traces])]

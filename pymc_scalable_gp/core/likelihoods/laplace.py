@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import DisconnectedType, disconnected_grad
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
@@ -15,14 +16,18 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, TrainingRows
 from pymc_scalable_gp.core.likelihoods.rowwise import RowDistribution
-from pymc_scalable_gp.utils.graphs import parameters_of
+from pymc_scalable_gp.utils.compiled import compiled, model_inputs, point_values
+from pymc_scalable_gp.utils.graphs import data_shared, parameters_of
 from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
 from pymc_scalable_gp.utils.loops import repeat
 
 LIMIT = 100  # steps of the search
 ADJOINT_LIMIT = 50
-TOLERANCE = 1e-8  # of a step, in units of each row's information
-SHORTER = 0.5 ** np.arange(1, 12)  # shares of a step that is too long
+# What is left after the last step, in units of each row's information: the step times its ratio to the one
+# before, of which Newton's next step is the square.
+TOLERANCE = 1e-7
+ADJOINT_TOLERANCE = 1e-8
+SHARES = 0.5 ** np.arange(12)  # of a step, all of it or, where that leads too far, the best
 # A step as short as this is taken whole, in units of each row's information: with neighbours C + diag(v) is
 # approximated at each v anew, and the mode is not quite where the objective is highest.
 SHORT = 1.0
@@ -32,10 +37,10 @@ _FAR = pt.constant(np.inf, dtype="float64")
 
 
 class Mode(NamedTuple):
-    """Mode of the function (n,), and the length of the last step there."""
+    """Mode of the function (n,), and what is left of the way there: NaN or large where none was found."""
 
     f: TensorVariable
-    step: TensorVariable
+    left: TensorVariable
 
 
 class LaplaceGraph:
@@ -45,8 +50,8 @@ class LaplaceGraph:
     regression ``f+ = t - v S^-1 (t - mu)``, ``S = C + diag(v)``.
     """
 
-    def __init__(self, rows: RowDistribution, inner: Likelihood):
-        self.rows, self.mean = rows, inner.data.mean
+    def __init__(self, rows: RowDistribution, inner: Likelihood, start):
+        self.rows, self.mean, self.start = rows, inner.data.mean, start
         self.t, self.v = pt.vector("t", dtype="float64"), pt.vector("v", dtype="float64")
         self.normal_logp = inner.logp(self.t, self.v)
         self.normal_slope = pt.grad(self.normal_logp, self.t)
@@ -71,36 +76,36 @@ class LaplaceGraph:
         return self.normal(f + g / W, 1.0 / W) + (logp - own).sum()
 
     def mode(self, y) -> Mode:
-        """Newton's method from the mean, with shorter steps where the objective would fall."""
+        """Newton's method from `start`, or the mean, with shorter steps where the objective would fall."""
         f, a = pt.vector("f", dtype="float64"), pt.vector("a", dtype="float64")
-        psi, step = pt.scalar("psi", dtype="float64"), pt.scalar("step", dtype="float64")
+        psi, step, left = (pt.scalar(name, dtype="float64") for name in ("psi", "step", "left"))
         _, g, W = self.rows.at(f, y)
         t, v = f + g / W, 1.0 / W
         solved = self.solved(t, v)
         towards, turn = t - v * solved - f, solved - a
 
-        def objective(share):
-            at = f + share * towards
-            found = self.rows.logp_at(at, y).sum()
-            found = found - 0.5 * ((a + share * turn) * (at - self.mean)).sum()
-            return pt.switch(pt.isnan(found), -np.inf, found)
-
-        whole = objective(1.0)
+        shares = pt.constant(SHARES)
+        at = f + shares[:, None] * towards
+        quadratic = ((a + shares[:, None] * turn) * (at - self.mean)).sum(axis=1)
+        tries = self.rows.logp_of(at, y).sum(axis=1) - 0.5 * quadratic
+        tries = pt.switch(pt.isnan(tries), -np.inf, tries)
         length = pt.sqrt((W * towards**2).max())
-        full = (whole >= psi - ROUNDING * pt.abs(psi)) | ((length < SHORT) & pt.isfinite(whole))
-        tries = pt.stack([objective(share) for share in SHORTER])
-        best = pt.argmax(tries)
-        share = pt.switch(full, 1.0, pt.constant(SHORTER)[best])
-        reached = pt.switch(full, whole, tries[best])
-        last = pt.switch(full, length, pt.switch(pt.isnan(length), np.nan, 1.0 + length))
-        after = [f + share * towards, a + share * turn, reached, last]
-        done = ~(last > TOLERANCE)  # NaN too
-        zero = pt.zeros_like(self.mean)
-        start = [
-            self.mean + zero, zero, self.rows.logp_at(self.mean, y).sum(), _FAR,
-        ]  # fmt: skip
-        found = repeat([f, a, psi, step], after, start, done, LIMIT)
-        return Mode(found[0], found[3])
+        near = (length < SHORT) & pt.isfinite(tries[0])
+        full = near | (tries[0] >= psi - ROUNDING * pt.abs(psi))
+        best = pt.switch(full, 0, pt.argmax(tries))
+        share, reached = shares[best], tries[best]
+        last = pt.switch(full, length, 1.0 + length)
+        remaining = last * pt.switch(pt.isinf(step), 1.0, pt.minimum(last / step, 1.0))
+        after = [f + share * towards, a + share * turn, reached, last, remaining]
+        done = ~(remaining > TOLERANCE)  # NaN too
+        first, height = self.mean, self.rows.at(self.mean, y)[0].sum()
+        if self.start is not None:
+            known = pt.isfinite(self.start).all()
+            first = pt.switch(known, self.start, self.mean)
+            height = pt.switch(known, -np.inf, height)  # whatever the first step leads to
+        start = [first, pt.zeros_like(self.mean), height, _FAR, _FAR]
+        found = repeat([f, a, psi, step, left], after, start, done, LIMIT)
+        return Mode(found[0], found[4])
 
     def carried(self, f, y):
         """A scalar whose gradient is that of the density at the mode f, which moves with the parameters.
@@ -128,22 +133,22 @@ class LaplaceGraph:
         change = pt.sqrt(((after - w) ** 2).sum() / pt.maximum((after**2).sum(), 1e-300))
         last = pt.scalar("change", dtype="float64")
         (w_, _) = repeat(
-            [w, last], [after, change], [start, _FAR], ~(change > TOLERANCE),
+            [w, last], [after, change], [start, _FAR], ~(change > ADJOINT_TOLERANCE),
             ADJOINT_LIMIT,
         )  # fmt: skip
         return self.density(f, y) + moved(f, disconnected_grad(w_))
 
 
 class LaplaceDensity(OpFromGraph):
-    """Log density of targets, the mode, and the length of the last step, of (targets, parameters)."""
+    """Log density of targets, the mode, and what is left to it, of (targets, parameters)."""
 
     def __init__(self, graph: LaplaceGraph, places):
         self.graph, self.places = graph, [graph.rows.y, *places]
         mode = graph.mode(graph.rows.y)
-        found = mode.step <= TOLERANCE
+        found = mode.left <= TOLERANCE
         density = pt.switch(found, graph.density(mode.f, graph.rows.y), np.nan)
         f = pt.switch(found, mode.f, np.nan)
-        super().__init__(self.places, [density, f, mode.step], inline=True)
+        super().__init__(self.places, [density, f, mode.left], inline=True)
 
     def _floats(self):
         return [place.type.dtype.startswith("float") for place in self.places]
@@ -180,8 +185,25 @@ class LaplaceRows(TrainingRows):
     inner: Likelihood
     y: Data
     model: pm.Model
+    start: SharedVariable | None = None  # where the search of the mode begins, unless NaN
 
     sigma = None
+
+    @classmethod
+    def of(cls, rows, inner, y, model) -> "LaplaceRows":
+        """With a place for where the search begins, unless ``pm.set_data`` may change the rows."""
+        fixed = not (inner.data.X.mutable or y.mutable)
+        start = data_shared(np.full(len(y.value), np.nan)) if fixed else None
+        return cls(rows, inner, y, model, start)
+
+    def begin(self, point=None) -> None:
+        """Let searches begin at the mode at a point of the model; the initial values for what it lacks."""
+        if self.start is not None:
+            self.start.set_value(np.full(len(self.y.value), np.nan))
+            _, f, _ = self._density(self.y.tensor, *self._parameters)
+            inputs = model_inputs([f], self.model)
+            values = point_values(inputs, point, self.model, fill=True, whole=False)
+            self.start.set_value(compiled(inputs, [f])(*values)[0])
 
     @property
     def path(self) -> str:
@@ -210,11 +232,12 @@ class LaplaceRows(TrainingRows):
         """Variables of the model, and shared data, that the density and draws depend on."""
         graph, draw = self._graph, self._function_draw.owner.inputs
         found = [graph.normal_logp, graph.normal_slope, graph.mean, *self.rows.graphs]
+        found += [] if self.start is None else [self.start]
         return parameters_of([*found, *draw, self.rows.variable], self.model)
 
     @cached_property
     def _graph(self) -> LaplaceGraph:
-        return LaplaceGraph(self.rows, self.inner)
+        return LaplaceGraph(self.rows, self.inner, self.start)
 
     @cached_property
     def _density(self) -> LaplaceDensity:

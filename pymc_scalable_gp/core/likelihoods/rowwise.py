@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.logprob.utils import CheckParameterValue
-from pytensor.graph.replace import graph_replace
+from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.random.basic import StudentTRV
 from pytensor.tensor.variable import TensorVariable
@@ -82,9 +82,9 @@ class RowDistribution:
         """Log density (n,), slope and information at values of the function and targets."""
         return graph_replace(self.graphs, {self.f: f, self.y: y}, strict=False)
 
-    def logp_at(self, f, y) -> TensorVariable:
-        """Log densities (n,)."""
-        return graph_replace([self.logp], {self.f: f, self.y: y}, strict=False)[0]
+    def logp_of(self, functions, y) -> TensorVariable:
+        """Log densities (s, n) at several functions (s, n)."""
+        return vectorize_graph(graph_replace([self.logp], {self.y: y})[0], {self.f: functions})
 
     def check(self, y: np.ndarray, mean: TensorVariable, model) -> None:
         """Check targets (n,), and the likelihood at the prior's mean in the model's initial point.

@@ -281,14 +281,14 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             return self.build(X, point=posterior_mean(idata, self.frozen.reference))
 
     def marginal_likelihood(
-        self, name, X=None, y=None, sigma=None, *, statistics=None, weights=None,
+        self, name, X=None, y=None, sigma=None, *, statistics=None, likelihood=None, weights=None,
         progressbar: bool = True, **kwargs,
     ):  # fmt: skip
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
 
         Parameters
         ----------
-        name, X, y, sigma, statistics, progressbar, **kwargs
+        name, X, y, sigma, statistics, likelihood, progressbar, **kwargs
             As in the base class.
         weights : tensor, shape (rank,), optional
             Positive eigenfunction weights w; call :meth:`build` first to know their number.
@@ -301,8 +301,15 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         """
         keywords = self._likelihood_keywords(kwargs)
         if weights is None:
-            return self._likelihood_variable(name, X, y, sigma, statistics, progressbar, keywords)
+            return self._likelihood_variable(
+                name, X, y, sigma, statistics, progressbar, keywords, likelihood
+            )
         check_weighted(self.basis, self.given_approx)
+        if likelihood is not None:
+            self.build_missing(X)
+            weights = check_weights(weights, self.rank)
+            others = sigma, statistics
+            return self._observe_any(name, X, y, others, likelihood, progressbar, keywords, weights)
         if statistics is not None:
             weights = check_weights(weights, self.rank)
             return self._observe_statistics(name, X, y, sigma, statistics, keywords, weights)

@@ -146,8 +146,8 @@ class KMCGMarginal(FeatureMarginal):
         return super().settings() | {"n_iter": self.rank, "probes": self.probes}
 
     def marginal_likelihood(
-        self, name, X=None, y=None, sigma=None, *, statistics=None, progressbar=True, random_seed=0,
-        **kwargs,
+        self, name, X=None, y=None, sigma=None, *, statistics=None, likelihood=None,
+        progressbar=True, random_seed=0, **kwargs,
     ):  # fmt: skip
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
 
@@ -157,6 +157,8 @@ class KMCGMarginal(FeatureMarginal):
             As in the base class; on a grid, y may have the grid's shape, with NaN where it is not
             observed.
         X : array, shape (n, d), pm.Data or RegularGrid
+        likelihood
+            None: the features follow from Gaussian targets.
         random_seed : int
             Seed of the probes: they are drawn once, so that the density is one function.
 
@@ -169,10 +171,25 @@ class KMCGMarginal(FeatureMarginal):
         """
         keywords = self._likelihood_keywords(kwargs)
         variable = self._likelihood_variable(
-            name, X, y, sigma, statistics, progressbar, keywords, random_seed=random_seed
+            name,
+            X,
+            y,
+            sigma,
+            statistics,
+            progressbar,
+            keywords,
+            likelihood,
+            random_seed=random_seed,
         )
         warn_of_logdet(self._training, self.probes)
         return variable
+
+    def check_integrable(self):
+        """Not with features that come from Gaussian targets."""
+        raise TypeError(
+            "KMCG's features are made of Gaussian targets, and likelihood= has others at every step: take "
+            "GriefGP, SKIPMarginal, SoftKIMarginal, CholQRMarginal, VecchiaMarginal or ExactMarginal"
+        )
 
     def check_summarizable(self, approx=None):
         """Not with features that come from the targets of all rows."""

@@ -205,7 +205,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     """
 
     approximations = WITH_RESIDUAL
-    abilities = {"marginal_likelihood": "", "points": "rank="}
+    abilities = {"marginal_likelihood": "", "points": "rank=", "likelihood": "without n_iter="}
 
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, grid_size=100, rank=30, task_dim=None,
@@ -244,22 +244,28 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
             raise TypeError("GPs with n_iter do not add: add their kernels, in one cov_func")
 
     def marginal_likelihood(
-        self, name, X=None, y=None, sigma=None, *, statistics=None, progressbar=True, random_seed=0,
-        **kwargs,
+        self, name, X=None, y=None, sigma=None, *, statistics=None, likelihood=None,
+        progressbar=True, random_seed=0, **kwargs,
     ):  # fmt: skip
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
 
         Parameters
         ----------
-        name, X, y, sigma, statistics, progressbar, **kwargs
-            As in the base class; with `n_iter`, X and y are arrays.
+        name, X, y, sigma, statistics, likelihood, progressbar, **kwargs
+            As in the base class; with `n_iter`, X and y are arrays, and there is no `likelihood`.
         random_seed : int
             Seed of the probes: they are drawn once, so that the density is one function.
         """
         keywords = self._likelihood_keywords(kwargs)
         return self._likelihood_variable(
-            name, X, y, sigma, statistics, progressbar, keywords, random_seed=random_seed
-        )
+            name, X, y, sigma, statistics, progressbar, keywords, likelihood,
+            random_seed=random_seed,
+        )  # fmt: skip
+
+    def check_integrable(self):
+        """Not with likelihoods by products, whose probes are for one noise variance."""
+        if self.n_iter is not None:
+            raise TypeError("likelihood= needs the features of SKIP: leave out n_iter")
 
     def check_summarizable(self, approx=None):
         """Not with likelihoods by products or by task, which have no features of one function."""

@@ -206,14 +206,14 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
         return found.with_correction() if approx in ("FITC", "VFE") else found
 
     def marginal_likelihood(
-        self, name, X=None, y=None, sigma=None, *, statistics=None, Xu=None, progressbar=True,
-        **kwargs,
+        self, name, X=None, y=None, sigma=None, *, statistics=None, likelihood=None, Xu=None,
+        progressbar=True, **kwargs,
     ):  # fmt: skip
         """Observed random variable, as :meth:`FeatureMarginal.marginal_likelihood`.
 
         Parameters
         ----------
-        name, X, y, sigma, statistics, progressbar, **kwargs
+        name, X, y, sigma, statistics, likelihood, progressbar, **kwargs
             As in the base class.
         Xu : array or tensor, shape (m, d), optional
             Points in place of ``inducing=``, as in `pm.gp.MarginalApprox`: they may have a prior.
@@ -223,7 +223,9 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
             if statistics is not None:
                 raise TypeError("statistics= were made with the points of the GP: leave Xu out")
             self.build(X, Xu)
-        found = self._likelihood_variable(name, X, y, sigma, statistics, progressbar, keywords)
+        found = self._likelihood_variable(
+            name, X, y, sigma, statistics, progressbar, keywords, likelihood
+        )
         if self.approx != "VIF" and statistics is None:
             self.warn_untrained()
         return found

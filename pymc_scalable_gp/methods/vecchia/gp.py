@@ -92,7 +92,7 @@ class VecchiaMarginal(FeatureMarginal):
 
     default_approx = "VIF"
     knobs = "neighbors= (and n_inducing=)"
-    abilities = {"marginal_likelihood": "", "any kernel": ""}
+    abilities = {"marginal_likelihood": "", "likelihood": "", "any kernel": ""}
     approximations = ("VIF",)
 
     def __init__(

@@ -1,0 +1,354 @@
+"""Any likelihood with the function integrated out, against dense Laplace and against Gaussian noise."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.replace import graph_replace
+from scipy import stats
+from scipy.optimize import brentq
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core.likelihoods import laplace
+
+rng = np.random.default_rng(0)
+N = 24
+X = rng.uniform(0.0, 4.0, (N, 2))
+F = np.sin(X[:, 0]) + 0.5 * np.cos(2.0 * X[:, 1])
+Y = rng.poisson(np.exp(F)).astype(float)
+POINT = {"ell": 1.1, "eta": 0.9, "b": 0.3}
+
+
+def kernel(ell=1.1, eta=0.9):
+    return eta**2 * sgp.cov.Product(pm.gp.cov.Matern52, 2, ls=ell)
+
+
+CLASSES = {
+    "exact": (sgp.ExactMarginal, {}),
+    "CholQR": (sgp.CholQRMarginal, {"n_inducing": 12}),
+    "CholQR DTC": (sgp.CholQRMarginal, {"n_inducing": 12, "approx": "DTC"}),
+    "Grief": (sgp.GriefGP, {"rank": 12, "grid": 6}),
+    "SKIP": (sgp.SKIPMarginal, {"rank": 6}),
+    "SoftKI": (sgp.SoftKIMarginal, {"inducing": X[:10]}),
+    "Vecchia": (sgp.VecchiaMarginal, {"n_inducing": 6, "neighbors": 5, "block": 4}),
+    "Vecchia neighbors": (sgp.VecchiaMarginal, {"n_inducing": 0, "neighbors": 4, "block": 3}),
+}
+
+
+def made(name, **given):
+    """Model and GP of a class, with free parameters."""
+    kind, options = CLASSES[name]
+    with pm.Model() as model:
+        ell, eta = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("eta", 1)
+        mean = pm.gp.mean.Constant(pm.Normal("b", 0, 1))
+        gp = kind(cov_func=kernel(ell, eta), mean_func=mean, **options)
+        gp.build(X)
+        gp.marginal_likelihood("y", X=X, **given)
+    return model, gp
+
+
+def value_at(model, point=POINT, mode=None):
+    """Log density of the targets at a point."""
+    names = ["ell", "eta", "b"]
+    places = {model[name]: pt.scalar(name, dtype="float64") for name in names}
+    logp = pm.logp(model["y"], model.rvs_to_values[model["y"]])
+    (logp,) = graph_replace([logp], places)
+    function = pytensor.function([*places.values()], logp, mode=mode)
+    return function, np.array([point[name] for name in names])
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_normal_distribution_is_gaussian_noise(name):
+    sigma = np.linspace(0.2, 0.5, N)
+    own, _ = made(name, y=F, sigma=sigma)
+    other, gp = made(name, y=F, likelihood=lambda f: pm.Normal.dist(f, sigma))
+    (first, at), (second, _) = value_at(own), value_at(other)
+    np.testing.assert_allclose(second(*at), first(*at), rtol=1e-8)
+    assert gp.likelihood_path.startswith("Laplace, ")
+
+
+def dense(logp, K, mean, y):
+    """Laplace's approximation from scratch: mode by fixed steps of Newton's method in f."""
+    f_ = pt.vector("f", dtype="float64")
+    rows = logp(f_, pt.constant(y))
+    slope = pt.grad(rows.sum(), f_)
+    bend = pt.grad(slope.sum(), f_)
+    function = pytensor.function([f_], [rows, slope, bend])
+    f, P = mean.copy(), np.linalg.inv(K)
+    for _ in range(200):
+        _, g, h = function(f)
+        step = np.linalg.solve(P + np.diag(np.maximum(-h, 1e-12)), g - P @ (f - mean))
+        f = f + step * min(1.0, 0.5 / np.abs(step).max())
+        if np.abs(step).max() < 1e-12:
+            break
+    own, _, h = function(f)
+    B = np.eye(len(y)) - K * h
+    e = f - mean
+    return own.sum() - 0.5 * e @ P @ e - 0.5 * np.linalg.slogdet(B)[1], f, -h
+
+
+def K_of(ell=1.1, eta=0.9, Z=X):
+    return np.asarray(kernel(ell, eta)(pt.constant(Z)).eval())
+
+
+DISTRIBUTIONS = {
+    "Poisson": (lambda f: pm.Poisson.dist(mu=pm.math.exp(f)), Y),
+    "NegativeBinomial": (lambda f: pm.NegativeBinomial.dist(mu=pm.math.exp(f), alpha=2.0), Y),
+    "Binomial": (lambda f: pm.Binomial.dist(n=20, logit_p=f), np.minimum(Y, 20)),
+    "Bernoulli logit": (lambda f: pm.Bernoulli.dist(logit_p=f), (Y > 1) * 1.0),
+    "Bernoulli probit": (lambda f: pm.Bernoulli.dist(p=pm.math.invprobit(f)), (Y > 1) * 1.0),
+    "Gamma": (lambda f: pm.Gamma.dist(alpha=2.0, beta=2.0 * pm.math.exp(-f)), np.exp(F) + 0.1),
+    "Beta": (lambda f: pm.Beta.dist(mu=pm.math.sigmoid(f), nu=9.0), 1.0 / (1.0 + np.exp(-F))),
+    "Exponential": (lambda f: pm.Exponential.dist(scale=pm.math.exp(f)), np.exp(F) + 0.1),
+    "Weibull, censored": (
+        lambda f: pm.Censored.dist(pm.Weibull.dist(1.5, pm.math.exp(f)), None, 2.0),
+        np.minimum(np.exp(F), 2.0),
+    ),
+    "OrderedLogistic": (
+        lambda f: pm.OrderedLogistic.dist(f, np.array([-0.5, 0.8])), np.minimum(Y, 2),
+    ),
+    "ZeroInflatedPoisson": (
+        lambda f: pm.ZeroInflatedPoisson.dist(psi=0.9, mu=pm.math.exp(f)), np.maximum(Y, 1),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_the_density_is_laplaces(name):
+    make, y = DISTRIBUTIONS[name]
+    model, _ = made("exact", y=y, likelihood=make)
+    function, at = value_at(model)
+
+    def logp(f, y):
+        variable = make(f)
+        return pm.logp(variable, y.astype(variable.dtype))
+
+    expected, _, W = dense(logp, K_of(), np.full(N, 0.3), y)
+    assert (W > 0).all()
+    np.testing.assert_allclose(function(*at), expected, rtol=1e-8)
+
+
+def test_student_t_has_its_expected_information():
+    y = F.copy()
+    y[3] += 8.0  # an outlier, where the log density is convex
+    nu, scale = 4.0, 0.3
+    model, _ = made("exact", y=y, likelihood=lambda f: pm.StudentT.dist(nu=nu, mu=f, sigma=scale))
+    function, at = value_at(model)
+    K, f, W = K_of(), np.full(N, 0.3), (nu + 1.0) / ((nu + 3.0) * scale**2)
+    for _ in range(500):  # Fisher's scoring
+        g = (nu + 1.0) * (y - f) / (nu * scale**2 + (y - f) ** 2)
+        f = 0.3 + K @ np.linalg.solve(K + np.eye(N) / W, f + g / W - 0.3)
+    e = f - 0.3
+    own = stats.t.logpdf(y, nu, f, scale).sum()
+    expected = own - 0.5 * e @ np.linalg.solve(K, e) - 0.5 * np.linalg.slogdet(np.eye(N) + W * K)[1]
+    # The last step's remainder is below 1e-7 of a row's scale.
+    np.testing.assert_allclose(function(*at), expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("mode", ["NUMBA", "FAST_COMPILE"])
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("exact", lambda f: pm.Poisson.dist(mu=pm.math.exp(f))),
+        ("CholQR", lambda f: pm.Poisson.dist(mu=pm.math.exp(f))),
+        ("Vecchia neighbors", lambda f: pm.Poisson.dist(mu=pm.math.exp(f))),
+        ("exact", lambda f: pm.StudentT.dist(nu=4.0, mu=f, sigma=0.5)),
+    ],
+    ids=["exact", "CholQR", "Vecchia", "StudentT"],
+)
+def test_the_gradient_is_that_of_the_density(name, make, mode, monkeypatch):
+    """Also where a step does not forget where it came from: few neighbours, expected information."""
+    monkeypatch.setattr(laplace, "TOLERANCE", 1e-12)
+    monkeypatch.setattr(laplace, "ADJOINT_TOLERANCE", 1e-12)
+    model, _ = made(name, y=Y, likelihood=make)
+    names = ["ell", "eta", "b"]
+    places = {model[name]: pt.scalar(name, dtype="float64") for name in names}
+    logp = pm.logp(model["y"], model.rvs_to_values[model["y"]])
+    (logp,) = graph_replace([logp], places)
+    inputs = [*places.values()]
+    function = pytensor.function(inputs, [logp, *pt.grad(logp, inputs)], mode=mode)
+    at = np.array([POINT[name] for name in names])
+    _, *found = function(*at)
+    for i in range(3):
+        h = np.zeros(3)
+        h[i] = 1e-3
+        values = [float(function(*(at + k * h))[0]) for k in (-2, -1, 1, 2)]
+        # Five points: an error of order h^4.
+        slope = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12e-3)
+        np.testing.assert_allclose(found[i], slope, rtol=1e-6)
+
+
+def test_predictions_are_those_of_the_dense_posterior():
+    y, Z = Y, rng.uniform(0.0, 4.0, (5, 2))
+    model, gp = made("exact", y=y, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)))
+    _, f, W = dense(
+        lambda f, y: pm.logp(pm.Poisson.dist(mu=pm.math.exp(f)), y), K_of(), np.full(N, 0.3), y
+    )
+    both = K_of(Z=np.concatenate([X, Z]))
+    cross, own = both[N:, :N], both[N:, N:]
+    mean = 0.3 + cross @ np.linalg.solve(K_of(), f - 0.3)
+    cov = own - cross @ np.linalg.solve(K_of() + np.diag(1.0 / W), cross.T)
+    found, full = gp.predict(Z, POINT, model=model)
+    np.testing.assert_allclose(found, mean, rtol=1e-7)
+    np.testing.assert_allclose(full, cov, atol=1e-7)
+    _, var = gp.predict(Z, POINT, diag=True, model=model)
+    np.testing.assert_allclose(var, np.diag(cov), atol=1e-7)
+
+
+def test_the_observed_variable_is_real():
+    """Draws, dims, data that are replaced, parameters of the likelihood's own."""
+    with pm.Model(coords={"row": np.arange(N)}) as model:
+        exposure = pm.Data("exposure", np.ones(N))
+        rows, targets = pm.Data("X", X), pm.Data("targets", Y)
+        alpha = pm.Gamma("alpha", 4, 2)
+        gp = sgp.CholQRMarginal(cov_func=kernel(), n_inducing=10)
+        gp.build(X)
+        y = gp.marginal_likelihood(
+            "y", X=rows, y=targets, dims="row",
+            likelihood=lambda f: pm.NegativeBinomial.dist(mu=exposure * pm.math.exp(f), alpha=alpha),
+        )  # fmt: skip
+        prior = pm.sample_prior_predictive(300, random_seed=1)
+        logp = model.compile_logp()
+        before = logp(model.initial_point())
+        pm.set_data({"exposure": np.full(N, 2.0)})
+        after = logp(model.initial_point())
+        pm.set_data(
+            {"exposure": np.ones(10), "X": X[:10], "targets": Y[:10]}, coords={"row": np.arange(10)}
+        )
+        fewer = logp(model.initial_point())
+    drawn = prior.prior_predictive["y"]
+    assert y.dtype == "int64" == drawn.dtype
+    assert drawn.dims == ("chain", "draw", "row")
+    # exp(f) has the mean exp(.81 / 2) = 1.5, of rows that are correlated.
+    assert 1.2 < float(drawn.mean()) < 1.9
+    assert before != after
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", 4, 2)
+        own = sgp.CholQRMarginal(cov_func=kernel(), n_inducing=10)
+        own.build(X)
+        own.marginal_likelihood(
+            "y", X=X[:10], y=Y[:10],
+            likelihood=lambda f: pm.NegativeBinomial.dist(mu=pm.math.exp(f), alpha=alpha),
+        )  # fmt: skip
+        np.testing.assert_allclose(fewer, model.compile_logp()(model.initial_point()), rtol=1e-7)
+
+
+def test_sums_tasks_and_weights():
+    """Of features side by side, by task, and with priors on their weights."""
+    sigma = 0.4
+    tasks = np.column_stack([X[:, 0], np.arange(N) % 2])
+
+    def total():
+        first = sgp.GriefGP(cov_func=kernel(), rank=6, grid=5, approx="DTC")
+        return first + sgp.GriefGP(cov_func=kernel(0.5), rank=5, grid=5, approx="DTC")
+
+    def by_task():
+        cov = 1.0 * pm.gp.cov.Matern52(2, ls=1.0, active_dims=[0])
+        return sgp.SKIPMarginal(
+            cov_func=cov, rank=6, task_dim=1, task_cov=np.array([[1.0, 0.5], [0.5, 1.0]])
+        )
+
+    def weighted():
+        gp = sgp.GriefGP(cov_func=kernel(), rank=8, grid=5)
+        gp.build(X)
+        return gp
+
+    for make, Z, options in (
+        (total, X, {}), (by_task, tasks, {}), (weighted, X, {"weights": np.linspace(0.5, 2.0, 8)}),
+    ):  # fmt: skip
+        values = []
+        for given in (
+            {"sigma": np.full(N, sigma)},
+            {"likelihood": lambda f: pm.Normal.dist(f, sigma)},
+        ):
+            with pm.Model() as model:
+                make().marginal_likelihood("y", X=Z, y=F, **given, **options)
+                values.append(model.compile_logp()(model.initial_point()))
+        np.testing.assert_allclose(values[1], values[0], rtol=1e-8)
+
+
+def test_no_mode_gives_nan(monkeypatch):
+    monkeypatch.setattr(laplace, "LIMIT", 2)
+    model, _ = made("exact", y=Y, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)))
+    function, at = value_at(model)
+    assert np.isnan(function(*at))
+
+
+def test_steps_that_lead_too_far_are_shortened():
+    """From f = 0, exp overflows at Newton's first step towards counts of 10^4."""
+    y = np.full(N, 1e4)
+    with pm.Model() as model:
+        gp = sgp.ExactMarginal(cov_func=81.0 * kernel(100.0) + kernel())
+        gp.marginal_likelihood("y", X=X, y=y, likelihood=lambda f: pm.Poisson.dist(pm.math.exp(f)))
+        mean, _ = gp.predict(X[:2], {}, diag=True)
+        assert np.isfinite(model.compile_logp()(model.initial_point()))
+    np.testing.assert_allclose(mean, np.log(1e4), atol=1e-2)
+
+
+def test_searches_begin_at_the_mode_of_the_build():
+    model, gp = made("exact", y=Y, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)))
+    start = gp.training.start.get_value()
+    assert np.isfinite(start).all()
+    function, at = value_at(model)
+    before = function(*at)
+    gp.training.start.set_value(np.full(N, np.nan))  # from the prior's mean
+    np.testing.assert_allclose(function(*at), before, rtol=1e-10)
+
+
+def mixed(f):
+    return pm.Poisson.dist(mu=pm.math.exp(f - f.mean()))
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"likelihood": "Poisson"}, TypeError, "takes a function of f"),
+        ({"likelihood": lambda f: 3.0}, TypeError, "must return a distribution"),
+        ({"likelihood": lambda f: pm.Poisson.dist(3.0)}, TypeError, "one distribution per row"),
+        ({"likelihood": mixed}, TypeError, "elementwise in f"),
+        ({"likelihood": lambda f: pm.Normal.dist(f, 1.0), "sigma": 1.0}, TypeError, "in place of"),
+        ({"likelihood": lambda f: pm.Poisson.dist(pm.math.exp(f)), "y": F}, ValueError, "whole numbers"),
+        (
+            {"likelihood": lambda f: pm.Gamma.dist(2.0, pm.math.exp(f)), "y": F - 3.0},
+            ValueError, r"y\[0\] = -.* has no density under",
+        ),
+        (
+            {"likelihood": lambda f: pm.AsymmetricLaplace.dist(1.0, f, 1.0), "y": F},
+            ValueError, "second derivative",
+        ),
+        ({"likelihood": lambda f: pm.Poisson.dist(pm.math.sqrt(f))}, ValueError, "initial point"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(given, error, words):
+    with pm.Model():
+        gp = sgp.ExactMarginal(cov_func=kernel())
+        with pytest.raises(error, match=words):
+            gp.marginal_likelihood("y", **{"X": X, "y": Y} | given)
+
+
+def test_classes_that_take_no_likelihood_name_those_that_do():
+    with pm.Model():
+        with pytest.raises(TypeError, match="VecchiaMarginal"):
+            sgp.KMCGMarginal(cov_func=kernel()).marginal_likelihood(
+                "y", X=X, y=Y, likelihood=lambda f: pm.Poisson.dist(pm.math.exp(f))
+            )
+        with pytest.raises(TypeError, match="n_iter"):
+            sgp.SKIPMarginal(cov_func=kernel(), n_iter=5).marginal_likelihood(
+                "y", X=X, y=Y, likelihood=lambda f: pm.Poisson.dist(pm.math.exp(f))
+            )
+
+
+def test_the_evidence_of_one_row():
+    """Laplace in one dimension, where the mode solves a scalar equation."""
+    with pm.Model() as model:
+        gp = sgp.ExactMarginal(cov_func=kernel())
+        gp.marginal_likelihood(
+            "y", X=X[:1], y=[3.0], likelihood=lambda f: pm.Poisson.dist(pm.math.exp(f))
+        )
+        found = model.compile_logp()(model.initial_point())
+    f = brentq(lambda f: 3.0 - np.exp(f) - f / 0.81, -5, 5, xtol=1e-14)
+    expected = (
+        stats.poisson.logpmf(3, np.exp(f)) - 0.5 * f**2 / 0.81 - 0.5 * np.log1p(0.81 * np.exp(f))
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
