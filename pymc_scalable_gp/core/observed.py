@@ -177,7 +177,7 @@ class ObservedGP(FeatureGP):
             return self._observe_statistics(name, X, y, sigma, statistics, keywords)
         if X is None or y is None or sigma is None:
             raise TypeError(
-                "give X, y and sigma, or X, y and likelihood=, or statistics= and sigma"
+                "give X, y and sigma, or statistics= and sigma, or X, y and likelihood="
             )
         return self._observe(name, self._data(X, y, sigma), progressbar, keywords, **options)
 
@@ -345,7 +345,6 @@ class ObservedGP(FeatureGP):
         rows = RowDistribution(likelihood)
         ones = pt.ones(held_value(check_inputs(X), "X").shape[0])
         data = self._data(X, y, ones, weights)
-        data = data if weights is None else replace(data, approx="DTC")
         check_dims(kwargs.get("dims"), data.X, "X")
         inner = self._likelihood_of(data, progressbar, **options)
         model = pm.modelcontext(None).root
@@ -363,7 +362,8 @@ class ObservedGP(FeatureGP):
         """Checked data with this GP's features, which are built on X unless they were before."""
         X, y, sigma = self._checked(X, y, sigma)
         feature_map = self._map_for(X)
-        return MarginalData(feature_map, self.mean_func, X, y, sigma, self.approx, weights)
+        approx = self.approx if weights is None else "DTC"
+        return MarginalData(feature_map, self.mean_func, X, y, sigma, approx, weights)
 
     def _checked(self, X, y, sigma):
         X = check_inputs(X)

@@ -112,7 +112,10 @@ class TrainedGP(BuiltGP):
         if not pred_noise:
             return pt.constant(0.0)
         if training.sigma is None:
-            raise ValueError("pred_noise=True needs a marginal likelihood: the likelihood is yours")
+            raise ValueError(
+                "pred_noise=True needs Gaussian noise: with a likelihood of your own draw the function, "
+                "predict_posterior(Xnew, idata, draws=True), and observations from it"
+            )
         if training.sigma.ndim:
             raise ValueError(
                 "pred_noise=True needs a scalar sigma: with one value per training row the noise of "

@@ -10,11 +10,11 @@ import xarray as xr
 from pymc.progress_bar import create_simple_progress
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
-from scipy.stats import norm
 
 from pymc_scalable_gp.core.data.draws import FEWEST, posterior_draws
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.likelihoods.base import Likelihood
+from pymc_scalable_gp.core.likelihoods.laplace import LaplaceRows
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def leave_out(
 ) -> LeaveOut:
     """Each row, or each group of rows, given all others; returns `before` if nothing has changed since."""
     training = gp.training
-    if not isinstance(training, Likelihood):
+    if not isinstance(training, Likelihood | LaplaceRows):
         raise ValueError(
             f"{type(gp).__name__} has no marginal likelihood yet: call marginal_likelihood first (with a "
             "likelihood of your own, pm.compute_log_likelihood and az.loo are for you)"
@@ -93,9 +93,9 @@ def _densities(function, values, members, progressbar) -> tuple[list, list]:
         for at in values:
             found = function(at)
             if members is None:
-                mean, sd = found.singles()
-                logp.append(norm.logpdf(found.y, mean, sd))
-                below.append(norm.cdf(found.y, mean, sd))
+                own, under = found.left_out()
+                logp.append(own)
+                below.append(under)
             else:
                 logp.append([found.group_logp(rows) for rows in members])
             progress.advance(task)

@@ -14,7 +14,8 @@ from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data
-from pymc_scalable_gp.core.likelihoods.base import Likelihood, TrainingRows
+from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData, TrainingRows
+from pymc_scalable_gp.core.likelihoods.cavity import CavityPrecisions
 from pymc_scalable_gp.core.likelihoods.rowwise import RowDistribution
 from pymc_scalable_gp.utils.compiled import compiled, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import data_shared, parameters_of
@@ -270,6 +271,15 @@ class LaplaceRows(TrainingRows):
             class_name=f"Integrated{self.rows.label.title().replace('_', '')}",
             observed=self.y.tensor.astype(self.rows.dtype), **kwargs,
         )  # fmt: skip
+
+    @property
+    def data(self) -> MarginalData:
+        """What the likelihood is made of; sigma is of no meaning."""
+        return replace(self.inner.data, y=self.y)
+
+    def precisions(self, model) -> CavityPrecisions:
+        """What all other rows say of each, at a draw."""
+        return CavityPrecisions(self, model)
 
     def coefficients(self):
         """Given the pseudo-targets."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
+from scipy.stats import norm
 
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.data.mean import mean_vector
@@ -37,6 +38,11 @@ class Precision:
     def singles(self) -> Moments:
         """Moments of each row given all others."""
         return Moments(self.y - self.alpha / self.diagonal, 1.0 / np.sqrt(self.diagonal))
+
+    def left_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Log density (n,) of each row given all others, and the probability (n,) below it."""
+        mean, sd = self.singles()
+        return norm.logpdf(self.y, mean, sd), norm.cdf(self.y, mean, sd)
 
     def group_logp(self, rows: np.ndarray) -> float:
         """Log density of some rows given all others."""
@@ -71,50 +77,48 @@ class LowRankPrecisions(Precisions):
         phi = feature_map.features(X)
         left = likelihood.missed(X, phi) if data.approx == "FITC" else pt.zeros_like(phi[:, 0])
         outputs = [phi, left, mean_vector(data.mean_func, X)]
-        states = [coef.mean, coef.root, data.sigma**2, *common]
+        states = [coef.mean, coef.root, data.sigma**2, data.y.tensor, *common]
         self.inputs = model_inputs([*states, *outputs], model)
         check_reached([*states, *outputs], self.inputs)
         self._state = compiled(self.inputs, states)
         given = {tensor: tensor.type() for tensor in common}
         arguments = [X, *self.inputs, *given.values()]
         self._rows = compiled(arguments, outputs, givens=given)
-        self.X, self.y = held_value(data.X, "X"), held_value(data.y, "y")
+        self.X = held_value(data.X, "X")
         self.block_rows = feature_map.block_rows
 
     def __call__(self, values):
         """Compute alpha and the diagonal in row blocks; a group's features when they are asked for."""
-        coef, root, noise, *common = self._state(*values)
-        noise, state = np.broadcast_to(noise, self.y.shape), (*values, *common)
+        coef, root, noise, y, *common = self._state(*values)
+        noise, state = np.broadcast_to(noise, y.shape), (*values, *common)
 
         def parts(rows, X):
             phi, missed, mean = self._rows(X, *state)
             D = noise[rows] + missed
             factor = phi * root if root.ndim == 1 else phi @ root.T
-            return factor, D, (self.y[rows] - mean - phi @ coef) / D
+            return factor, D, (y[rows] - mean - phi @ coef) / D
 
         def block(rows):
             factor, D, _ = parts(rows, self.X[rows])
             scaled = factor / D[:, None]
             return np.diag(1.0 / D) - scaled @ scaled.T
 
-        alpha, diagonal = np.empty(len(self.y)), np.empty(len(self.y))
+        alpha, diagonal = np.empty(len(y)), np.empty(len(y))
         for rows, X in blocks(self.X, self.block_rows):
             factor, D, alpha[rows] = parts(rows, X)
             diagonal[rows] = (1.0 - np.einsum("ij,ij->i", factor, factor) / D) / D
-        return Precision(self.y, alpha, diagonal, block)
+        return Precision(y, alpha, diagonal, block)
 
 
 class DensePrecisions(Precisions):
     """Of a dense covariance: ``P = L^-T L^-1``. O(n^3) per draw."""
 
     def __init__(self, likelihood, model):
-        self._function, self.inputs = compile_outputs([*likelihood.whitened()], model)
-        self._y = held_value(likelihood.data.y, "y")
+        outputs = [*likelihood.whitened(), likelihood.data.y.tensor]
+        self._function, self.inputs = compile_outputs(outputs, model)
 
     def __call__(self, values):
         """Form the whole matrix."""
-        inverse, white = self._function(*values)
+        inverse, white, y = self._function(*values)
         P = inverse.T @ inverse
-        return Precision(
-            self._y, inverse.T @ white, np.diagonal(P), lambda rows: P[np.ix_(rows, rows)]
-        )
+        return Precision(y, inverse.T @ white, np.diagonal(P), lambda rows: P[np.ix_(rows, rows)])

@@ -86,6 +86,15 @@ class RowDistribution:
         """Log densities (s, n) at several functions (s, n)."""
         return vectorize_graph(graph_replace([self.logp], {self.y: y})[0], {self.f: functions})
 
+    def cdf_of(self, functions, y) -> TensorVariable | None:
+        """Probabilities (s, n) of the targets and less; None where PyMC does not know them."""
+        try:
+            found = pm.logcdf(self.variable, self.y.astype(self.dtype), warn_rvs=False)
+        except (NotImplementedError, TypeError):
+            return None
+        found = _without_checks(pt.exp(found.astype("float64")))
+        return vectorize_graph(graph_replace([found], {self.y: y})[0], {self.f: functions})
+
     def check(self, y: np.ndarray, mean: TensorVariable, model) -> None:
         """Check targets (n,), and the likelihood at the prior's mean in the model's initial point.
 

@@ -3,7 +3,6 @@
 import numpy as np
 from scipy import sparse
 
-from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.likelihoods.precision import Precision, Precisions
 from pymc_scalable_gp.core.vecchia.normal import whitened_terms
 from pymc_scalable_gp.utils.compiled import compile_outputs
@@ -19,15 +18,15 @@ class VecchiaPrecisions(Precisions):
     def __init__(self, likelihood, model):
         found = likelihood.regressions
         white, phi = whitened_terms(likelihood.residual, likelihood.phi, found)
-        self._function, self.inputs = compile_outputs([white, phi, found.A, found.L], model)
+        outputs = [white, phi, found.A, found.L, likelihood.data.y.tensor]
+        self._function, self.inputs = compile_outputs(outputs, model)
         ordering = likelihood.plan.ordering
         self._order, self._neighbors = ordering.order, ordering.neighbors
-        self._y = held_value(likelihood.data.y, "y")
 
     def __call__(self, values):
         """Keep W sparse."""
-        white, phi, A, L = self._function(*values)
-        W = _whitening(A, L, self._neighbors, len(self._y))[:, np.argsort(self._order)]
+        white, phi, A, L, y = self._function(*values)
+        W = _whitening(A, L, self._neighbors, len(y))[:, np.argsort(self._order)]
         inner = np.linalg.cholesky(np.eye(phi.shape[1]) + phi.T @ phi)
         turned = np.linalg.solve(inner, phi.T)  # (r, n)
         G = W.T @ turned.T
@@ -39,7 +38,7 @@ class VecchiaPrecisions(Precisions):
             own = W[:, rows]
             return (own.T @ own).toarray() - G[rows] @ G[rows].T
 
-        return Precision(self._y, alpha, diagonal, block)
+        return Precision(y, alpha, diagonal, block)
 
 
 def _whitening(A, L, neighbors, n):

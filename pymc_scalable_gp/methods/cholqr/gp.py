@@ -95,6 +95,7 @@ class CholQRMarginal(FeatureMarginal):
     knobs = "n_inducing="
     abilities = {
         "marginal_likelihood": "",
+        "likelihood": "",
         "any kernel": "",
         "points": "n_inducing= and gp.build(X, indices=...)",
         "statistics": "with a fixed kernel",

@@ -1,7 +1,5 @@
 """GP-GRIEF: grid-structured eigenfunctions of product kernels."""
 
-from dataclasses import replace
-
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -132,6 +130,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     knobs = "rank= (and grid=)"
     abilities = {
         "marginal_likelihood": "",
+        "likelihood": "",
         "prior": "",
         "points": "rank=",
         "statistics": 'with a fixed kernel or basis="frozen"',
@@ -305,17 +304,15 @@ class GriefGP(FeatureMarginal, FeatureLatent):
                 name, X, y, sigma, statistics, progressbar, keywords, likelihood
             )
         check_weighted(self.basis, self.given_approx)
+        if X is not None:
+            self.build_for(check_inputs(X))
+        weights = check_weights(weights, self.rank)
         if likelihood is not None:
-            self.build_missing(X)
-            weights = check_weights(weights, self.rank)
-            others = sigma, statistics
-            return self._observe_any(name, X, y, others, likelihood, progressbar, keywords, weights)
+            given = name, X, y, (sigma, statistics), likelihood
+            return self._observe_any(*given, progressbar, keywords, weights)
         if statistics is not None:
-            weights = check_weights(weights, self.rank)
             return self._observe_statistics(name, X, y, sigma, statistics, keywords, weights)
-        data = self._data(X, y, sigma)
-        data = replace(data, weights=check_weights(weights, self.rank), approx="DTC")
-        return self._observe(name, data, progressbar, keywords)
+        return self._observe(name, self._data(X, y, sigma, weights), progressbar, keywords)
 
     def make_likelihood(self, data, progressbar=True):
         """Rotated where the basis was turned to be orthogonal on these rows."""

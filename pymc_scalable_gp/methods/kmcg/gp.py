@@ -188,7 +188,7 @@ class KMCGMarginal(FeatureMarginal):
         """Not with features that come from Gaussian targets."""
         raise TypeError(
             "KMCG's features are made of Gaussian targets, and likelihood= has others at every step: take "
-            "GriefGP, SKIPMarginal, SoftKIMarginal, CholQRMarginal, VecchiaMarginal or ExactMarginal"
+            f"{self.names_with('likelihood')}"
         )
 
     def check_summarizable(self, approx=None):

@@ -224,10 +224,8 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
-        found = super().settings()
-        if self.n_iter is not None:
-            found |= {"n_iter": self.n_iter, "probes": self.probes}
-        return found
+        own = {} if self.n_iter is None else {"n_iter": self.n_iter, "probes": self.probes}
+        return super().settings() | own
 
     def check_approx(self, approx):
         """Neighbours go with the features of one function."""
@@ -252,18 +250,15 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         Parameters
         ----------
         name, X, y, sigma, statistics, likelihood, progressbar, **kwargs
-            As in the base class; with `n_iter`, X and y are arrays, and there is no `likelihood`.
+            As in the base class; with `n_iter`, X and y are arrays and `likelihood` is None.
         random_seed : int
             Seed of the probes: they are drawn once, so that the density is one function.
         """
-        keywords = self._likelihood_keywords(kwargs)
-        return self._likelihood_variable(
-            name, X, y, sigma, statistics, progressbar, keywords, likelihood,
-            random_seed=random_seed,
-        )  # fmt: skip
+        given = name, X, y, sigma, statistics, progressbar, self._likelihood_keywords(kwargs)
+        return self._likelihood_variable(*given, likelihood, random_seed=random_seed)
 
     def check_integrable(self):
-        """Not with likelihoods by products, whose probes are for one noise variance."""
+        """Not by products, whose probes are for one noise variance."""
         if self.n_iter is not None:
             raise TypeError("likelihood= needs the features of SKIP: leave out n_iter")
 

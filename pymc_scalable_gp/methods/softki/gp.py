@@ -185,6 +185,7 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
     approximations = WITH_RESIDUAL
     abilities = {
         "marginal_likelihood": "",
+        "likelihood": "",
         "any kernel": "",
         "Xu": "",
         "statistics": "with fixed points and temperature",

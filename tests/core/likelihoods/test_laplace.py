@@ -1,5 +1,6 @@
 """Any likelihood with the function integrated out, against dense Laplace and against Gaussian noise."""
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
@@ -365,3 +366,80 @@ def test_the_evidence_of_one_row():
         stats.poisson.logpmf(3, np.exp(f)) - 0.5 * f**2 / 0.81 - 0.5 * np.log1p(0.81 * np.exp(f))
     )
     np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def draws_of(points=40):
+    """Posterior draws, scattered a little around a point."""
+    noise = np.random.default_rng(1)
+    return az.from_dict(
+        {"posterior": {k: v + 0.02 * noise.standard_normal((1, points)) for k, v in POINT.items()}}
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # of few draws
+@pytest.mark.parametrize("name", ["exact", "CholQR", "Vecchia"])
+def test_rows_left_out_under_a_normal_distribution(name):
+    """By quadrature as in closed form, exactly: a normal density times a polynomial of degree 0."""
+    sigma = np.linspace(0.2, 0.5, N)
+    own, closed = made(name, y=F, sigma=sigma)
+    other, gp = made(name, y=F, likelihood=lambda f: pm.Normal.dist(f, sigma))
+    idata = draws_of()
+    first = closed.loo(idata, progressbar=False, model=own)
+    second = gp.loo(idata, progressbar=False, model=other)
+    np.testing.assert_allclose(second.elpd_i, first.elpd_i, rtol=1e-7)
+    np.testing.assert_allclose(
+        gp.loo_pit(idata, progressbar=False, model=other),
+        closed.loo_pit(idata, progressbar=False, model=own), atol=1e-4,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="Gaussian noise"):
+        gp.loo(idata, groups=np.arange(N) // 2, progressbar=False, model=other)
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # of few draws
+def test_rows_left_out_under_counts():
+    """The density of a row given the others, by the posterior of f from the others alone."""
+    model, gp = made("exact", y=Y, likelihood=counts)
+    noise = np.random.default_rng(2)
+    point = {k: v + 1e-6 * noise.standard_normal((1, 30)) for k, v in POINT.items()}
+    found = gp.loo(az.from_dict({"posterior": point}), progressbar=False, model=model).elpd_i
+    nodes, weights = np.polynomial.hermite.hermgauss(60)
+    for i in (0, 7, 15):
+        rest = np.delete(np.arange(N), i)
+        K = K_of()
+        _, f, W = dense(
+            lambda f, y: pm.logp(counts(f), y), K[np.ix_(rest, rest)], np.full(N - 1, 0.3), Y[rest]
+        )
+        a = np.linalg.solve(K[np.ix_(rest, rest)], K[rest, i])
+        mean = 0.3 + a @ (f - 0.3)
+        b = np.linalg.solve(K[np.ix_(rest, rest)] + np.diag(1.0 / W), K[rest, i])
+        sd = np.sqrt(K[i, i] - K[rest, i] @ b)
+        at = mean + np.sqrt(2.0) * sd * nodes
+        expected = np.log(weights @ stats.poisson.pmf(Y[i], np.exp(at)) / np.sqrt(np.pi))
+        # The cavity keeps the pseudo-targets of the mode given all rows: a difference of second order.
+        np.testing.assert_allclose(found[i], expected, atol=0.03)
+    pit = gp.loo_pit(az.from_dict({"posterior": point}), progressbar=False, model=model)
+    assert ((pit > 0) & (pit < 1)).all()
+    assert 0.3 < float(pit.mean()) < 0.7
+
+
+def test_the_noise_of_new_rows_is_the_users():
+    model, gp = made("exact", y=Y, likelihood=counts)
+    with pytest.raises(ValueError, match="likelihood of your own"):
+        gp.predict(X[:2], POINT, pred_noise=True, model=model)
+
+
+def test_importance_sampling_runs_on_it():
+    """Evidence against quadrature of the same density over one parameter."""
+    with pm.Model() as model:
+        eta = pm.HalfNormal("eta", 1)
+        gp = sgp.CholQRMarginal(cov_func=kernel(1.1, eta), n_inducing=12)
+        gp.build(X)
+        gp.marginal_likelihood("y", X=X, y=Y, likelihood=counts)
+        idata = sgp.sample_importance(random_seed=1, progressbar=False, cores=1)
+        logp = model.compile_logp()
+    grid = np.linspace(-4.0, 2.0, 301)
+    values = np.array([logp({"eta_log__": v}) for v in grid])
+    evidence = np.log(np.trapezoid(np.exp(values - values.max()), grid)) + values.max()
+    attrs = idata.posterior.attrs
+    assert attrs["khat"] < 0.7
+    assert abs(attrs["log_evidence"] - evidence) < 4 * attrs["log_evidence_se"] + 0.01

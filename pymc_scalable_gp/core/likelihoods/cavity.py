@@ -1,0 +1,83 @@
+"""Rows left out under any likelihood: the function there given all others, and what it says of the row."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from numpy.polynomial.hermite import hermgauss
+from scipy.special import logsumexp
+
+from pymc_scalable_gp.core.likelihoods.precision import Precision, Precisions
+from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
+
+NODES, WEIGHTS = hermgauss(32)
+
+
+@dataclass(frozen=True, eq=False)
+class CavityPrecision(Precision):
+    r"""Rows under any likelihood, from the precision of the pseudo-targets.
+
+    Given all others ``f_i ~ N(t_i - [P e]_i / P_ii, 1 / P_ii - 1 / W_i)``, and
+    ``p(y_i | y_-i) = int p(y_i | f) N(f) df`` by Gauss-Hermite quadrature of 32 nodes around the mode.
+    """
+
+    variance: np.ndarray  # of the pseudo-targets' noise, 1 / W
+    logp: Any  # log densities (s, n) of the targets at functions (s, n)
+    below: Any  # probabilities (s, n) below the targets there
+
+    def left_out(self):
+        """Log density (n,) of each row given all others, and the probability (n,) below it."""
+        mean = self.y - self.alpha / self.diagonal
+        cavity = np.maximum(1.0 / self.diagonal - self.variance, 1e-12 / self.diagonal)
+        own = 1.0 / (1.0 / cavity + 1.0 / self.variance)  # with the row's own pseudo-target
+        centre = own * (mean / cavity + self.y / self.variance)
+        at = centre + np.sqrt(2.0 * own) * NODES[:, None]
+        prior = -0.5 * ((at - mean) ** 2 / cavity + np.log(2.0 * np.pi * cavity))
+        scale = np.log(WEIGHTS) + NODES**2
+        logp = logsumexp(scale[:, None] + 0.5 * np.log(2.0 * own) + prior + self.logp(at), axis=0)
+        wide = mean + np.sqrt(2.0 * cavity) * NODES[:, None]
+        return logp, WEIGHTS @ self.below(wide) / np.sqrt(np.pi)
+
+    def group_logp(self, rows):
+        """Raise ValueError: the rows of a group do not factorise."""
+        raise ValueError(
+            "groups= needs Gaussian noise: under other likelihoods leave groups out by fitting again"
+        )
+
+
+class CavityPrecisions(Precisions):
+    """Of a :class:`LaplaceRows`, at a draw; counts and classes get a random place within their step."""
+
+    def __init__(self, laplace, model):
+        pseudo, rows = laplace.pseudo, laplace.rows
+        self._inner = pseudo.precisions(model)
+        functions = pt.matrix("functions", dtype="float64")
+        y = laplace.y.tensor
+        outputs = [rows.logp_of(functions, y), self._cdf(laplace, functions)]
+        noise = pseudo.sigma**2
+        self.inputs = model_inputs([noise, *outputs, *self._inner.inputs], model)
+        check_reached([noise, *outputs], self.inputs)
+        self._places = [self.inputs.index(v) for v in self._inner.inputs]
+        self._noise = compiled(self.inputs, [noise])
+        self._logp, self._below = (compiled([functions, *self.inputs], [out]) for out in outputs)
+
+    @staticmethod
+    def _cdf(laplace, functions):
+        """Probabilities (s, n) below the targets; NaN where PyMC does not know them."""
+        rows, y = laplace.rows, laplace.y.tensor
+        if not rows.is_discrete:
+            found = rows.cdf_of(functions, y)
+        else:
+            share = np.random.default_rng(0).uniform(size=len(laplace.y.value))
+            under, upper = rows.cdf_of(functions, y - 1.0), rows.cdf_of(functions, y)
+            found = None if upper is None else under + share * (upper - under)
+        return pt.full_like(functions, np.nan) if found is None else found
+
+    def __call__(self, values):
+        """Precision of the pseudo-targets, and the rows' own densities."""
+        found = self._inner([values[place] for place in self._places])
+        return CavityPrecision(
+            found.y, found.alpha, found.diagonal, found.block, self._noise(*values)[0],
+            lambda at: self._logp(at, *values)[0], lambda at: self._below(at, *values)[0],
+        )  # fmt: skip
