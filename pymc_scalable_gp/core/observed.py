@@ -342,12 +342,12 @@ class ObservedGP(FeatureGP):
             raise TypeError(
                 "likelihood= goes with X and y, in place of sigma=, statistics= and jitter="
             )
-        rows = RowDistribution(likelihood)
+        model = pm.modelcontext(None).root
+        rows = RowDistribution(likelihood, model)
         ones = pt.ones(held_value(check_inputs(X), "X").shape[0])
         data = self._data(X, y, ones, weights)
         check_dims(kwargs.get("dims"), data.X, "X")
         inner = self._likelihood_of(data, progressbar, **options)
-        model = pm.modelcontext(None).root
         found = LaplaceRows.of(rows, inner, data.y, model)
         rows.check(data.y.value, data.mean, model)
         found.begin(self.reference)

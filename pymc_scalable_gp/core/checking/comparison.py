@@ -9,6 +9,7 @@ from pymc_scalable_gp.core.data.inputs import Data, held_value
 from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, TrainingRows
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
+from pymc_scalable_gp.core.likelihoods.laplace import LaplaceRows
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows, VecchiaSettings
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
@@ -46,9 +47,9 @@ def subset_pair(training: Likelihood, cov_func, rows: np.ndarray) -> Pair:
 
 def check_comparable(gp, training: TrainingRows | None) -> None:
     """Raise ValueError where no other likelihood of the same rows and prior can be had."""
-    if not isinstance(training, Likelihood):
+    if not isinstance(training, Likelihood | LaplaceRows):
         raise ValueError(
-            f"{type(gp).__name__} has no Gaussian likelihood of which there is an exact one: call "
+            f"{type(gp).__name__} has no marginal likelihood of which there is an exact one: call "
             "marginal_likelihood first; latent functions have none"
         )
     if not training.has_rows:
@@ -61,15 +62,20 @@ def check_comparable(gp, training: TrainingRows | None) -> None:
         )
 
 
-def exact_rows(gp, training: Likelihood) -> ExactRows:
-    """The exact likelihood of the same rows."""
+def exact_rows(gp, training: Likelihood | LaplaceRows) -> ExactRows | LaplaceRows:
+    """The exact likelihood of the same rows, or Laplace's approximation with the exact GP."""
+    if isinstance(training, LaplaceRows):
+        return replace(training, inner=exact_rows(gp, training.inner))
     return ExactRows(training.data, gp.prior_cov)
 
 
 def with_neighbors(
-    training: Likelihood, cov_func, neighbors: int, point, progressbar, n_inducing: int = POINTS
-) -> Likelihood:
+    training, cov_func, neighbors: int, point, progressbar, n_inducing: int = POINTS
+) -> Likelihood | LaplaceRows:
     """A likelihood of the same rows with inducing points and neighbours, chosen at a point."""
+    if isinstance(training, LaplaceRows):
+        own = training.inner, cov_func, neighbors, point, progressbar, n_inducing
+        return replace(training, inner=with_neighbors(*own))
     X = held_value(training.data.X, "X")
     chosen = pivoted_rows(cov_func, X, min(n_inducing, len(X)), 0, point)
     points = NystromMap(cov_func, fixed_shared(X[chosen]), X.min(axis=0), X.max(axis=0))

@@ -17,6 +17,7 @@ from pymc_scalable_gp.core.checking.comparison import (
 )
 from pymc_scalable_gp.core.data.draws import at_most, entry_names, mean_point, posterior_draws
 from pymc_scalable_gp.core.likelihoods.base import Likelihood
+from pymc_scalable_gp.core.likelihoods.laplace import LaplaceRows
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import mode_near
@@ -44,7 +45,7 @@ def correct_gp(
 ) -> xr.DataTree:
     """``gp.correct``, in the model of the context."""
     clock, rng = Clock(), np.random.default_rng(random_seed)
-    training: Likelihood = gp.training
+    training = gp.training
     check_comparable(gp, training)
     if gp.variable not in model.observed_RVs:
         raise ValueError(
@@ -59,10 +60,12 @@ def correct_gp(
     points = [dict(zip([v.name for v in free], each, strict=True)) for each in given.values]
     if neighbors is None and n_inducing is None:
         check_choice("target", target, ("exact",))
-        if training.path == "exact":
+        if training.path.endswith("exact"):
             raise ValueError("this is the exact likelihood: there is nothing to correct")
         budget = _affordable(training.data.size, budget)
         better, words = exact_rows(gp, training), "the exact GP"
+        if isinstance(training, LaplaceRows):
+            words += " with Laplace's approximation"
     else:
         better, words = _local(gp, training, neighbors, n_inducing, mean_point(points), budget)
     density = better_density(model, gp.variable, better)
@@ -113,10 +116,11 @@ def _seconds_of_cholesky(n: int) -> float:
     return perf_counter() - begin
 
 
-def _local(gp, training, neighbors, n_inducing, point, budget) -> tuple[Likelihood, str]:
+def _local(gp, training, neighbors, n_inducing, point, budget) -> tuple:
     """A likelihood with more neighbours and inducing points, and its name."""
     if neighbors is None:
-        own = training.settings.neighbors if isinstance(training, NeighborRows) else NEIGHBORS
+        rows = training.inner if isinstance(training, LaplaceRows) else training
+        own = rows.settings.neighbors if isinstance(rows, NeighborRows) else NEIGHBORS
         neighbors = max(own, NEIGHBORS)
     neighbors = check_count("neighbors", neighbors)
     count = POINTS if n_inducing is None else check_count("n_inducing", n_inducing)
@@ -124,7 +128,7 @@ def _local(gp, training, neighbors, n_inducing, point, budget) -> tuple[Likeliho
     return better, f"{count} inducing points and {neighbors} neighbors"
 
 
-def better_density(model, variable, better: Likelihood) -> Density:
+def better_density(model, variable, better: Likelihood | LaplaceRows) -> Density:
     """The model's log density with the better likelihood in the observed variable's place."""
     others = [v for v in [*model.basic_RVs, *model.potentials] if v is not variable]
     rest = model.logp(vars=others)

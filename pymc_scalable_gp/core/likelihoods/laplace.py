@@ -272,6 +272,10 @@ class LaplaceRows(TrainingRows):
             observed=self.y.tensor.astype(self.rows.dtype), **kwargs,
         )  # fmt: skip
 
+    def logp(self) -> TensorVariable:
+        """Log density of the targets."""
+        return self._density(self.y.tensor, *self._parameters)[0]
+
     @property
     def data(self) -> MarginalData:
         """What the likelihood is made of; sigma is of no meaning."""

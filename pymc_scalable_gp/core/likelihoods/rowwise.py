@@ -12,6 +12,7 @@ from pytensor.tensor.random.basic import StudentTRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs, point_values
+from pymc_scalable_gp.utils.graphs import parameters_of
 
 # Least information of a row, as a share of the most that any row has: weaker rows say nothing.
 LEAST = 1e-10
@@ -24,6 +25,8 @@ class RowDistribution:
     ----------
     make : callable
         Takes f (n,) and returns a PyMC distribution (n,), elementwise in f.
+    model : pm.Model
+        The model that its other parameters are of.
 
     Notes
     -----
@@ -38,13 +41,13 @@ class RowDistribution:
         If its log density is unknown or has no second derivative in f.
     """
 
-    def __init__(self, make: Callable):
+    def __init__(self, make: Callable, model):
         if not callable(make):
             raise TypeError(
                 "likelihood= takes a function of f that returns a distribution, such as lambda f: "
                 f"pm.Poisson.dist(mu=pm.math.exp(f)); got {type(make).__name__}"
             )
-        self.make = make
+        self.model = model
         self.f, self.y = pt.vector("f", dtype="float64"), pt.vector("y", dtype="float64")
         self.variable = make(self.f)
         if not isinstance(self.variable, TensorVariable) or self.variable.owner is None:
@@ -89,10 +92,9 @@ class RowDistribution:
     def cdf_of(self, functions, y) -> TensorVariable | None:
         """Probabilities (s, n) of the targets and less; None where PyMC does not know them."""
         try:
-            found = pm.logcdf(self.variable, self.y.astype(self.dtype), warn_rvs=False)
+            found = pt.exp(self._derived(pm.logcdf))
         except (NotImplementedError, TypeError):
             return None
-        found = _without_checks(pt.exp(found.astype("float64")))
         return vectorize_graph(graph_replace([found], {self.y: y})[0], {self.f: functions})
 
     def check(self, y: np.ndarray, mean: TensorVariable, model) -> None:
@@ -144,12 +146,24 @@ class RowDistribution:
 
     def _density(self):
         try:
-            found = pm.logp(self.variable, self.y.astype(self.dtype), warn_rvs=False)
+            return self._derived(pm.logp)
         except (NotImplementedError, RuntimeError) as error:
             raise ValueError(
                 f"likelihood= returned {self.label}, whose log density PyMC does not know"
             ) from error
-        return _without_checks(found.astype("float64"))
+
+    def _derived(self, derive: Callable) -> TensorVariable:
+        """``pm.logp`` or ``pm.logcdf`` of the targets.
+
+        With places for the model's variables meanwhile: PyMC copies a graph that it derives from, and
+        copies of random variables are others.
+        """
+        known = [v for v in parameters_of([self.variable], self.model) if v is not self.f]
+        places = [v.type() for v in known]
+        variable = graph_replace([self.variable], dict(zip(known, places, strict=True)))[0]
+        found = derive(variable, self.y.astype(self.dtype), warn_rvs=False).astype("float64")
+        back = dict(zip(places, known, strict=True))
+        return graph_replace([_without_checks(found)], back, strict=False)[0]
 
     def _information(self):
         op = self.variable.owner.op

@@ -11,6 +11,8 @@ from scipy import stats
 from scipy.optimize import brentq
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core.checking.comparison import exact_rows, with_neighbors
+from pymc_scalable_gp.core.checking.correct import better_density
 from pymc_scalable_gp.core.likelihoods import laplace
 
 rng = np.random.default_rng(0)
@@ -282,6 +284,30 @@ def test_sums_tasks_and_weights():
         np.testing.assert_allclose(values[1], values[0], rtol=1e-8)
 
 
+def test_parameters_of_derived_distributions_are_the_models():
+    """PyMC copies the graphs of what it derives densities from, censored ones and mixtures."""
+    times = np.minimum(np.exp(F), 2.0)
+    with pm.Model() as model:
+        shape, share = pm.Gamma("shape", 4, 3), pm.Beta("share", 5, 2)
+        sgp.ExactMarginal(cov_func=kernel()).marginal_likelihood(
+            "times", X=X, y=times,
+            likelihood=lambda f: pm.Censored.dist(pm.Weibull.dist(shape, pm.math.exp(f)), None, 2.0),
+        )  # fmt: skip
+        sgp.ExactMarginal(cov_func=kernel()).marginal_likelihood(
+            "counts", X=X, y=np.maximum(Y, 1),
+            likelihood=lambda f: pm.ZeroInflatedPoisson.dist(share, pm.math.exp(f)),
+        )  # fmt: skip
+        values = [
+            model.compile_logp([model["times"], model["counts"]], sum=False)(
+                {"shape_log__": np.log(shape), "share_logodds__": np.log(share / (1.0 - share))}
+            )
+            for shape, share in ((1.5, 0.9), (2.0, 0.9), (1.5, 0.7))
+        ]
+    (times0, counts0), (times1, counts1), (times2, counts2) = values
+    assert times0 == times2 != times1
+    assert counts0 == counts1 != counts2
+
+
 def test_no_mode_gives_nan(monkeypatch):
     monkeypatch.setattr(laplace, "LIMIT", 2)
     model, _ = made("exact", y=Y, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)))
@@ -443,3 +469,24 @@ def test_importance_sampling_runs_on_it():
     attrs = idata.posterior.attrs
     assert attrs["khat"] < 0.7
     assert abs(attrs["log_evidence"] - evidence) < 4 * attrs["log_evidence_se"] + 0.01
+
+
+def test_corrections_and_exact_predictions_go_to_the_exact_gp():
+    model, gp = made("Vecchia", y=Y, likelihood=counts)
+    exact_model, exact = made("exact", y=Y, likelihood=counts)
+    density = better_density(model, gp.variable, exact_rows(gp, gp.training))
+    at = density.unconstrained([[np.asarray(POINT[v.name]) for v in model.free_RVs]])
+    point = dict(zip((v.name for v in exact_model.value_vars), at[0], strict=True))
+    np.testing.assert_allclose(density.values(at)[0], exact_model.compile_logp()(point), rtol=1e-8)
+    mean, var = gp.predict(X[:3] + 0.1, POINT, diag=True, exact=True, model=model)
+    expected = exact.predict(X[:3] + 0.1, POINT, diag=True, model=exact_model)
+    np.testing.assert_allclose(mean, expected[0], rtol=1e-7)
+    np.testing.assert_allclose(var, expected[1], rtol=1e-6)
+    with model:
+        more = better_density(
+            model, gp.variable, with_neighbors(gp.training, gp.cov_func, N, POINT, False, 1)
+        )
+    # Every row is given all before it.
+    np.testing.assert_allclose(more.values(at)[0], density.values(at)[0], rtol=1e-6)
+    with pytest.raises(ValueError, match="nothing to correct"):
+        exact.correct(draws_of(), progressbar=False, model=exact_model)
