@@ -479,7 +479,7 @@ def test_latent_conditional_and_weights():
     expected = new @ (z * np.sqrt(w.data))
     assert_allclose((draws.mean(axis=0) - expected) / np.sqrt(missed), 0, atol=0.1)
     assert_allclose(draws.var(axis=0), missed, rtol=0.15)
-    with pytest.raises(ValueError, match="pred_noise=True needs a marginal likelihood"):
+    with pytest.raises(ValueError, match="pred_noise=True needs Gaussian noise"):
         gp.predict(XNEW, point={"f_coeffs": z}, pred_noise=True, model=model)
 
 

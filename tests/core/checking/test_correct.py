@@ -281,7 +281,7 @@ def test_classes_without_an_exact_counterpart():
     with pm.Model():
         latent = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(1, 1.0), rank=4, grid=8)
         latent.prior("f", X)
-        with pytest.raises(ValueError, match="no Gaussian likelihood"):
+        with pytest.raises(ValueError, match="no marginal likelihood"):
             latent.predict(NEW, {}, exact=True)
 
 
