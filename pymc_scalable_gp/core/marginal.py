@@ -94,7 +94,13 @@ class FeatureMarginal(ObservedGP):
             Over ``obs``, between 0 and 1. Too many near 0 and 1: predictive sds are too small; too many
             in the middle: too large.
         """
-        return self._leave_out(idata, None, num_samples, progressbar, random_seed, model).pit
+        pit = self._leave_out(idata, None, num_samples, progressbar, random_seed, model).pit
+        if pit.isnull().all():
+            raise ValueError(
+                "PyMC does not know the cumulative distribution of this likelihood, which the integral "
+                "transform needs: gp.loo works without it"
+            )
+        return pit
 
     def _leave_out(self, idata, groups, num_samples, progressbar, random_seed, model) -> LeaveOut:
         """Both figures of one pass over the draws; kept, so that the second need not be a second pass."""

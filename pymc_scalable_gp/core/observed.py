@@ -144,9 +144,10 @@ class ObservedGP(FeatureGP):
         .. math:: \log N(t;\ \mu, C + W^{-1}) + \sum_i [\log p(y_i | f_i) - \log N(t_i;\ f_i, 1/W_i)],
             \qquad t_i = f_i + g_i / W_i
 
-        with g and -W the first and second derivatives of ``log p(y_i | f_i)``: 4 to 8 times the cost
-        of Gaussian noise. Where W may be negative (Student t) the expected information stands for it.
-        A mode that is not found in 100 steps gives NaN.
+        with g and -W the first and second derivatives of ``log p(y_i | f_i)``. Each of Newton's steps costs
+        about as much as Gaussian noise. For a Student t the expected information stands for W; other rows
+        where W is not positive count as rows without information. A mode
+        that is not found in 100 steps gives NaN.
 
         References
         ----------
@@ -278,7 +279,8 @@ class ObservedGP(FeatureGP):
     @property
     def likelihood_path(self) -> str | None:
         """How the likelihood is evaluated: "full" O(n r^2), "summarized" O(r^3), "rotated" O(r), ..."""
-        return self._training.path if isinstance(self._training, Likelihood | LaplaceRows) else None
+        training = self._training
+        return None if training is None or training.gaussian is None else training.path
 
     def make_likelihood(self, data: MarginalData, progressbar: bool = True) -> Likelihood:
         """The kind of likelihood that is cheapest for the data; a method may know others."""
@@ -312,7 +314,7 @@ class ObservedGP(FeatureGP):
         Functions that PyMC compiled for JAX keep the old one.
         """
         laplace = self._training if isinstance(self._training, LaplaceRows) else None
-        training = self._training if laplace is None else laplace.inner
+        training = None if self._training is None else self._training.gaussian
         if not isinstance(training, VecchiaRows):
             raise ValueError(
                 'rebuild is for a marginal_likelihood with approx="VIF"; for the others build(X, point) '

@@ -56,7 +56,6 @@ def repeat(state: Sequence[Variable], after: Sequence[Variable], start, done, li
 
     with warnings.catch_warnings():
         # In functions for a few calls the steps run in Python too: C would take 20 s to compile.
-        warnings.filterwarnings("ignore", "The `mode` argument of `scan`", DeprecationWarning)
         warnings.filterwarnings("ignore", "The `mode` argument of `scan`", FutureWarning)
         traces = pytensor.scan(
             body, outputs_info=list(start), non_sequences=fixed, n_steps=limit,

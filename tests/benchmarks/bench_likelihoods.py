@@ -12,7 +12,7 @@ Coverage is that of 90% intervals of the function at 500 new rows. "gaussian": a
 import time
 
 import numpy as np
-from _common import arguments, table
+from _common import arguments, seconds, table
 
 SIZES = {"counts": (2000, 2), "classes": (5000, 4), "survival": (2000, 5), "outliers": (5000, 2)}
 
@@ -69,10 +69,10 @@ def posterior(pm, sgp, part, rng):
     X, y, make = simulated(part, n, d, rng)
     begin = time.perf_counter()
     model, gp = model_of(pm, sgp, X, y, make)
-    seconds = []
+    taken = []
     for _ in range(2):
         idata = sgp.sample_importance(model=model, random_seed=1, progressbar=False)
-        seconds.append(round(time.perf_counter() - begin))
+        taken.append(round(time.perf_counter() - begin))
         begin = time.perf_counter()
     new = rng.uniform(0.0, 10.0, (500, d))
     found = gp.predict_posterior(
@@ -82,17 +82,7 @@ def posterior(pm, sgp, part, rng):
     a = idata["posterior"].attrs
     counts = f"{a['evaluations']} + {a['gradients']}"
     figures = [f"{a['khat']:.2f}", round(a["ess"]), counts, f"{inside.mean():.0%}"]
-    return [part, n, d, *seconds, *figures]
-
-
-def seconds_of(function, times=3):
-    """Least of a few."""
-    found = []
-    for _ in range(times):
-        begin = time.perf_counter()
-        function()
-        found.append(time.perf_counter() - begin)
-    return min(found)
+    return [part, n, d, *taken, *figures]
 
 
 def functions(pm, model):
@@ -110,7 +100,7 @@ def gaussian(pm, sgp, rng):
     y = truth(X) + 0.3 * rng.standard_normal(len(X))
     own = functions(pm, model_of(pm, sgp, X, y, None, sigma=0.3)[0])
     other = functions(pm, model_of(pm, sgp, X, y, lambda pm: lambda f: pm.Normal.dist(f, 0.3))[0])
-    ratios = [seconds_of(b) / seconds_of(a) for a, b in zip(own, other, strict=True)]
+    ratios = [seconds(b, 5) / seconds(a, 5) for a, b in zip(own, other, strict=True)]
     return [f"{ratio:.1f}" for ratio in ratios]
 
 
@@ -120,7 +110,7 @@ def growth(pm, sgp, rng):
     for n in (10_000, 100_000):
         X, y, make = simulated("counts", n, 2, rng)
         logp, _ = functions(pm, model_of(pm, sgp, X, y, make)[0])
-        found.append([n, f"{seconds_of(logp):.2f}"])
+        found.append([n, f"{seconds(logp, 3):.2f}"])
     return found
 
 

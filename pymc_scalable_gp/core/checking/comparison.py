@@ -9,7 +9,6 @@ from pymc_scalable_gp.core.data.inputs import Data, held_value
 from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, TrainingRows
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
-from pymc_scalable_gp.core.likelihoods.laplace import LaplaceRows
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows, VecchiaSettings
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
@@ -47,7 +46,7 @@ def subset_pair(training: Likelihood, cov_func, rows: np.ndarray) -> Pair:
 
 def check_comparable(gp, training: TrainingRows | None) -> None:
     """Raise ValueError where no other likelihood of the same rows and prior can be had."""
-    if not isinstance(training, Likelihood | LaplaceRows):
+    if training is None or training.gaussian is None:
         raise ValueError(
             f"{type(gp).__name__} has no marginal likelihood of which there is an exact one: call "
             "marginal_likelihood first; latent functions have none"
@@ -62,27 +61,23 @@ def check_comparable(gp, training: TrainingRows | None) -> None:
         )
 
 
-def exact_rows(gp, training: Likelihood | LaplaceRows) -> ExactRows | LaplaceRows:
-    """The exact likelihood of the same rows, or Laplace's approximation with the exact GP."""
-    if isinstance(training, LaplaceRows):
-        return replace(training, inner=exact_rows(gp, training.inner))
-    return ExactRows(training.data, gp.prior_cov)
+def exact_rows(gp, training: TrainingRows) -> TrainingRows:
+    """The same likelihood of the same rows, with the exact GP."""
+    return training.around(ExactRows(training.gaussian.data, gp.prior_cov))
 
 
 def with_neighbors(
     training, cov_func, neighbors: int, point, progressbar, n_inducing: int = POINTS
-) -> Likelihood | LaplaceRows:
-    """A likelihood of the same rows with inducing points and neighbours, chosen at a point."""
-    if isinstance(training, LaplaceRows):
-        own = training.inner, cov_func, neighbors, point, progressbar, n_inducing
-        return replace(training, inner=with_neighbors(*own))
+) -> TrainingRows:
+    """The same likelihood of the same rows with inducing points and neighbours, chosen at a point."""
     X = held_value(training.data.X, "X")
     chosen = pivoted_rows(cov_func, X, min(n_inducing, len(X)), 0, point)
     points = NystromMap(cov_func, fixed_shared(X[chosen]), X.min(axis=0), X.max(axis=0))
     X = Data(fixed_shared(X), X, False)
-    data = replace(training.data, X=X, feature_map=points, approx="VIF", weights=None)
+    data = training.gaussian.data
+    data = replace(data, X=X, feature_map=points, approx="VIF", weights=None)
     settings = VecchiaSettings.checked(neighbors, BLOCK)
-    return VecchiaRows.of(data, cov_func, settings, point, progressbar)
+    return training.around(VecchiaRows.of(data, cov_func, settings, point, progressbar))
 
 
 def rank_needed(K: np.ndarray, noise: float | None) -> float:

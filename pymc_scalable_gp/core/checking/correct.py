@@ -16,8 +16,7 @@ from pymc_scalable_gp.core.checking.comparison import (
     with_neighbors,
 )
 from pymc_scalable_gp.core.data.draws import at_most, entry_names, mean_point, posterior_draws
-from pymc_scalable_gp.core.likelihoods.base import Likelihood
-from pymc_scalable_gp.core.likelihoods.laplace import LaplaceRows
+from pymc_scalable_gp.core.likelihoods.base import TrainingRows
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import mode_near
@@ -60,11 +59,11 @@ def correct_gp(
     points = [dict(zip([v.name for v in free], each, strict=True)) for each in given.values]
     if neighbors is None and n_inducing is None:
         check_choice("target", target, ("exact",))
-        if training.path.endswith("exact"):
+        if training.gaussian.path == "exact":
             raise ValueError("this is the exact likelihood: there is nothing to correct")
         budget = _affordable(training.data.size, budget)
         better, words = exact_rows(gp, training), "the exact GP"
-        if isinstance(training, LaplaceRows):
+        if training.gaussian is not training:
             words += " with Laplace's approximation"
     else:
         better, words = _local(gp, training, neighbors, n_inducing, mean_point(points), budget)
@@ -119,7 +118,7 @@ def _seconds_of_cholesky(n: int) -> float:
 def _local(gp, training, neighbors, n_inducing, point, budget) -> tuple:
     """A likelihood with more neighbours and inducing points, and its name."""
     if neighbors is None:
-        rows = training.inner if isinstance(training, LaplaceRows) else training
+        rows = training.gaussian
         own = rows.settings.neighbors if isinstance(rows, NeighborRows) else NEIGHBORS
         neighbors = max(own, NEIGHBORS)
     neighbors = check_count("neighbors", neighbors)
@@ -128,7 +127,7 @@ def _local(gp, training, neighbors, n_inducing, point, budget) -> tuple:
     return better, f"{count} inducing points and {neighbors} neighbors"
 
 
-def better_density(model, variable, better: Likelihood | LaplaceRows) -> Density:
+def better_density(model, variable, better: TrainingRows) -> Density:
     """The model's log density with the better likelihood in the observed variable's place."""
     others = [v for v in [*model.basic_RVs, *model.potentials] if v is not variable]
     rest = model.logp(vars=others)

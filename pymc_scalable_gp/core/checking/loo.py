@@ -14,7 +14,6 @@ from pytensor.graph.traversal import ancestors
 from pymc_scalable_gp.core.data.draws import FEWEST, posterior_draws
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.likelihoods.base import Likelihood
-from pymc_scalable_gp.core.likelihoods.laplace import LaplaceRows
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def leave_out(
 ) -> LeaveOut:
     """Each row, or each group of rows, given all others; returns `before` if nothing has changed since."""
     training = gp.training
-    if not isinstance(training, Likelihood | LaplaceRows):
+    if training is None or training.gaussian is None:
         raise ValueError(
             f"{type(gp).__name__} has no marginal likelihood yet: call marginal_likelihood first (with a "
             "likelihood of your own, pm.compute_log_likelihood and az.loo are for you)"
@@ -129,6 +128,6 @@ def _pit(logp, below) -> xr.DataArray:
     log_weights, _ = logp.azstats.psislw(dim=["chain", "draw"])
     weights = np.exp(log_weights - log_weights.max(["chain", "draw"]))
     values = xr.DataArray(below, dims=("chain", "draw", "obs"))
-    return ((weights * values).sum(["chain", "draw"]) / weights.sum(["chain", "draw"])).rename(
-        "pit"
-    )
+    return (
+        (weights * values).sum(["chain", "draw"], skipna=False) / weights.sum(["chain", "draw"])
+    ).rename("pit")

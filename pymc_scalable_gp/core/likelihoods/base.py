@@ -91,6 +91,15 @@ class TrainingRows(ABC):
     has_rows: ClassVar[bool] = True  # X holds the training inputs, not their range alone
     holds_residual: ClassVar[bool] = False  # what the features miss is part of the function
 
+    @property
+    def gaussian(self) -> "Likelihood | None":
+        """The Gaussian likelihood that is evaluated; None for a latent function."""
+        return None
+
+    def around(self, gaussian: "Likelihood") -> "TrainingRows":
+        """The same likelihood with another Gaussian one; latent functions have none."""
+        raise NotImplementedError
+
     @abstractmethod
     def coefficients(self) -> Coefficients:
         """Posterior of the coefficients of :meth:`prediction_map`'s features."""
@@ -166,6 +175,15 @@ class Likelihood(TrainingRows):
     path: ClassVar[str]
     subsets_share_features: ClassVar[bool] = True  # a subset of rows keeps the features
     data: MarginalData
+
+    @property
+    def gaussian(self):
+        """Itself."""
+        return self
+
+    def around(self, gaussian: "Likelihood") -> "Likelihood":
+        """The same likelihood with another Gaussian one: that one."""
+        return gaussian
 
     @property
     def X(self) -> Data:

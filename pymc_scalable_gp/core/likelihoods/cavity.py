@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 from numpy.polynomial.hermite import hermgauss
 from scipy.special import logsumexp
 
+from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.likelihoods.precision import Precision, Precisions
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
 
@@ -69,7 +70,7 @@ class CavityPrecisions(Precisions):
         if not rows.is_discrete:
             found = rows.cdf_of(functions, y)
         else:
-            share = np.random.default_rng(0).uniform(size=len(laplace.y.value))
+            share = np.random.default_rng(0).uniform(size=len(held_value(laplace.y, "y")))
             under, upper = rows.cdf_of(functions, y - 1.0), rows.cdf_of(functions, y)
             found = None if upper is None else under + share * (upper - under)
         return pt.full_like(functions, np.nan) if found is None else found

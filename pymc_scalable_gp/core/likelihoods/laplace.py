@@ -272,6 +272,15 @@ class LaplaceRows(TrainingRows):
             observed=self.y.tensor.astype(self.rows.dtype), **kwargs,
         )  # fmt: skip
 
+    @property
+    def gaussian(self) -> Likelihood:
+        """That of the pseudo-targets' kind."""
+        return self.inner
+
+    def around(self, gaussian: Likelihood) -> "LaplaceRows":
+        """The same likelihood with another Gaussian one."""
+        return replace(self, inner=gaussian)
+
     def logp(self) -> TensorVariable:
         """Log density of the targets."""
         return self._density(self.y.tensor, *self._parameters)[0]

@@ -31,7 +31,8 @@ class RowDistribution:
     Notes
     -----
     ``slope = d log p / d f`` and ``information = -d^2 log p / d f^2`` come from PyTensor; of a Student
-    t, which is not log-concave, the expected information ``(nu + 1) / ((nu + 3) sigma^2)``.
+    t, which is not log-concave, the expected information ``(nu + 1) / ((nu + 3) sigma^2)``; rows of others
+    where the information is not positive count as rows without any.
 
     Raises
     ------

@@ -171,16 +171,9 @@ class KMCGMarginal(FeatureMarginal):
         """
         keywords = self._likelihood_keywords(kwargs)
         variable = self._likelihood_variable(
-            name,
-            X,
-            y,
-            sigma,
-            statistics,
-            progressbar,
-            keywords,
-            likelihood,
+            name, X, y, sigma, statistics, progressbar, keywords, likelihood,
             random_seed=random_seed,
-        )
+        )  # fmt: skip
         warn_of_logdet(self._training, self.probes)
         return variable
 

@@ -448,6 +448,15 @@ def test_rows_left_out_under_counts():
     assert 0.3 < float(pit.mean()) < 0.7
 
 
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # of few draws
+def test_no_transform_without_a_cumulative_distribution(monkeypatch):
+    model, gp = made("exact", y=Y, likelihood=counts)
+    monkeypatch.setattr(type(gp.training.rows), "cdf_of", lambda *args: None)
+    assert np.isfinite(gp.loo(draws_of(), progressbar=False, model=model).elpd)
+    with pytest.raises(ValueError, match="cumulative distribution"):
+        gp.loo_pit(draws_of(), progressbar=False, model=model)
+
+
 def test_the_noise_of_new_rows_is_the_users():
     model, gp = made("exact", y=Y, likelihood=counts)
     with pytest.raises(ValueError, match="likelihood of your own"):
