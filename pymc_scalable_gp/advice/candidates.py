@@ -1,7 +1,7 @@
 """Classes and settings that come into question for the data and the kernel."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pymc_scalable_gp.advice.facts import Facts
@@ -33,6 +33,7 @@ class Candidate:
     settings: dict[str, Any]
     steps: int = STEPS
     treatment: str = "FITC"  # of the variance that features miss, as in `pm.gp.MarginalApprox`
+    by_mode: bool = False  # the function is integrated out at its mode, under another likelihood
 
     def code(self) -> str:
         """Lines that make it from an array X and a kernel."""
@@ -49,7 +50,19 @@ class Candidate:
 
 def candidates(facts: Facts) -> list[Candidate]:
     """All classes and settings that the data and the kernel allow."""
-    return list(_marginal(facts) if facts.is_normal else _latent(facts))
+    if facts.is_normal:
+        return list(_marginal(facts))
+    return [*_integrated(facts), *_latent(facts)]
+
+
+def _integrated(facts) -> Iterator[Candidate]:
+    """Under another likelihood, the function integrated out: all rows at each mode."""
+    if not facts.has_modes:
+        return
+    for candidate in _marginal(facts):
+        rows = not {"rotate", "basis"} & set(candidate.settings)
+        if rows and candidate.class_name not in ("KMCGMarginal", "SoftKIMarginal"):
+            yield replace(candidate, by_mode=True)
 
 
 def _marginal(facts) -> Iterator[Candidate]:
@@ -83,7 +96,7 @@ def _marginal(facts) -> Iterator[Candidate]:
 
 
 def _latent(facts) -> Iterator[Candidate]:
-    """Under another likelihood."""
+    """Under another likelihood, with coefficients or rows as variables."""
     common = {"steps": STEPS_COEFFICIENTS, "treatment": "DTC"}
     for m in (50, 200):
         if m < facts.distinct:

@@ -6,6 +6,7 @@ of ``make bench``, measures the rates and prints :data:`RATES`.
 
 import math
 import os
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,10 @@ RATES = {
 # Cholesky factor, and of one of some forty rows; a number read or written; a point of a Fourier transform
 # times log2 of their number; an entry of a kernel matrix, and one that Python computes from two objects.
 FACTOR, SMALL, MEMORY, FOURIER, ENTRY, OBJECT = 2.0, 17.0, 100.0, 100.0, 1000.0, 1e6
+
+# Under another likelihood than the normal: steps to the mode, and a gradient's adjoint, in gradients under
+# Gaussian noise. bench_likelihoods.py.
+NEWTON = 7.0
 
 # Seconds that the calls of any compiled density take.
 OVERHEAD = 1.5e-5
@@ -47,9 +52,13 @@ class Cost(NamedTuple):
     once: float = 0.0
 
 
-def cost_of(class_name: str, settings: dict, facts: Facts) -> Cost:
-    """What a class with its settings takes."""
-    return _COSTS[class_name](facts, **settings)
+def cost_of(class_name: str, settings: dict, facts: Facts, by_mode: bool = False) -> Cost:
+    """What a class with its settings takes; `by_mode` under another likelihood, integrated out."""
+    if not by_mode:
+        return _COSTS[class_name](facts, **settings)
+    # The noise of the pseudo-targets is one per row and never the same: nothing is computed once.
+    found = _COSTS[class_name](replace(facts, is_normal=True, is_free=True), **settings)
+    return found._replace(operations=NEWTON * found.operations)
 
 
 def seconds(class_name: str, cost: Cost) -> tuple[float, float]:

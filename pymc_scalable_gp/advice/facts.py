@@ -33,6 +33,7 @@ class Facts:
     is_dear: bool  # a Python function of two objects
     is_free: bool
     is_normal: bool
+    has_modes: bool = True  # the likelihood is one that `likelihood=` takes
 
     @property
     def has_grid(self) -> bool:

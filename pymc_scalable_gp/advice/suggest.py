@@ -1,6 +1,7 @@
 """Classes and settings for data, kernel and budget, with what they cost and what they lose."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -52,8 +53,9 @@ def suggest(
         The kernel that is meant. Left out: `ExpQuad` with free lengthscales, compared at lengthscales in
         proportion to the columns' standard deviations.
     likelihood : str
-        "normal" asks for classes that integrate the function out; "poisson", "bernoulli", "binomial",
-        "negative_binomial", "student_t", "gamma", "beta" or "other" for latent ones.
+        "normal", "poisson", "bernoulli", "binomial", "negative_binomial", "student_t", "gamma" or "beta":
+        classes that integrate the function out, by ``likelihood=`` where it is not normal, beside latent
+        ones; "other", without a second derivative in the function: latent ones.
     minutes : float
         Time for 1000 draws per chain.
     memory : float, optional
@@ -100,7 +102,8 @@ def suggest(
     the same for all hyperparameters would do no harm; it is not, and :meth:`FeatureMarginal.check` has the
     rest. On all rows of larger data more is lost than on these. SoftKI's is not known (NaN) before its
     points are learned. With a likelihood that is not normal it is that of the marginal class with the
-    same features under the noise that is assumed. KMCG's is that of its steps and probes, on some cells of
+    same features under the noise that is assumed; Laplace's approximation has its own loss, which
+    :meth:`FeatureMarginal.check` tells. KMCG's is that of its steps and probes, on some cells of
     the grid that lie side by side.
 
     Examples
@@ -131,6 +134,7 @@ def suggest(
         notes.append(text + ".")
     _check_kernel(cov_func, X, model)
     facts = find_facts(X, grid, cov_func, is_free, is_normal)
+    facts = replace(facts, has_modes=likelihood != "other")
     sample = take_sample(
         X, y if is_normal else None, cov_func, point, model, facts.is_dear, random_seed
     )
@@ -167,7 +171,7 @@ def compare(facts: Facts, sample: Sample, minutes, memory, notes=()) -> Suggesti
 
 def _row(candidate, loss, facts) -> dict:
     """Figures of one candidate."""
-    cost = cost_of(candidate.class_name, candidate.settings, facts)
+    cost = cost_of(candidate.class_name, candidate.settings, facts, candidate.by_mode)
     gradient, once = seconds(candidate.class_name, cost)
     return {
         "candidate": str(candidate), "made_by": candidate, "class_name": candidate.class_name,

@@ -178,6 +178,7 @@ class FeatureGP(TrainedGP):
         *,
         joint=True,
         exact: bool = False,
+        likelihood=None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Mean and (co)variance of the function at new inputs for one point, as NumPy arrays.
 
@@ -204,11 +205,16 @@ class FeatureGP(TrainedGP):
         exact : bool
             Predict with the exact Gaussian process instead, O(n^3): for a point or for draws of its own
             posterior, as :meth:`correct` gives them.
+        likelihood : callable, optional
+            With ``pred_noise=True`` and a ``likelihood=`` that has values for each training row
+            (exposures, offsets): the same function of f with those of the new rows.
 
         Returns
         -------
         mean : array, shape (n*,)
         var : array, shape (n*,) or (n*, n*)
+            Under ``likelihood=`` and ``pred_noise=True`` those of new observations, by quadrature over
+            f: (n*, k) probabilities and their variances for k classes. It needs ``diag=True``.
 
         Raises
         ------
@@ -222,7 +228,9 @@ class FeatureGP(TrainedGP):
             model = self.model_of(model, given)
             if not diag:
                 data = replace(data, grid=None)  # a dense covariance is asked for
-            predictor = self._predictor(data, training, places, given, pred_noise, model)
+            predictor = self._predictor(
+                data, training, places, given, pred_noise, model, likelihood
+            )
             state = predictor.state(point)
             self._warn_beyond(training, data, lambda: point, model)
             if diag:
@@ -242,6 +250,7 @@ class FeatureGP(TrainedGP):
         random_seed=None,
         model=None,
         exact: bool = False,
+        likelihood=None,
     ):
         """Mean and sd at new inputs, averaged over posterior draws.
 
@@ -267,15 +276,17 @@ class FeatureGP(TrainedGP):
             Seed of the choice of draws and of the samples.
         model : pm.Model, optional
             That of the context or, outside of any, of the likelihood or prior when left out.
-        exact : bool
-            As in :meth:`predict`: O(n^3) for each draw.
+        exact, likelihood
+            As in :meth:`predict`: exact, O(n^3) for each draw.
 
         Returns
         -------
         xarray.Dataset
             ``mean`` and ``sd`` over ``obs``: mean and standard deviation of the equal-weight mixture
             of the draws' normal predictions. With `draws`, also ``f`` over ``chain``, ``draw`` and
-            ``obs`` (one chain, when `num_samples` picks draws).
+            ``obs`` (one chain, when `num_samples` picks draws). Under ``likelihood=`` and with
+            `pred_noise` mean and sd are those of new observations, of which `draws` adds a sample ``y``;
+            over ``class`` too, with probabilities for means, for classes.
 
         Raises
         ------
@@ -286,7 +297,9 @@ class FeatureGP(TrainedGP):
             training, places = self._given(given, exact)
             data = self._new_inputs(Xnew, training)
             model = self.model_of(model, given)
-            predictor = self._predictor(data, training, places, given, pred_noise, model)
+            predictor = self._predictor(
+                data, training, places, given, pred_noise, model, likelihood
+            )
             found = predictor.mixture(
                 data.value, idata, num_samples, draws, progressbar, random_seed
             )

@@ -132,8 +132,11 @@ class FeatureMarginal(ObservedGP):
         ----------
         idata : DataTree
             Draws of all free variables under this model, from any sampler: at least 25.
-        target : {"exact"}
-            The dense likelihood of all rows with the whole kernel, at most 10 000 rows.
+        target : {"exact", "likelihood"}
+            "exact": the dense likelihood of all rows with the whole kernel, at most 10 000 rows. Under
+            ``likelihood=`` each target also takes away the error of Laplace's approximation, by 64
+            pairs of functions drawn at each mode, and "likelihood" that alone, whatever the number of
+            rows.
         neighbors, n_inducing : int, optional
             Either of them: the target is the likelihood with that many neighbours (default: this one's
             own or 60, whichever is more) and inducing points (default: 200) instead.

@@ -1,8 +1,8 @@
 """How every method observes targets with Gaussian noise, the function integrated out."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -21,9 +21,8 @@ from pymc_scalable_gp.core.data.inputs import (
     held_value,
 )
 from pymc_scalable_gp.core.data.keywords import MarginalKeywords, marginal_keywords
-from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
-from pymc_scalable_gp.core.fit.subset_map import subset_map
+from pymc_scalable_gp.core.fit.start import start_of_search
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.laplace import LaplaceRows
@@ -36,11 +35,6 @@ from pymc_scalable_gp.importance.start import offer_start
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.utils.checks import check_choice
 from pymc_scalable_gp.utils.classes import as_typed
-from pymc_scalable_gp.utils.compiled import model_inputs
-
-_log = logging.getLogger("pymc")
-# Rows from which the mode on some of them is worth its search.
-FEWEST_FOR_SUBSET = 3000
 
 # Choices of `approx` for classes whose features leave a residual that is itself a covariance.
 WITH_RESIDUAL = (*APPROXIMATIONS, "VIF")
@@ -245,36 +239,8 @@ class ObservedGP(FeatureGP):
     def _made(self, likelihood, name, kwargs) -> TensorVariable:
         self.variable = likelihood.observe(name, **kwargs)
         self._follow(likelihood)
-        offer_start(self.variable, self.start_of_search)
+        offer_start(self.variable, partial(start_of_search, self))
         return self.variable
-
-    def start_of_search(self, model, random_seed) -> dict | None:
-        """Mode on 1000 of the rows, from which samplers start that need one; None for few rows.
-
-        Neighbours of a GP that the user did not build are chosen again there.
-        """
-        training = self._training
-        whole = self.whole_kernel and model is self._model and isinstance(training, Likelihood)
-        if not whole or not training.has_rows or training.data.weights is not None:
-            return None
-        X, y = held_value(training.X, "X"), held_value(training.data.y, "y")
-        if len(X) < FEWEST_FOR_SUBSET or not model_inputs([training.sigma, *self._kernel()], model):
-            return None
-        point = subset_map(
-            self, X, y, training.sigma, random_seed=random_seed, progressbar=False, model=model
-        )
-        words = "Starts from the mode of the exact GP on 1000 of the rows"
-        if isinstance(training, VecchiaRows) and self.is_built_unasked:
-            with model:
-                training.reorder(point)
-            words += "; neighbors are chosen again there"
-        _log.info(words)
-        return point
-
-    def _kernel(self) -> list:
-        """Kernel and mean at one row."""
-        at = pt.zeros((1, self.training.X.value.shape[1]))
-        return [self.cov_func(at), mean_vector(self.mean_func, at)]
 
     @property
     def likelihood_path(self) -> str | None:
@@ -295,7 +261,7 @@ class ObservedGP(FeatureGP):
         return VecchiaRows.of(data, self.cov_func, self.local, self.reference, progressbar)
 
     def rebuild(self, point=None) -> None:
-        """Choose order and neighbours of the rows again, in the model as it stands (``approx="VIF"``).
+        """Choose order, neighbours and points again, in the model as it stands (``approx="VIF"``).
 
         Parameters
         ----------
@@ -321,8 +287,12 @@ class ObservedGP(FeatureGP):
                 "again and write the model anew"
             )
         training.reorder(point)
+        self.move_points(training, point)
         if laplace is not None:
             laplace.begin(point)
+
+    def move_points(self, training, point) -> None:
+        """Choose inducing points again, where :meth:`rebuild` may."""
 
     def _observe(self, name, data, progressbar, keywords, **options):
         jitter, kwargs = keywords
@@ -353,9 +323,7 @@ class ObservedGP(FeatureGP):
         found = LaplaceRows.of(rows, inner, data.y, model)
         rows.check(data.y.value, data.mean, model)
         found.begin(self.reference)
-        self.variable = found.observe(name, **kwargs)
-        self._follow(found)
-        return self.variable
+        return self._made(found, name, kwargs)
 
     def check_integrable(self) -> None:
         """Raise TypeError if this GP takes no ``likelihood=``."""

@@ -113,8 +113,8 @@ class TrainedGP(BuiltGP):
             return pt.constant(0.0)
         if training.sigma is None:
             raise ValueError(
-                "pred_noise=True needs Gaussian noise: with a likelihood of your own draw the function, "
-                "predict_posterior(Xnew, idata, draws=True), and observations from it"
+                "pred_noise=True needs Gaussian noise here: with a likelihood of your own draw the "
+                "function and observations from it"
             )
         if training.sigma.ndim:
             raise ValueError(
@@ -123,16 +123,23 @@ class TrainedGP(BuiltGP):
             )
         return training.sigma**2
 
-    def _predictor(self, data, training, places, given, pred_noise, model):
+    def _predictor(self, data, training, places, given, pred_noise, model, likelihood=None):
         """Compiled predictor, kept for the next calls with the same model, data and kind of inputs."""
 
         def make():
             feature_map, coef = self._features_of(training, places, given)
-            noise = self._noise(training, pred_noise)
-            return self._make_predictor(data, training, feature_map, coef, noise, model)
+            noise = self._noise(training, pred_noise and not training.any_likelihood)
+            found = self._make_predictor(data, training, feature_map, coef, noise, model)
+            return training.observing(found, likelihood, model) if pred_noise else found
 
+        if likelihood is not None and not pred_noise:
+            raise TypeError("likelihood= is for new observations: give pred_noise=True with it")
+        if places is not None and pred_noise and training.any_likelihood:
+            raise ValueError(
+                "pred_noise=True is for the sum, whose likelihood it is: leave given= out"
+            )
         key = (training.state, places, bool(pred_noise))
-        return self._predictors.get((model, training, data.grid), key, make)
+        return self._predictors.get((model, training, data.grid, likelihood), key, make)
 
     def _make_predictor(self, data, training, feature_map, coef, noise, model):
         return training.predictor(feature_map, self.mean_func, coef, noise, model)

@@ -22,25 +22,28 @@ class Graphs:
     ----------
     theta : TensorVariable
         The vector (p,).
-    logp : TensorVariable
-        The log density, a scalar.
+    logp, smooth : TensorVariable
+        The log density, a scalar, and what is differentiated in its place.
     """
 
-    def __init__(self, theta, logp):
-        self.theta, self.logp = theta, logp
+    def __init__(self, theta, logp, smooth):
+        self.theta, self.logp, self.smooth = theta, logp, smooth
         self._functions: dict = {}
 
     def __getstate__(self):
-        return {"theta": self.theta, "logp": self.logp, "_functions": {}}
+        return self.__dict__ | {"_functions": {}}
 
     def function(self, kind: str):
         """Compiled function of a vector: "density", or "gradient" for (density, gradient)."""
         if kind not in self._functions:
             outputs = [self.logp]
             if kind == "gradient":
-                outputs.append(pt.grad(self.logp, self.theta))
-            # Called a thousand times: in the mode that the user samples in.
-            self._functions[kind] = compiled([self.theta], outputs, mode=None)
+                outputs = [self.smooth, pt.grad(self.smooth, self.theta)]
+            # Called a thousand times: in the mode that the user samples in. Gradients of another
+            # function only lead to the first proposal.
+            few = kind == "gradient" and self.smooth is not self.logp
+            options = {} if few else {"mode": None}
+            self._functions[kind] = compiled([self.theta], outputs, **options)
         return self._functions[kind]
 
     def rows(self, kind: str, points: np.ndarray) -> np.ndarray:
@@ -62,6 +65,8 @@ class Density:
     model : pm.Model
     logp : TensorVariable, optional
         A scalar of the model's value variables, in place of the model's own log density.
+    smooth : TensorVariable, optional
+        A scalar close to it that is differentiated in its place.
 
     Raises
     ------
@@ -69,16 +74,17 @@ class Density:
         Without free variables, with discrete ones, or with more than 50 in all.
     """
 
-    def __init__(self, model: pm.Model, logp=None):
+    def __init__(self, model: pm.Model, logp=None, smooth=None):
         self.model = model
         initial = checked_point(model)
         self._values = list(model.value_vars)
         self._shapes = [np.shape(initial[v.name]) for v in self._values]
         self.initial = self.flat(initial)
         theta = pt.vector("theta", dtype="float64", shape=(self.size,))
-        self.graphs = Graphs(
-            theta, self._on_vector(theta, [model.logp() if logp is None else logp])[0]
-        )
+        logp = model.logp() if logp is None else logp
+        both = [logp, logp if smooth is None else smooth]
+        self.graphs = Graphs(theta, *self._on_vector(theta, both))
+        self.is_smooth = smooth is None
         self.where = self.graphs.rows  # or another function that evaluates many points side by side
         self.evaluations, self.gradients, self.failures, self.seconds = 0, 0, 0, 0.0
 
@@ -136,7 +142,7 @@ class Density:
         """Log densities (n,) and gradients (n, p) at `points` (n, p)."""
         self.gradients += len(points)
         found = self._finite(self._timed("gradient", points))
-        return found[:, 0], found[:, 1:]
+        return found[:, 0] if self.is_smooth else self.values(points), found[:, 1:]
 
     def shown(self, draws: np.ndarray) -> dict[str, np.ndarray]:
         """Free variables and Deterministics, by name, at `draws` (..., p)."""

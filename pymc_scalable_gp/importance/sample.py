@@ -126,7 +126,7 @@ def sample_importance(
     clock = Clock()
     density = Density(model)
     if start is None:
-        start = offered_start(model, int(rng.integers(2**31)))
+        start = offered_start(density, int(rng.integers(2**31)))
     begin = density.initial if start is None else density.start(start)
     clock.lap("build")
     weighed = run(

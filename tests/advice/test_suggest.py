@@ -29,9 +29,20 @@ def plane(n, d=2):
     return X, np.sin(3.0 * X[:, 0]) + 0.1 * np.random.default_rng(2).standard_normal(n)
 
 
-def table(X, cov, y=None, *, is_free=True, is_normal=True, minutes=60.0, memory=8.0, grid=None):
+def table(
+    X,
+    cov,
+    y=None,
+    *,
+    is_free=True,
+    is_normal=True,
+    minutes=60.0,
+    memory=8.0,
+    grid=None,
+    has_modes=True,
+):
     """What `suggest` gives."""
-    facts = find_facts(X, grid, cov, is_free, is_normal)
+    facts = replace(find_facts(X, grid, cov, is_free, is_normal), has_modes=has_modes)
     sample = take_sample(X, y, cov, None, None, facts.is_dear, 0)
     return compare(facts, sample, minutes, memory * GIB)
 
@@ -128,20 +139,44 @@ def test_categories_take_inducing_points_among_the_rows():
     assert not names & {"GriefGP", "SKIPMarginal", "KMCGMarginal", "SoftKIMarginal"}
 
 
-def test_other_likelihoods_take_latent_classes():
+def test_other_likelihoods_take_latent_classes_too():
     X, _ = plane(6000, 4)
-    found = table(X, pm.gp.cov.ExpQuad(4, ls=1.0), is_normal=False, minutes=1e4)
-    assert set(found.class_name.values) == {
-        "GriefGP",
-        "SKIPLatent",
-        "SoftKILatent",
-        "VecchiaLatent",
-    }
+    options = {"is_normal": False, "minutes": 1e4}
+    latent = {"GriefGP", "SKIPLatent", "SoftKILatent", "VecchiaLatent"}
+    found = table(X, pm.gp.cov.ExpQuad(4, ls=1.0), has_modes=False, **options)
+    assert set(found.class_name.values) == latent
+    found = table(X, pm.gp.cov.ExpQuad(4, ls=1.0), **options)
+    assert set(found.class_name.values) == latent | {
+        "ExactMarginal", "VecchiaMarginal", "SKIPMarginal"
+    }  # fmt: skip
+    assert not any({"rotate", "basis"} & set(each) for each in found.settings.values)
+
+
+def test_modes_cost_what_gradients_cost_many_times_over():
+    X, _ = plane(2000, 2)
+    facts = find_facts(X, None, pm.gp.cov.ExpQuad(2, ls=1.0), True, False)
+    settings = {"n_inducing": 100, "neighbors": 30, "block": 16}
+    once = cost_of("VecchiaMarginal", settings, replace(facts, is_normal=True)).operations
+    assert cost_of("VecchiaMarginal", settings, facts, True).operations == 7.0 * once
+    fixed = replace(facts, is_free=False)  # nothing is summarised
+    pair = [cost_of("CholQRMarginal", {"n_inducing": 50}, fixed, m).operations for m in (0, 1)]
+    assert pair[1] > 100.0 * pair[0]
+
+
+def test_only_other_has_no_mode():
+    X, _ = plane(40, 2)
+    cov = pm.gp.cov.Matern52(2, ls=1.0)
+    names = [
+        set(sgp.suggest(X, cov_func=cov, likelihood=kind).class_name.values)
+        for kind in ("poisson", "other")
+    ]
+    assert "ExactMarginal" in names[0]
+    assert names[1] == {"VecchiaLatent"}
 
 
 def test_few_rows_have_a_latent_class_too():
     X, _ = plane(20, 2)
-    found = table(X, pm.gp.cov.Matern52(2, ls=1.0), is_normal=False, minutes=1e4)
+    found = table(X, pm.gp.cov.Matern52(2, ls=1.0), is_normal=False, minutes=1e4, has_modes=False)
     assert set(found.class_name.values) == {"VecchiaLatent"}
 
 

@@ -9,6 +9,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 from pymc.progress_bar import create_simple_progress
+from scipy.special import logsumexp
 
 from pymc_scalable_gp.core.checking.comparison import (
     Pair,
@@ -52,6 +53,7 @@ class Comparison:
     outside: np.ndarray  # rows that are predicted
     pair: Pair | None = None
     densities: dict[str, Any] = field(default_factory=dict)
+    errors: dict[str, Any] = field(default_factory=dict)  # of the likelihood's own approximation
     points: list[dict] = field(default_factory=list)
     posterior: dict[str, np.ndarray] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
@@ -80,7 +82,8 @@ def check_gp(
     if neighbors and job.compares and len(job.X) > rows and job.training.path != "exact":
         larger = _larger(job, most_rows, rng)
     features = _features(job)
-    _take_points(job, [*features, *job.densities.values()], given, num_samples, rng)
+    shown = [*features, *job.densities.values(), *job.errors.values()]
+    _take_points(job, shown, given, num_samples, rng)
     if larger is not None:
         used = neighbors
         if isinstance(larger, NeighborRows):
@@ -112,7 +115,12 @@ def _begin(gp, X, y, rows, rng, model) -> Comparison:
     else:
         values = held_value(training.X, "X")
     inside, outside = subsamples(values, rows, rows // 2, rng)
-    return Comparison(gp, training, model, values, inside, outside)
+    if training is None or training.gaussian is None:
+        return Comparison(gp, training, model, values, inside, outside)
+    # Under any likelihood what stands for the rows is compared: the pseudo-targets at each mode.
+    found = Comparison(gp, training.pseudo, model, values, inside, outside)
+    log_ratios = training.log_ratios()
+    return found if log_ratios is None else replace(found, errors={"laplace": log_ratios})
 
 
 def _take_subset(job) -> None:
@@ -190,7 +198,8 @@ def _add_figures(job) -> None:
 
 def _evaluate(job, features, progressbar) -> dict[str, np.ndarray]:
     """Evaluate at each point: what features miss, log densities, predictions of the pair."""
-    function, inputs = compile_outputs([*features, *job.densities.values()], job.model)
+    shown = job.densities | job.errors
+    function, inputs = compile_outputs([*features, *shown.values()], job.model)
     where, mean_func, zero = job.X[job.outside], job.gp.mean_func, pt.constant(0.0)
     predictors = [
         each.predictor(each.prediction_map(), mean_func, each.coefficients(), zero, job.model)
@@ -204,7 +213,7 @@ def _evaluate(job, features, progressbar) -> dict[str, np.ndarray]:
             found.append(function(*(point[v.name] for v in inputs)))
             moments.append([each.diagonal(each.state(point), where) for each in predictors])
             progress.advance(task)
-    names = ("missing", "missed", "noise", *job.densities)
+    names = ("missing", "missed", "noise", *shown)
     result = {
         name: np.array(each) for name, each in zip(names, zip(*found, strict=True), strict=True)
     }
@@ -241,6 +250,8 @@ def _dataset(job, found) -> Check:
             moved, sds, attrs[f"k_hat{suffix}"] = _weighted(gap, job)
             data[f"moved{suffix}"] = ("hyperparameter", moved)
             data[f"sd_change{suffix}"] = ("hyperparameter", sds)
+    if "laplace" in found:
+        _add_laplace(found["laplace"], job, data, attrs)
     if job.gp.frozen is not None:
         data["excess"] = ("sample", np.maximum(-found["missing"].min(axis=1), 0.0))
         if len(job.points) > 1:
@@ -250,6 +261,23 @@ def _dataset(job, found) -> Check:
     check = Check(data, coords, attrs)
     check.attrs["verdict"] = verdict(job.gp, job.training, check)
     return check
+
+
+def _add_laplace(log_ratios, job, data, attrs) -> None:
+    """What Laplace's approximation leaves out of the log density, and what its weights (draws, 2 s) say."""
+    usable = np.isfinite(log_ratios.max(axis=1))
+    attrs["modes_missing"] = int((~usable).sum())
+    log_ratios = log_ratios[usable]
+    if not len(log_ratios):
+        return
+    _, k_hats = xr.DataArray(-log_ratios, dims=("each", "sample")).azstats.psislw(dim="sample")
+    gap = logsumexp(log_ratios, axis=1) - np.log(log_ratios.shape[1])
+    attrs |= {"gap_laplace": float(gap.mean()), "lost_laplace": float(gap.std())}
+    attrs["k_hat_functions"] = float(k_hats.median())
+    if usable.all() and len(gap) >= FEWEST and gap.std() > 0.0:
+        moved, sds, attrs["k_hat_laplace"] = _weighted(gap, job)
+        data["moved_laplace"] = ("hyperparameter", moved)
+        data["sd_change_laplace"] = ("hyperparameter", sds)
 
 
 def _entries(job) -> list[np.ndarray]:

@@ -10,7 +10,7 @@ from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, TrainingRows
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows, VecchiaSettings
-from pymc_scalable_gp.utils.graphs import fixed_shared
+from pymc_scalable_gp.utils.graphs import fixed_shared, is_random
 
 # Reference with neighbours: most inducing points, and rows per block.
 POINTS, BLOCK = 200, 16
@@ -31,8 +31,13 @@ class Pair(NamedTuple):
 
 def part_of(training: Likelihood, rows: np.ndarray) -> Likelihood:
     """The same kind of likelihood for a subset of its rows."""
-    X, y = held_value(training.data.X, "X")[rows], held_value(training.data.y, "y")[rows]
-    X, y = (Data(fixed_shared(value), value, False) for value in (X, y))
+    X, y = held_value(training.data.X, "X")[rows], training.data.y
+    X = Data(fixed_shared(X), X, False)
+    if is_random(y.tensor):  # pseudo-targets
+        y = Data(y.tensor[rows], y.value[rows], True)
+    else:
+        y = held_value(y, "y")[rows]
+        y = Data(fixed_shared(y), y, False)
     sigma = training.sigma if training.sigma.ndim == 0 else training.sigma[rows]
     return training.given(X, y, sigma)
 

@@ -5,6 +5,7 @@ from time import perf_counter
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import xarray as xr
 from scipy import linalg
 
@@ -17,6 +18,7 @@ from pymc_scalable_gp.core.checking.comparison import (
 )
 from pymc_scalable_gp.core.data.draws import at_most, entry_names, mean_point, posterior_draws
 from pymc_scalable_gp.core.likelihoods.base import TrainingRows
+from pymc_scalable_gp.core.likelihoods.laplace_error import log_mean
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import mode_near
@@ -57,17 +59,10 @@ def correct_gp(
             f"idata has {len(given)} draws, and the proposals need at least {FEWEST_DRAWS}: take more"
         )
     points = [dict(zip([v.name for v in free], each, strict=True)) for each in given.values]
-    if neighbors is None and n_inducing is None:
-        check_choice("target", target, ("exact",))
-        if training.gaussian.path == "exact":
-            raise ValueError("this is the exact likelihood: there is nothing to correct")
-        budget = _affordable(training.data.size, budget)
-        better, words = exact_rows(gp, training), "the exact GP"
-        if training.gaussian is not training:
-            words += " with Laplace's approximation"
-    else:
-        better, words = _local(gp, training, neighbors, n_inducing, mean_point(points), budget)
-    density = better_density(model, gp.variable, better)
+    better, log_ratios, words, budget = _target(
+        gp, training, target, neighbors, n_inducing, points, budget
+    )
+    density = better_density(model, gp.variable, better, log_ratios)
     theta = density.unconstrained(given.values)
     clock.lap("build")
     mean, factor = theta.mean(axis=0), _factor(theta)
@@ -85,6 +80,33 @@ def correct_gp(
     tree["posterior"].attrs["target"] = words
     tree["correction"] = xr.DataTree(_moved(tree, points, weighed, words))
     return tree
+
+
+def _target(gp, training, target, neighbors, n_inducing, points, budget) -> tuple:
+    """The better likelihood, log weights of functions towards it, what it is, and the budget left."""
+    if not (neighbors is None and n_inducing is None):
+        better, words = _local(gp, training, neighbors, n_inducing, mean_point(points), budget)
+        return better, None, words, budget
+    check_choice("target", target, ("exact", "likelihood"))
+    gaussian, exact = training.gaussian is training, training.gaussian.path == "exact"
+    if gaussian and target == "likelihood":
+        raise ValueError(
+            'target="likelihood" takes away the error of Laplace\'s approximation, and Gaussian noise '
+            'has none: target="exact"'
+        )
+    if gaussian and exact:
+        raise ValueError("this is the exact likelihood: there is nothing to correct")
+    if target == "exact" and not exact:
+        budget, training = _affordable(training.data.size, budget), exact_rows(gp, training)
+    if gaussian:
+        return training, None, "the exact GP", budget
+    if (log_ratios := training.log_ratios()) is None:
+        raise ValueError(
+            "Laplace's approximation is not corrected for this kind of likelihood, by products: give "
+            "neighbors= and n_inducing="
+        )
+    words = "the exact GP with its likelihood" if target == "exact" else "the likelihood itself"
+    return training, log_ratios, words, budget
 
 
 def _affordable(n: int, budget: Budget) -> Budget:
@@ -127,11 +149,18 @@ def _local(gp, training, neighbors, n_inducing, point, budget) -> tuple:
     return better, f"{count} inducing points and {neighbors} neighbors"
 
 
-def better_density(model, variable, better: TrainingRows) -> Density:
-    """The model's log density with the better likelihood in the observed variable's place."""
+def better_density(model, variable, better: TrainingRows, log_ratios=None) -> Density:
+    """The model's log density with the better likelihood in the observed variable's place.
+
+    With `log_ratios` their log mean is added; gradients are without it.
+    """
     others = [v for v in [*model.basic_RVs, *model.potentials] if v is not variable]
-    rest = model.logp(vars=others)
-    return Density(model, rest + model.replace_rvs_by_values([better.logp()])[0])
+    rest, logp = model.logp(vars=others), better.logp()
+    error = pt.constant(0.0) if log_ratios is None else log_mean(log_ratios)
+    smooth, error = model.replace_rvs_by_values([logp, error])
+    if log_ratios is None:
+        return Density(model, rest + smooth)
+    return Density(model, rest + smooth + error, rest + smooth)
 
 
 def _factor(theta: np.ndarray) -> np.ndarray:

@@ -43,7 +43,7 @@ class Check(xr.Dataset):
 def verdict(gp, training, check) -> str:
     """Good or poor, why and what to do; in a second paragraph what was compared, and the figures."""
     text, bad = "", []
-    for part in (_subset, _frozen, _all, _missing, _solver):
+    for part in (_subset, _frozen, _all, _laplace, _missing, _solver):
         said, faults = part(gp, training, check)
         text, bad = text + said, bad + faults
     return f"{_judged(gp, training, check, bad)}\n{text.rstrip()}".rstrip()
@@ -53,7 +53,9 @@ def _judged(gp, training, check, bad) -> str:
     """The verdict's first paragraph: good or poor, why, and what to do."""
     few = check.attrs["draws"] < FEWEST and check.sizes.get("sample")
     if bad:
-        advice = f"{remedy(gp, training, check)}{_correction(training, check, bad)}"
+        own = [each for each in bad if not each.startswith("Laplace")]
+        advice = remedy(gp, training, check) if own else ""
+        advice = f"{advice}{_correction(training, check, bad)}".strip()
         return f"Poor: {'; '.join(bad)}. {advice}"
     if few and check.attrs["draws"] == 1:
         return "Good at this point; the posterior's draws tell more."
@@ -152,6 +154,29 @@ def _all(gp, training, check):
     return f"{text}. ", [] if near else [f"on {where} the posterior is another one"]
 
 
+def _laplace(gp, training, check):
+    """Report what Laplace's approximation leaves out, from draws of the function."""
+    a, bad = check.attrs, []
+    if "modes_missing" not in a:
+        return "", []
+    text = ""
+    if a["modes_missing"]:
+        text = f"At {a['modes_missing']} of {a['draws']} draws no mode of the function was found. "
+        bad.append("modes of the function are missing")
+    if "gap_laplace" in a:
+        gap = _difference(a["gap_laplace"])
+        text += f"Draws of the function put the log density {gap} Laplace's approximation"
+        text += f"{_varies(a['lost_laplace'], a['draws'])} (Pareto k {a['k_hat_functions']:.2f})"
+        near = True
+        if "moved_laplace" in check:
+            words, near = _weights(check.moved_laplace, a["k_hat_laplace"], a["lost_laplace"])
+            text += f"; weighted towards it, {words}"
+        text += ". "
+        if not (near and a["k_hat_functions"] <= LIMITS["k_hat"]):
+            bad.append("Laplace's approximation is poor")
+    return text, bad
+
+
 def _missing(gp, training, check):
     """Report the prior variance that features miss, unless neighbours account for it."""
     if check.attrs["holds_residual"]:
@@ -210,6 +235,8 @@ def remedy(gp, training, check) -> str:
 
 def _correction(training, check, bad) -> str:
     """Advice to weigh the draws towards the better posterior, where that is another one."""
+    if bad == ["Laplace's approximation is poor"]:
+        return ' gp.correct(idata, target="likelihood") takes its error away.'
     another = any("posterior" in each for each in bad)
     if not another or check.sizes.get("hyperparameter", 0) > MOST_PARAMETERS:
         return ""
@@ -248,6 +275,7 @@ _PANELS = {
     "sd_ratio": ("ratio of predictive sds", tuple(np.exp([-LIMITS["sd_ratio"], LIMITS["sd_ratio"]]))),
     "missing": ("prior variance that features miss", (LIMITS["missing"],)),
     "moved": ("move towards exact posterior (sds)", (-LIMITS["moved"], LIMITS["moved"])),
+    "moved_laplace": ("move without Laplace's error (sds)", (-LIMITS["moved"], LIMITS["moved"])),
     "moved_all": ("move towards more neighbors (sds)", (-LIMITS["moved"], LIMITS["moved"])),
 }  # fmt: skip
 

@@ -90,6 +90,24 @@ class TrainingRows(ABC):
     sigma: TensorVariable | None
     has_rows: ClassVar[bool] = True  # X holds the training inputs, not their range alone
     holds_residual: ClassVar[bool] = False  # what the features miss is part of the function
+    any_likelihood: ClassVar[bool] = False  # new observations are drawn by a user's distribution
+
+    def observing(self, predictor, likelihood, model):
+        """Predictor of new observations; `likelihood` is that of new rows where a user has one."""
+        if likelihood is not None:
+            raise TypeError(
+                "likelihood= is for new observations, pred_noise=True, of a GP that was given one"
+            )
+        return predictor
+
+    @property
+    def pseudo(self) -> "Likelihood | None":
+        """The Gaussian likelihood that predictions follow from; None for a latent function."""
+        return self.gaussian
+
+    def log_ratios(self) -> TensorVariable | None:
+        """Log weights of functions towards the likelihood itself, where it is approximated; else None."""
+        return None
 
     @property
     def gaussian(self) -> "Likelihood | None":

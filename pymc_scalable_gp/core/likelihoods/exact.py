@@ -39,6 +39,11 @@ class DenseNormal(StructuredNormal):
         """Dense."""
         return gaussian_logp(self.cov, self.noise, value - self.mean)
 
+    def solve(self, values):
+        """By a Cholesky factor."""
+        root = pt.linalg.cholesky(self.cov + pt.diag(self.noise), on_error="nan")
+        return pt.linalg.cho_solve((root, True), values)
+
 
 @dataclass(frozen=True, eq=False)
 class ExactRows(Likelihood):

@@ -13,9 +13,12 @@ from pytensor.gradient import DisconnectedType, disconnected_grad
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data.inputs import Data
+from pymc_scalable_gp.core.data.inputs import Data, held_value
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData, TrainingRows
 from pymc_scalable_gp.core.likelihoods.cavity import CavityPrecisions
+from pymc_scalable_gp.core.likelihoods.laplace_error import log_ratios
+from pymc_scalable_gp.core.likelihoods.new_rows import ObservationPredictor
+from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal
 from pymc_scalable_gp.core.likelihoods.rowwise import RowDistribution
 from pymc_scalable_gp.utils.compiled import compiled, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import data_shared, parameters_of
@@ -189,6 +192,7 @@ class LaplaceRows(TrainingRows):
     start: SharedVariable | None = None  # where the search of the mode begins, unless NaN
 
     sigma = None
+    any_likelihood = True
 
     @classmethod
     def of(cls, rows, inner, y, model) -> "LaplaceRows":
@@ -221,12 +225,16 @@ class LaplaceRows(TrainingRows):
         """As of the Gaussian likelihood."""
         return self.inner.holds_residual
 
-    @cached_property
-    def _function_draw(self) -> TensorVariable:
-        """The function at the training inputs, from the prior."""
+    @property
+    def prior_function(self) -> StructuredNormal:
+        """The function at the training inputs, before any target."""
         data = self.inner.data
         variance = LOOSE_JITTER * data.feature_map.kernel_diag(data.X.tensor)
-        return self.inner.normal(variance).dist()
+        return self.inner.normal(variance)
+
+    @cached_property
+    def _function_draw(self) -> TensorVariable:
+        return self.prior_function.dist()
 
     @cached_property
     def _parameters(self) -> list:
@@ -245,11 +253,24 @@ class LaplaceRows(TrainingRows):
         return LaplaceDensity(self._graph, self._parameters)
 
     @cached_property
+    def _found(self) -> list[TensorVariable]:
+        """Density, mode, and what is left of the way to it."""
+        return self._density(self.y.tensor, *self._parameters)
+
+    @property
+    def mode(self) -> TensorVariable:
+        """Mode of the function (n,); NaN where none was found."""
+        return self._found[1]
+
+    @property
+    def pseudo_targets(self) -> tuple[TensorVariable, TensorVariable]:
+        """Targets (n,) and noise variances (n,) that stand for the likelihood at the mode."""
+        return self._graph.pseudo(self.mode, self.y.tensor)
+
+    @cached_property
     def pseudo(self) -> Likelihood:
         """The Gaussian likelihood of the pseudo-targets at the mode."""
-        y = self.y.tensor
-        _, f, _ = self._density(y, *self._parameters)
-        t, v = self._graph.pseudo(f, y)
+        t, v = self.pseudo_targets
         data = replace(self.inner.data, y=Data(t, self.y.value, True), sigma=pt.sqrt(v))
         return replace(self.inner, data=data)
 
@@ -283,7 +304,14 @@ class LaplaceRows(TrainingRows):
 
     def logp(self) -> TensorVariable:
         """Log density of the targets."""
-        return self._density(self.y.tensor, *self._parameters)[0]
+        return self._found[0]
+
+    def log_ratios(self) -> TensorVariable | None:
+        """Of functions drawn at the mode; None where the likelihood goes by products."""
+        try:
+            return log_ratios(self)
+        except NotImplementedError:
+            return None
 
     @property
     def data(self) -> MarginalData:
@@ -313,6 +341,13 @@ class LaplaceRows(TrainingRows):
     def predictor(self, feature_map, mean_func, coef, noise, model):
         """Given the pseudo-targets."""
         return self.pseudo.predictor(feature_map, mean_func, coef, noise, model)
+
+    def observing(self, predictor, likelihood, model):
+        """By quadrature over the function, and draws."""
+        rows = self.rows if likelihood is None else RowDistribution(likelihood, model)
+        if likelihood is None:
+            rows.check_without_rows(len(held_value(self.y, "y")))
+        return ObservationPredictor(predictor, rows, model)
 
     def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):
         """Given the pseudo-targets."""

@@ -41,6 +41,16 @@ class LowRank(StructuredNormal):
             approx=self.approx,
         ).logp  # fmt: skip
 
+    def solve(self, values):
+        """``D^-1 (E - Phi P Phi' D^-1 E)``, with P the covariance of the coefficients given targets."""
+        found = lowrank_logp(
+            self.phi, self.noise, pt.zeros_like(self.mean), weights=self.weights, kdiag=self.kdiag,
+            approx=self.approx,
+        )  # fmt: skip
+        scaled = values / found.variance[:, None]
+        inner = found.root.T @ (found.root @ (self.phi.T @ scaled))
+        return scaled - (self.phi @ inner) / found.variance[:, None]
+
 
 def draw_low_rank(mean, factor, variance, rng, size):
     """Next generator, and draws of ``N(mean, factor factor' + diag(variance))`` in O(n r)."""

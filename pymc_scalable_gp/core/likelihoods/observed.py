@@ -42,6 +42,16 @@ class StructuredNormal(ABC):
     def logp(self, value: TensorVariable) -> TensorVariable:
         """Log density of one vector (n,)."""
 
+    def solve(self, values: TensorVariable) -> TensorVariable:
+        """Inverse covariance times columns (n, s).
+
+        Raises
+        ------
+        NotImplementedError
+            Where a subclass has no direct way.
+        """
+        raise NotImplementedError(f"{self.label} has no direct solution for several vectors")
+
     @property
     def label(self) -> str:
         """Name in errors and in the graph of a model."""

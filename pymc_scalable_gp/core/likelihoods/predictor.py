@@ -62,9 +62,10 @@ class Predictor:
 
     def state(self, point):
         """State at a point of the model."""
-        return self._at(point_values(self.inputs, point, self.model))
+        return self.at(point_values(self.inputs, point, self.model))
 
-    def _at(self, values, rng=None):
+    def at(self, values, rng=None):
+        """State at values of `inputs`, with a draw of the coefficients where `rng` is given."""
         coef, noise, *out = self._state(*values)
         root = out.pop(0) if self.has_root else None
         state = State((*values, *out), coef, float(noise), root)
@@ -113,6 +114,15 @@ class Predictor:
         own = np.sqrt(missed + state.noise) * rng.standard_normal(len(mean))
         return mean + phi @ state.sample + own
 
+    def sampled(self, state, X, rng):
+        """A draw of the function at all rows, with the draw of the coefficients."""
+        found = self._sample_jointly(state, X, rng)
+        if found is None:
+            found = np.empty(X.shape[0])
+            for rows, part in self._parts(state, X):
+                found[rows] = self._sample(state, part, rng)
+        return found
+
     def _sample_jointly(self, state, X, rng):
         """A draw of the function at all rows, where it is not made block by block; else None."""
         return None
@@ -147,7 +157,7 @@ class Predictor:
         with progress:
             task = progress.add_task("Predicting over draws", completed=0, total=len(draws))
             states = (
-                (self._at(values, drawing), progress.advance(task))[0] for values in draws.values
+                (self.at(values, drawing), progress.advance(task))[0] for values in draws.values
             )
             if self.diagonal_root and self.fixed_features and not sample:
                 mean, var, f = *self._mix_diagonal(X, list(states)), None

@@ -7,12 +7,12 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.replace import graph_replace, vectorize_graph
-from pytensor.graph.traversal import toposort
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.basic import StudentTRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs, point_values
-from pymc_scalable_gp.utils.graphs import parameters_of
+from pymc_scalable_gp.utils.graphs import parameters_of, present_value
 
 # Least information of a row, as a share of the most that any row has: weaker rows say nothing.
 LEAST = 1e-10
@@ -97,6 +97,27 @@ class RowDistribution:
         except (NotImplementedError, TypeError):
             return None
         return vectorize_graph(graph_replace([found], {self.y: y})[0], {self.f: functions})
+
+    @property
+    def dependencies(self) -> list[TensorVariable]:
+        """What the distribution's parameters depend on: variables of the model, data and constants."""
+        return [
+            v
+            for v in ancestors([self.variable], blockers=self.model.named_vars.values())
+            if (v in self.model.basic_RVs or v.owner is None) and isinstance(v, TensorVariable)
+        ]
+
+    def check_without_rows(self, n: int) -> None:
+        """Raise ValueError where parameters have one value for each of the n training rows."""
+        for v in self.dependencies:
+            value = present_value(v)
+            shape = v.type.shape if value is None else np.shape(value)
+            if v is not self.f and n > 1 and n in shape[:1]:
+                raise ValueError(
+                    f"likelihood= has {v.name or 'an array'} with a value for each of the {n} training "
+                    "rows: for new observations give predictions likelihood=, a function of f with the "
+                    "values of the new rows"
+                )
 
     def check(self, y: np.ndarray, mean: TensorVariable, model) -> None:
         """Check targets (n,), and the likelihood at the prior's mean in the model's initial point.

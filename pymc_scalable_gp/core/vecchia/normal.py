@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 import pytensor.tensor as pt
+from pytensor.gradient import disconnected_grad
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.features.residual import Regressions
+from pymc_scalable_gp.core.likelihoods.lowrank import LowRank
 from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal, white
 from pymc_scalable_gp.ops.lowrank_logp import LowRankTerms, lowrank_logp
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
@@ -59,6 +61,15 @@ class VecchiaNormal(StructuredNormal):
         found = self.regressions
         residual, phi = whitened_terms((value - self.mean)[self.order], self.phi, found)
         return lowrank_logp(phi, pt.constant(1.0), residual).logp - found.half_logdet()
+
+    def solve(self, values):
+        """As of features and unit noise for whitened columns, whitened once more by the transpose."""
+        columns = values[self.order]
+        white = vecchia_whiten(columns, *self.regressions)
+        phi = vecchia_whiten(self.phi, *self.regressions)
+        low = LowRank(pt.zeros(phi.shape[0]), phi, pt.constant(1.0))
+        product = (white * disconnected_grad(low.solve(white))).sum()
+        return pt.grad(product, columns)[pt.argsort(self.order)]
 
 
 def whitened_terms(residual, phi, found: Regressions) -> tuple[TensorVariable, TensorVariable]:

@@ -132,8 +132,6 @@ class VecchiaMarginal(FeatureMarginal):
         """
         return self._build(check_inputs(X).value, point=point, random_seed=random_seed)
 
-    def rebuild(self, point=None) -> None:
-        """Choose inducing points, order and neighbours again: see :meth:`FeatureMarginal.rebuild`."""
-        super().rebuild(point)
-        training = self.training
+    def move_points(self, training, point) -> None:
+        """Choose inducing points again."""
         training.prediction_map().move(self._spec.points(training.present_inputs(), point))

@@ -8,7 +8,8 @@ import pymc as pm
 import pytest
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.core import observed
+from pymc_scalable_gp.core.fit import start
+from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.start import Offer, offered_start
 
 RNG = np.random.default_rng(3)
@@ -18,7 +19,7 @@ Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.standard_normal(80)
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch):
-    monkeypatch.setattr(observed, "FEWEST_FOR_SUBSET", 80)
+    monkeypatch.setattr(start, "FEWEST_FOR_SUBSET", 80)
 
 
 def model_of(built=False, fixed=False, rows=80, offset=False):
@@ -38,7 +39,7 @@ def test_it_starts_at_the_mode_of_some_rows_and_neighbors_follow(caplog):
     model, gp = model_of()
     before = gp.training.plan.neighbors.get_value().copy()
     with caplog.at_level(logging.INFO, logger="pymc"):
-        found = offered_start(model, 1)
+        found = offered_start(Density(model), 1)
     with model:
         expected = sgp.subset_map(gp, X, Y, model["sigma"], random_seed=1, progressbar=False)
     for name in ("ell", "sigma"):
@@ -56,17 +57,49 @@ def test_what_the_user_built_stays(caplog):
     model, gp = model_of(built=True)
     before = gp.training.plan.neighbors.get_value().copy()
     with caplog.at_level(logging.INFO, logger="pymc"):
-        assert offered_start(model, 1) is not None
+        assert offered_start(Density(model), 1) is not None
     np.testing.assert_array_equal(gp.training.plan.neighbors.get_value(), before)
     assert not any("chosen again" in r.message for r in caplog.records)
 
 
+def counts_model(cls=sgp.VecchiaMarginal, built=False, **options):
+    with pm.Model() as model:
+        ell = pm.LogNormal("ell", 1.0, 1.0, shape=2)
+        gp = cls(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), **options)
+        if built:
+            gp.build(X)
+        counts = np.random.default_rng(5).poisson(3.0 * np.exp(Y))
+        gp.marginal_likelihood(
+            "y", X=X, y=counts, likelihood=lambda f: pm.Poisson.dist(mu=3.0 * pm.math.exp(f))
+        )
+    return model, gp
+
+
+def test_under_another_likelihood_a_few_steps_lead_there(caplog):
+    model, gp = counts_model(n_inducing=5, neighbors=4)
+    before, begun = gp.training.inner.plan.neighbors.get_value(), gp.training.start.get_value()
+    density = Density(model)
+    with caplog.at_level(logging.INFO, logger="pymc"):
+        found = offered_start(density, 1)
+    assert 0 < density.gradients <= 25
+    assert found["ell"][1] > 1.5 * found["ell"][0]  # the initial point has 2.7 for both
+    assert any("after a few steps" in r.message for r in caplog.records)
+    assert not np.array_equal(gp.training.inner.plan.neighbors.get_value(), before)
+    assert not np.array_equal(gp.training.start.get_value(), begun)
+
+
+def test_what_has_no_neighbors_or_was_built_starts_at_the_initial_point():
+    assert offered_start(Density(counts_model(sgp.ExactMarginal)[0]), 1) is None
+    options = {"n_inducing": 5, "neighbors": 4}
+    assert offered_start(Density(counts_model(built=True, **options)[0]), 1) is None
+
+
 def test_nothing_is_offered_for_few_rows_known_hyperparameters_or_copies():
-    assert offered_start(model_of(rows=79)[0], 1) is None
-    assert offered_start(model_of(fixed=True, offset=True)[0], 1) is None
+    assert offered_start(Density(model_of(rows=79)[0]), 1) is None
+    assert offered_start(Density(model_of(fixed=True, offset=True)[0]), 1) is None
     model, _ = model_of()
-    assert offered_start(model.copy(), 1) is None
-    assert pickle.loads(pickle.dumps(Offer(print)))(model, 1) is None
+    assert offered_start(Density(model.copy()), 1) is None
+    assert pickle.loads(pickle.dumps(Offer(print)))(Density(model), 1) is None
 
 
 def test_sample_importance_takes_it(caplog):

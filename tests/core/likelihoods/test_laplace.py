@@ -457,12 +457,6 @@ def test_no_transform_without_a_cumulative_distribution(monkeypatch):
         gp.loo_pit(draws_of(), progressbar=False, model=model)
 
 
-def test_the_noise_of_new_rows_is_the_users():
-    model, gp = made("exact", y=Y, likelihood=counts)
-    with pytest.raises(ValueError, match="likelihood of your own"):
-        gp.predict(X[:2], POINT, pred_noise=True, model=model)
-
-
 def test_importance_sampling_runs_on_it():
     """Evidence against quadrature of the same density over one parameter."""
     with pm.Model() as model:
@@ -497,5 +491,6 @@ def test_corrections_and_exact_predictions_go_to_the_exact_gp():
         )
     # Every row is given all before it.
     np.testing.assert_allclose(more.values(at)[0], density.values(at)[0], rtol=1e-6)
+    _, gaussian = made("exact", y=Y, sigma=0.5)
     with pytest.raises(ValueError, match="nothing to correct"):
-        exact.correct(draws_of(), progressbar=False, model=exact_model)
+        gaussian.correct(draws_of(), progressbar=False)

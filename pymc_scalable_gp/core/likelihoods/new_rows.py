@@ -1,0 +1,186 @@
+"""Observations at new inputs under any likelihood: their mean and sd, and draws of them."""
+
+from functools import cached_property
+
+import numpy as np
+import pytensor.tensor as pt
+import xarray as xr
+from numpy.polynomial.hermite import hermgauss
+from pymc.distributions.continuous import WeibullBetaRV
+from pymc.distributions.distribution import DiracDelta
+from pymc.distributions.mixture import MixtureRV
+from pymc.distributions.moments.means import mean as mean_of
+from pymc.progress_bar import create_simple_progress
+from pymc.pytensorf import find_rng_nodes, reseed_rngs
+from pytensor.tensor.random import basic as random
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.core.data.draws import posterior_draws
+from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs, point_values
+
+NODES, WEIGHTS = hermgauss(32)
+
+
+def _weibull(alpha, beta):
+    first, second = pt.gamma(1.0 + 1.0 / alpha), pt.gamma(1.0 + 2.0 / alpha)
+    return beta**2 * (second - first**2)
+
+
+# Variances by the parameters that the distributions' Ops take; scales where users may give rates.
+VARIANCES = {
+    random.NormalRV: lambda mu, sigma: sigma**2,
+    random.LaplaceRV: lambda mu, b: 2.0 * b**2,
+    random.LogNormalRV: lambda mu, sigma: pt.expm1(sigma**2) * pt.exp(2.0 * mu + sigma**2),
+    random.ExponentialRV: lambda scale: scale**2,
+    random.GammaRV: lambda shape, scale: shape * scale**2,
+    random.BetaRV: lambda a, b: a * b / ((a + b) ** 2 * (a + b + 1.0)),
+    random.BernoulliRV: lambda p: p * (1.0 - p),
+    random.BinomialRV: lambda n, p: n * p * (1.0 - p),
+    random.PoissonRV: lambda mu: mu,
+    random.NegBinomialRV: lambda n, p: n * (1.0 - p) / p**2,
+    random.GeometricRV: lambda p: (1.0 - p) / p**2,
+    random.LogisticRV: lambda mu, s: (np.pi * s) ** 2 / 3.0,
+    random.StudentTRV: lambda nu, mu, sigma: pt.switch(
+        nu > 2.0, sigma**2 * nu / (nu - 2.0), np.inf
+    ),
+    WeibullBetaRV: _weibull,
+    DiracDelta.rv_type: lambda value: 0.0,
+}
+
+
+def moments(variable: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
+    """Mean and variance (n,) of a distribution; (n, k), of each class's indicator, for classes.
+
+    Raises
+    ------
+    ValueError
+        For distributions whose mean or variance is not known.
+    """
+    op = variable.owner.op
+    if isinstance(op, random.CategoricalRV):
+        (p,) = op.dist_params(variable.owner)
+        return p, p * (1.0 - p)
+    if isinstance(op, MixtureRV):
+        return _of_mixture(variable)
+    for kind, variance in VARIANCES.items():
+        if isinstance(op, kind):
+            mean = mean_of(variable).astype("float64")
+            return mean, variance(*op.dist_params(variable.owner)) * pt.ones_like(mean)
+    raise ValueError(
+        f"the mean and variance of {getattr(op, 'name', None) or type(op).__name__} are not known: take "
+        "draws of new observations, predict_posterior(..., pred_noise=True, draws=True), instead"
+    )
+
+
+def _of_mixture(variable):
+    """Of the components' moments; a single component has the mixture on its last axis."""
+    weights, *components = variable.owner.op.dist_params(variable.owner)
+    pairs = [moments(each) for each in components]
+    means, variances = (pt.stack(each, axis=-1) for each in zip(*pairs, strict=True))
+    if len(components) == 1:
+        means, variances = means[..., 0], variances[..., 0]
+    mean = (weights * means).sum(axis=-1)
+    return mean, (weights * (variances + means**2)).sum(axis=-1) - mean**2
+
+
+class ObservationPredictor:
+    r"""As a `Predictor`, of new observations rather than the function.
+
+    With ``f ~ N(m, s^2)`` at a draw, ``E[y] = int E[y | f] N(f) df`` and the variance is that of
+    ``E[y | f]`` plus the mean of ``var(y | f)``, by Gauss-Hermite quadrature of 32 nodes.
+    """
+
+    def __init__(self, inner, rows, model):
+        self.inner, self.rows, self.model = inner, rows, model
+        self.inputs = model_inputs([rows.variable, *inner.inputs], model)
+        check_reached(rows.dependencies, self.inputs)
+        self._places = [self.inputs.index(v) for v in inner.inputs]
+
+    @cached_property
+    def _moments(self):
+        """Compiled mean and variance given the function."""
+        return compiled([self.rows.f, *self.inputs], list(moments(self.rows.variable)))
+
+    @cached_property
+    def _drawn(self):
+        """Compiled draw given the function."""
+        return compiled([self.rows.f, *self.inputs], self.rows.variable)
+
+    def state(self, point):
+        """State of the function, and values of the model's variables, at a point."""
+        return self._at(point_values(self.inputs, point, self.model))
+
+    def _at(self, values, rng=None):
+        return self.inner.at([values[place] for place in self._places], rng), values
+
+    def diagonal(self, state, X):
+        """Mean and variance (n*,) of new observations, or (n*, k) for classes."""
+        inner, values = state
+        f, var = self.inner.diagonal(inner, X)
+        first = second = within = 0.0
+        for node, weight in zip(NODES, WEIGHTS / np.sqrt(np.pi), strict=True):
+            mean, own = self._moments(f + np.sqrt(2.0 * var) * node, *values)
+            first, second = first + weight * mean, second + weight * mean**2
+            within = within + weight * own
+        return first, np.maximum(second - first**2, 0.0) + within
+
+    def full(self, state, X):
+        """Raise ValueError: covariances of observations are not known."""
+        raise ValueError("pred_noise=True under likelihood= gives variances: take diag=True")
+
+    alone = full
+
+    def mixture(self, X, idata, num_samples, sample, progressbar, random_seed):
+        """Dataset of the mean and sd of the draws' mixture; draws of f and of y with `sample`.
+
+        The moments are those of the draws of y where the distribution's own are not known.
+        """
+        rng = np.random.default_rng(random_seed)
+        draws = posterior_draws(idata, self.inputs, num_samples, rng)
+        known, generators = _has_moments(self.rows.variable), find_rng_nodes([self.rows.variable])
+        if not (known or sample):
+            moments(self.rows.variable)  # raises
+        means, variances, functions, observations = [], [], [], []
+        progress = create_simple_progress(progressbar=progressbar)
+        with progress:
+            task = progress.add_task("Predicting over draws", completed=0, total=len(draws))
+            for values in draws.values:
+                state = self._at(values, rng if sample else None)
+                if known:
+                    _add(means, variances, *self.diagonal(state, X))
+                if sample:
+                    functions.append(self.inner.sampled(state[0], X, rng))
+                    reseed_rngs(generators, int(rng.integers(2**31)))
+                    observations.append(self._drawn(functions[-1], *values))
+                progress.advance(task)
+        if not known:
+            means = [len(observations), np.mean(observations, axis=0)]
+            variances = [np.var(observations, axis=0) * len(observations), 0.0]
+        dims = ("obs", "class")[: np.ndim(means[1])]
+        sd = np.sqrt((variances[0] + variances[1]) / means[0])
+        found = {"mean": (dims, means[1]), "sd": (dims, sd)}
+        if sample:
+            shape = (draws.chains, len(draws) // draws.chains, len(X))
+            for name, each in (("f", functions), ("y", observations)):
+                found[name] = (("chain", "draw", "obs"), np.reshape(each, shape))
+        return xr.Dataset(found)
+
+
+def _has_moments(variable) -> bool:
+    try:
+        moments(variable)
+    except ValueError:
+        return False
+    return True
+
+
+def _add(means, variances, mean, var) -> None:
+    """Welford's update: count and mean; sums of squares between draws, and of variances within."""
+    if not means:
+        means += [0, np.zeros_like(mean)]
+        variances += [np.zeros_like(mean), np.zeros_like(mean)]
+    means[0] += 1
+    shift = mean - means[1]
+    means[1] = means[1] + shift / means[0]
+    variances[0] = variances[0] + shift * (mean - means[1])
+    variances[1] = variances[1] + var
