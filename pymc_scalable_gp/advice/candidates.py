@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pymc_scalable_gp.advice.facts import Facts
+from pymc_scalable_gp.importance.density import MOST_PARAMETERS
 
 # With more rows than these, an exact GP and a latent variable for each row are not worth a line.
 MOST_EXACT = 20_000
@@ -21,19 +22,33 @@ NEAR_INPUTS = 3
 # Nodes of a column in GriefGP's finest grids, and so its rank in one input.
 MOST_NODES = 200
 
-# Gradients per draw: few free parameters; a few hundred coefficients; a variable for each row.
+# Gradients per draw of NUTS: more parameters than weights take; a few hundred coefficients; a variable for
+# each row. Draws of a chain, and those that tune the sampler before.
 STEPS, STEPS_COEFFICIENTS, STEPS_ROWS = 15, 31, 127
+DRAWS, TUNE = 1000, 1000
+
+# What importance sampling takes instead, with an effective sample size of 400: some 60 gradients and 600
+# densities, each a third of a gradient. bench_importance.py.
+WEIGHED = 300
+
+# Parameters beside a lengthscale for each input.
+OTHERS = 3
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A class with settings, and gradients per draw."""
+    """A class with settings, and gradients per draw of NUTS; None where importance sampling will do."""
 
     class_name: str
     settings: dict[str, Any]
-    steps: int = STEPS
+    steps: int | None = None
     treatment: str = "FITC"  # of the variance that features miss, as in `pm.gp.MarginalApprox`
     by_mode: bool = False  # the function is integrated out at its mode, under another likelihood
+
+    @property
+    def gradients(self) -> int:
+        """Of a posterior."""
+        return WEIGHED if self.steps is None else (DRAWS + TUNE) * self.steps
 
     def code(self) -> str:
         """Lines that make it from an array X and a kernel."""
@@ -50,9 +65,10 @@ class Candidate:
 
 def candidates(facts: Facts) -> list[Candidate]:
     """All classes and settings that the data and the kernel allow."""
-    if facts.is_normal:
-        return list(_marginal(facts))
-    return [*_integrated(facts), *_latent(facts)]
+    found = list(_marginal(facts) if facts.is_normal else _integrated(facts))
+    if facts.d + OTHERS > MOST_PARAMETERS:
+        found = [replace(c, steps=c.steps or STEPS) for c in found]
+    return found if facts.is_normal else [*found, *_latent(facts)]
 
 
 def _integrated(facts) -> Iterator[Candidate]:
@@ -78,7 +94,7 @@ def _marginal(facts) -> Iterator[Candidate]:
         kinds = [({}, (100, 500)), ({"basis": "frozen"}, (200, 500))]
     for options, ranks in kinds:
         for rank in _grief_ranks(facts, ranks):
-            steps = STEPS if facts.is_free else STEPS_COEFFICIENTS
+            steps = None if facts.is_free else STEPS_COEFFICIENTS
             treatment = "DTC" if options else "FITC"
             yield Candidate("GriefGP", {"rank": rank, **options}, steps, treatment)
     for rank in _skip_ranks(facts):

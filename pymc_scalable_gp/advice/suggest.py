@@ -30,9 +30,6 @@ COLUMNS = (
     "class_name", "settings", "seconds_a_gradient", "minutes", "memory", "loss", "missed", "fits",
 )  # fmt: skip
 
-# Draws of a chain, and those that tune the sampler before.
-DRAWS, TUNE = 1000, 1000
-
 
 def suggest(
     X, y=None, cov_func=None, likelihood="normal", *, minutes=60.0, memory=None, point=None,
@@ -57,7 +54,7 @@ def suggest(
         classes that integrate the function out, by ``likelihood=`` where it is not normal, beside latent
         ones; "other", without a second derivative in the function: latent ones.
     minutes : float
-        Time for 1000 draws per chain.
+        Time for a posterior.
     memory : float, optional
         Memory in GiB for all chains. Default: half of what is free.
     point : dict, optional
@@ -92,9 +89,11 @@ def suggest(
     it on one core of a server: nothing is timed here. They compare the classes with one another; on
     another machine all of them change by about one factor.
 
-    *Minutes* are those of 1000 draws after 1000 of tuning, chains side by side, one per core: 15 gradients
-    per draw, 31 where a few hundred coefficients are sampled, 127 with a variable for each row, and 90
-    seconds of compilation with empty caches. How many a posterior takes is known only when it is sampled.
+    *Minutes* are those of :func:`~pymc_scalable_gp.sample_importance` where the free parameters are few
+    (300 gradients, of which the densities of an effective sample size of 400 cost two thirds); else of 1000
+    draws of ``pm.sample`` after 1000 of tuning, chains side by side, one per core: 15 gradients per draw
+    beyond 50 parameters, 31 where a few hundred coefficients are sampled, 127 with a variable for each
+    row. 90 seconds of compilation with empty caches are added.
 
     *Loss* is the Kullback-Leibler divergence from the exact GP on up to 600 rows, half of them random and
     half in eight clumps of near rows, in nats per thousand rows: what log density the candidate loses on
@@ -176,7 +175,7 @@ def _row(candidate, loss, facts) -> dict:
     return {
         "candidate": str(candidate), "made_by": candidate, "class_name": candidate.class_name,
         "settings": candidate.settings, "seconds_a_gradient": gradient,
-        "minutes": (once + (DRAWS + TUNE) * candidate.steps * gradient) / 60.0,
+        "minutes": (once + candidate.gradients * gradient) / 60.0,
         "memory": held(cost, facts, chains_at_once()), **loss._asdict(),
     }  # fmt: skip
 

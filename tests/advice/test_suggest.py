@@ -205,7 +205,7 @@ def test_a_memory_that_nothing_meets_is_named():
 
 def test_those_within_the_budget_come_first_by_loss():
     X, y = plane(3000, 4)
-    found = table(X, pm.gp.cov.ExpQuad(4, ls=0.4), y, minutes=30.0)
+    found = table(X, pm.gp.cov.ExpQuad(4, ls=0.4), y, minutes=2.0)
     fits, loss = found.fits.values, found.loss.values
     assert fits.any()
     assert not fits.all()
@@ -213,6 +213,15 @@ def test_those_within_the_budget_come_first_by_loss():
     inside = loss[fits & np.isfinite(loss)]
     assert (np.diff(inside[inside * 3.0 > 1.0]) >= 0.0).all()
     assert "would lose" in found.attrs["verdict"]
+
+
+def test_a_posterior_of_few_parameters_takes_weights():
+    """Two thousand rows exactly: minutes, not hours; with a lengthscale for each of sixty inputs NUTS."""
+    few, many = (facts_of(2000, d) for d in (8, 60))
+    exact = [next(c for c in candidates(f) if c.class_name == "ExactMarginal") for f in (few, many)]
+    assert [c.gradients for c in exact] == [300, 30_000]
+    latent = candidates(replace(few, is_normal=False, has_modes=False))
+    assert min(c.gradients for c in latent) == 62_000
 
 
 # -- costs ------------------------------------------------------------------------------------------------
