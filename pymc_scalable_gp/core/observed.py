@@ -315,8 +315,10 @@ class ObservedGP(FeatureGP):
                 "likelihood= goes with X and y, in place of sigma=, statistics= and jitter="
             )
         model = pm.modelcontext(None).root
-        rows = RowDistribution(likelihood, model)
-        ones = pt.ones(held_value(check_inputs(X), "X").shape[0])
+        checked = check_inputs(X)
+        n = len(held_value(checked, "X"))
+        fixed = not (checked.mutable or check_target(y, n).mutable)
+        rows, ones = RowDistribution(likelihood, model, n if fixed else None), pt.ones(n)
         data = self._data(X, y, ones, weights)
         check_dims(kwargs.get("dims"), data.X, "X")
         inner = self._likelihood_of(data, progressbar, **options)

@@ -1,5 +1,7 @@
 """One place that gives every Op its JAX form, differentiated by the Op's own pullback."""
 
+import numpy as np
+from pytensor.compile.mode import get_mode
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
@@ -41,6 +43,7 @@ def _checked(op, forward):
     """`forward`, of arrays whose lengths fit together; JAX knows them when it traces."""
 
     def checked(*inputs):
+        inputs = [np.asarray(x) if isinstance(x, float | int) else x for x in inputs]  # constants
         op.check_lengths(inputs)
         return forward(*inputs)
 
@@ -90,6 +93,8 @@ def _pullback_function(op, node, wanted, seen):
         [*inputs, *outputs, *(cotangents[i] for i in seen)], [grads[i] for i in known], clone=True
     )
     prune.rewrite(graph)
+    if getattr(op, "rewritten_pullback", False):
+        get_mode("JAX").optimizer.rewrite(graph)
     run = jax_funcify(graph)
 
     def pullback(input_values, output_values, cotangent_values):

@@ -34,7 +34,9 @@ _RANDOM = RandomVariable | RNGConsumerOp
 
 # For functions that are called a few times: Numba would take longer to compile than they run, and on
 # large arrays the time goes to the Ops' own kernels and BLAS either way.
-FEW_CALLS = get_mode("FAST_COMPILE").register((in2out(_clip_by_extremes), 1.9))
+FEW_CALLS = (
+    get_mode("FAST_COMPILE").including("expanded").register((in2out(_clip_by_extremes), 1.9))
+)
 
 
 def compiled(inputs, outputs, **options):

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import DisconnectedType, disconnected_grad
 from pytensor.graph.replace import graph_replace
@@ -20,10 +19,12 @@ from pymc_scalable_gp.core.likelihoods.laplace_error import log_ratios
 from pymc_scalable_gp.core.likelihoods.new_rows import ObservationPredictor
 from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal
 from pymc_scalable_gp.core.likelihoods.rowwise import RowDistribution
+from pymc_scalable_gp.ops._expanded import Expanded, jax_function
+from pymc_scalable_gp.ops._jax import register_jax
+from pymc_scalable_gp.ops.repeat import repeat
 from pymc_scalable_gp.utils.compiled import compiled, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import data_shared, parameters_of
 from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
-from pymc_scalable_gp.utils.loops import repeat
 
 LIMIT = 100  # steps of the search
 ADJOINT_LIMIT = 50
@@ -56,7 +57,7 @@ class LaplaceGraph:
 
     def __init__(self, rows: RowDistribution, inner: Likelihood, start):
         self.rows, self.mean, self.start = rows, inner.data.mean, start
-        self.t, self.v = pt.vector("t", dtype="float64"), pt.vector("v", dtype="float64")
+        self.t, self.v = rows.vector("t"), rows.vector("v")
         self.normal_logp = inner.logp(self.t, self.v)
         self.normal_slope = pt.grad(self.normal_logp, self.t)
 
@@ -81,7 +82,7 @@ class LaplaceGraph:
 
     def mode(self, y) -> Mode:
         """Newton's method from `start`, or the mean, with shorter steps where the objective would fall."""
-        f, a = pt.vector("f", dtype="float64"), pt.vector("a", dtype="float64")
+        f, a = self.rows.vector("f"), self.rows.vector("a")
         psi, step, left = (pt.scalar(name, dtype="float64") for name in ("psi", "step", "left"))
         _, g, W = self.rows.at(f, y)
         t, v = f + g / W, 1.0 / W
@@ -118,7 +119,7 @@ class LaplaceGraph:
         gradient is ``d density / d theta + w' dF / d theta``. A derivative of ``b' S^-1 (t - mu)`` is half
         the difference of two densities', by polarisation.
         """
-        point, w = f.copy(), pt.vector("w", dtype="float64")
+        point, w = f.copy(), self.rows.vector("w")
         start = pt.grad(self.density(point, y), point)
         t, v = self.pseudo(f, y)
         a = self.solved(t, v)
@@ -143,27 +144,30 @@ class LaplaceGraph:
         return self.density(f, y) + moved(f, disconnected_grad(w_))
 
 
-class LaplaceDensity(OpFromGraph):
+class LaplaceDensity(Expanded):
     """Log density of targets, the mode, and what is left to it, of (targets, parameters)."""
 
-    def __init__(self, graph: LaplaceGraph, places):
-        self.graph, self.places = graph, [graph.rows.y, *places]
+    differentiable_outputs = (0,)
+
+    def __init__(self, graph: LaplaceGraph, parameters):
+        self.graph, self.known = graph, [graph.rows.y, *parameters]
         mode = graph.mode(graph.rows.y)
         found = mode.left <= TOLERANCE
         density = pt.switch(found, graph.density(mode.f, graph.rows.y), np.nan)
         f = pt.switch(found, mode.f, np.nan)
-        super().__init__(self.places, [density, f, mode.left], inline=True)
+        f = pt.specify_shape(f, (graph.rows.size,))
+        super().__init__(self.known, [density, f, mode.left])
 
     def _floats(self):
         return [place.type.dtype.startswith("float") for place in self.places]
 
     def pullback(self, inputs, outputs, cotangents):
         """By implicit differentiation of the mode: see :meth:`LaplaceGraph.carried`."""
-        f = pt.vector("mode", dtype="float64")
-        floats = [p for p, is_float in zip(self.places, self._floats(), strict=True) if is_float]
+        f = self.graph.rows.vector("mode")
+        floats = [p for p, is_float in zip(self.known, self._floats(), strict=True) if is_float]
         carried = self.graph.carried(f, self.graph.rows.y)
         grads = pt.grad(carried, floats, disconnected_inputs="ignore")
-        given = dict(zip([f, *self.places], [outputs[1], *inputs], strict=True))
+        given = dict(zip([f, *self.known], [outputs[1], *inputs], strict=True))
         grads = iter(graph_replace(grads, given, strict=False))
         return [
             next(grads) * cotangents[0] if is_float else DisconnectedType()()
@@ -173,6 +177,13 @@ class LaplaceDensity(OpFromGraph):
     def connection_pattern(self, node):
         """The density alone can be differentiated."""
         return [[is_float, False, False] for is_float in self._floats()]
+
+
+@register_jax(LaplaceDensity)
+def jax_laplace(op):
+    """The graph itself."""
+    found = jax_function(op.places, op.outputs)
+    return lambda *inputs: tuple(found(*inputs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,7 +291,8 @@ class LaplaceRows(TrainingRows):
 
         def draw(*args):
             given = dict(zip(params, args[:-1], strict=True))
-            drawn = graph_replace([self.rows.variable], {self.rows.f: self._function_draw})
+            f = pt.specify_shape(self._function_draw, (self.rows.size,))
+            drawn = graph_replace([self.rows.variable], {self.rows.f: f})
             return graph_replace(drawn, given, strict=False)[0]
 
         def logp(value, *args):
@@ -344,7 +356,7 @@ class LaplaceRows(TrainingRows):
 
     def observing(self, predictor, likelihood, model):
         """By quadrature over the function, and draws."""
-        rows = self.rows if likelihood is None else RowDistribution(likelihood, model)
+        rows = RowDistribution(likelihood or self.rows.make, model)
         if likelihood is None:
             rows.check_without_rows(len(held_value(self.y, "y")))
         return ObservationPredictor(predictor, rows, model)

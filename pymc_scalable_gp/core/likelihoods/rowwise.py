@@ -27,6 +27,8 @@ class RowDistribution:
         Takes f (n,) and returns a PyMC distribution (n,), elementwise in f.
     model : pm.Model
         The model that its other parameters are of.
+    size : int, optional
+        Number of rows n, where it stays.
 
     Notes
     -----
@@ -42,14 +44,14 @@ class RowDistribution:
         If its log density is unknown or has no second derivative in f.
     """
 
-    def __init__(self, make: Callable, model):
+    def __init__(self, make: Callable, model, size: int | None = None):
         if not callable(make):
             raise TypeError(
                 "likelihood= takes a function of f that returns a distribution, such as lambda f: "
                 f"pm.Poisson.dist(mu=pm.math.exp(f)); got {type(make).__name__}"
             )
-        self.model = model
-        self.f, self.y = pt.vector("f", dtype="float64"), pt.vector("y", dtype="float64")
+        self.make, self.model, self.size = make, model, size
+        self.f, self.y = self.vector("f"), self.vector("y")
         self.variable = make(self.f)
         if not isinstance(self.variable, TensorVariable) or self.variable.owner is None:
             raise TypeError(
@@ -65,6 +67,10 @@ class RowDistribution:
         self.logp = self._density()
         self.slope = pt.grad(self.logp.sum(), self.f, disconnected_inputs="ignore")
         self.information = self._information()
+
+    def vector(self, name: str) -> TensorVariable:
+        """A place for a value of each row."""
+        return pt.vector(name, dtype="float64", shape=(self.size,))
 
     @property
     def graphs(self) -> list[TensorVariable]:

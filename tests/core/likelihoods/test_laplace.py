@@ -494,3 +494,19 @@ def test_corrections_and_exact_predictions_go_to_the_exact_gp():
     _, gaussian = made("exact", y=Y, sigma=0.5)
     with pytest.raises(ValueError, match="nothing to correct"):
         gaussian.correct(draws_of(), progressbar=False)
+
+
+@pytest.mark.parametrize("name", ["exact", "Vecchia"])
+def test_jax_has_the_same_density_and_gradient(name):
+    jax = pytest.importorskip("jax")
+    from pymc.sampling.jax import get_jaxified_logp
+
+    model, _ = made(name, y=Y, likelihood=counts)
+    point = model.initial_point()
+    function = get_jaxified_logp(model, negative_logp=False)
+    with jax.enable_x64(True):
+        at = [point[v.name] + 0.1 for v in model.value_vars]
+        value, gradient = jax.value_and_grad(lambda x: -function(x))(at)
+    point = dict(zip((v.name for v in model.value_vars), at, strict=True))
+    np.testing.assert_allclose(value, model.compile_logp()(point), rtol=1e-9)
+    np.testing.assert_allclose(np.hstack(gradient), model.compile_dlogp()(point), rtol=1e-6)
