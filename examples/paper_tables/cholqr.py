@@ -95,7 +95,7 @@ def random_rows(X, m, seed):
 def variance_rows(at, X, m, seed, approx):
     """Greedily the row of largest variance given those before: pivoted Cholesky."""
     kernel, residual, _, _ = at
-    left, L, rows = kernel.diag().copy(), np.zeros((m, len(residual))), []
+    left, L, rows = kernel.diag.copy(), np.zeros((m, len(residual))), []
     for k in range(m):
         row = int(np.argmax(left))
         column = kernel.columns(np.array([row]))[:, 0] - L[:k, row] @ L[:k]

@@ -1,7 +1,8 @@
 """Features from inducing points: any kernel, any points."""
 
+from collections.abc import Callable
 from copy import copy
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -17,6 +18,19 @@ from pymc_scalable_gp.utils.compiled import compiled, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
+# A row whose residual variance is below this share of the largest prior variance depends on the points.
+DEPENDENT = 1e-10
+
+# A residual variance below minus this share of the largest prior variance is more than rounding error.
+INDEFINITE = 1e-6
+
+# Points are chosen among at most so many rows, which cover the variance of the others: of all rows, the
+# partial Cholesky factor would be the largest array of a likelihood that needs none.
+ROWS = 65_536
+
+# Variances that differ by a smaller share are equal: the seed decides between such rows, not rounding.
+TIE = 1e-9
+
 
 class NystromMap(FeatureMap):
     """``phi(x) = L^{-1} k(Z, x)`` with ``L L' = k(Z, Z)``, for inducing points Z (m, d).
@@ -29,10 +43,9 @@ class NystromMap(FeatureMap):
     def __init__(self, cov_func, points, low, high):
         self.cov_func, self.points, self.low, self.high = cov_func, points, low, high
         scale, kernels = split_scale(cov_func)
-        self.scale = pt.as_tensor_variable(scale).astype("float64")
-        self.shape = cov_func if len(kernels) != 1 or self.scale.ndim else kernels[0]
-        if self.shape is cov_func:
-            self.scale = pt.constant(1.0)
+        scale = pt.as_tensor_variable(scale).astype("float64")
+        splits = len(kernels) == 1 and not scale.ndim
+        self.scale, self.unscaled = (scale, kernels[0]) if splits else (pt.constant(1.0), cov_func)
 
     @property
     def rank(self):
@@ -43,7 +56,7 @@ class NystromMap(FeatureMap):
         """Features of the kernel without its scale."""
         if not self.rank:
             return pt.zeros((X.shape[0], 0))
-        return pt.specify_shape(nystrom(self.shape, X, self.points), (None, self.rank))
+        return pt.specify_shape(nystrom(self.unscaled, X, self.points), (None, self.rank))
 
     @property
     def input_range(self):
@@ -60,10 +73,10 @@ class NystromMap(FeatureMap):
             return self.basis(X)
         root = pt.sqrt(self.scale)
         if self.by_rows:
-            root = root * _inverse_root(self.shape, self.points)
-            phi = product(kernel_matrix(self.shape, X, self.points), root, transpose_b=True)
+            root = root * _inverse_root(self.unscaled, self.points)
+            phi = product(kernel_matrix(self.unscaled, X, self.points), root, transpose_b=True)
         else:
-            phi = nystrom(self.shape, X, self.points, root)
+            phi = nystrom(self.unscaled, X, self.points, root)
         return pt.specify_shape(phi, (None, self.rank))
 
     def for_residual(self):
@@ -94,42 +107,15 @@ def _inverse_root(cov_func, points):
     return inverse_cholesky(K[None], 0.0)[0]
 
 
-# A pivot whose residual variance is below this share of the largest prior variance adds nothing.
-DEPENDENT = 1e-10
+class KernelColumns(NamedTuple):
+    """The kernel matrix of n rows in numbers."""
 
-# A residual variance below minus this share of the largest prior variance may be no rounding error.
-INDEFINITE = 1e-6
-
-# Most rows among which points are chosen: they cover the variance of the others, and a factor of all
-# rows would be the largest array of a likelihood that needs none.
-ROWS = 65_536
-
-# Variances that differ by a smaller share are equal: which row is taken then is the seed's choice, not
-# that of rounding.
-TIE = 1e-9
+    diag: np.ndarray  # (n,)
+    columns: Callable[[np.ndarray], np.ndarray]  # of rows (k,): (n, k)
 
 
-class Columns(Protocol):
-    """A symmetric positive semidefinite matrix that is known by its columns and its diagonal."""
-
-    def columns(self, rows: np.ndarray) -> np.ndarray:
-        """Columns (n, k) at the given rows (k,)."""
-        ...
-
-    def diag(self) -> np.ndarray:
-        """Diagonal (n,)."""
-        ...
-
-
-class KernelAt:
-    """The kernel matrix of the rows of X (n, d) at one point of the model: its columns and diagonal.
-
-    Parameters
-    ----------
-    cov_func : pm.gp.cov.Covariance
-    X : array, shape (n, d)
-    point : dict, optional
-        Hyperparameters by name; the model's initial point for those left out.
+def kernel_columns(cov_func, X, point=None) -> KernelColumns:
+    """The kernel matrix of the rows of X (n, d) at a point of the model, which may lack variables.
 
     Raises
     ------
@@ -137,30 +123,18 @@ class KernelAt:
         Outside the model context, where a hyperparameter is a random variable; or where the prior
         variances at `point` are not finite and positive.
     """
-
-    def __init__(self, cov_func, X, point=None):
-        self.X = X
-        rows, points = pt.constant(X), pt.matrix("points", dtype="float64")
-        graphs = [kernel_matrix(cov_func, rows, points), kernel_diag(cov_func, rows)]
-        inputs, values = reference_values(graphs, point, [points])
-        self._columns = compiled([*inputs, points], graphs[0])
-        self._values = values
-        diag = compiled(inputs, graphs[1])(*values)
-        self._diag = np.array(diag, dtype=float)
-        if not (np.isfinite(self._diag).all() and self._diag.max() > 0.0):
-            given = dict(zip([v.name for v in inputs], values, strict=True))
-            raise ValueError(
-                f"the prior variances are not finite and positive at {given}: build with "
-                "point={...}, values of plausible size"
-            )
-
-    def columns(self, rows):
-        """Columns (n, k) at the given rows (k,)."""
-        return np.asarray(self._columns(*self._values, self.X[rows]), dtype=float)
-
-    def diag(self):
-        """Diagonal (n,)."""
-        return self._diag
+    rows, points = pt.constant(X), pt.matrix("points", dtype="float64")
+    graphs = [kernel_matrix(cov_func, rows, points), kernel_diag(cov_func, rows)]
+    inputs, values = reference_values(graphs, point, [points])
+    columns = compiled([*inputs, points], graphs[0])
+    diag = np.array(compiled(inputs, graphs[1])(*values), dtype=float)
+    if not (np.isfinite(diag).all() and diag.max() > 0.0):
+        given = dict(zip([v.name for v in inputs], values, strict=True))
+        raise ValueError(
+            f"the prior variances are not finite and positive at {given}: build with "
+            "point={...}, values of plausible size"
+        )
+    return KernelColumns(diag, lambda rows: np.asarray(columns(*values, X[rows]), dtype=float))
 
 
 def reference_values(graphs, point=None, known=()) -> tuple[list, list]:
@@ -191,16 +165,15 @@ def indefinite(row, variance, scale) -> ValueError:
     )
 
 
-def pivots(kernel: Columns, count: int, rng) -> np.ndarray:
+def pivots(kernel: KernelColumns, count: int, rng) -> np.ndarray:
     r"""Rows chosen one after the other, each with the largest variance given those before.
 
-    Partial Cholesky factor ``L`` of K with complete pivoting: row i has variance
+    Partial Cholesky factor ``L`` of K (n, n) with complete pivoting: row i has variance
     ``K_ii - sum_k L_ki^2`` given the rows before. O(n m^2), and m columns of K.
 
     Parameters
     ----------
-    kernel : Columns
-        The matrix K (n, n).
+    kernel : KernelColumns
     count : int
         Most rows to choose.
     rng : np.random.Generator
@@ -217,7 +190,7 @@ def pivots(kernel: Columns, count: int, rng) -> np.ndarray:
         If a variance is negative beyond rounding, so that K is not positive semidefinite, or a column
         is not finite.
     """
-    left = kernel.diag().copy()
+    left = kernel.diag.copy()
     scale, floor = left.max(), DEPENDENT * left.max()
     order = rng.permutation(len(left))
     L, chosen = np.zeros((count, len(left))), []
@@ -245,9 +218,9 @@ def pivots(kernel: Columns, count: int, rng) -> np.ndarray:
 
 
 def pivoted_rows(cov_func, X, count: int, random_seed=0, point=None) -> np.ndarray:
-    """Rows of X (n, d) chosen by the kernel alone, of at most `ROWS` random ones; see :func:`pivots`."""
+    """Rows of X (n, d) chosen by the kernel alone, among at most `ROWS` random ones; see :func:`pivots`."""
     rng = np.random.default_rng(random_seed)
     rows = np.arange(len(X))
     if len(X) > ROWS:
         rows = np.sort(rng.permutation(len(X))[:ROWS])
-    return rows[pivots(KernelAt(cov_func, X[rows], point), count, rng)]
+    return rows[pivots(kernel_columns(cov_func, X[rows], point), count, rng)]

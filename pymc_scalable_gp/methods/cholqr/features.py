@@ -22,36 +22,9 @@ class CholQRSpec:
         """Take rows of X (n, d) as points: the given ones, or those that the kernel alone suggests."""
         used_columns(self.cov_func, X.shape[1])
         warn_unused_columns(self.cov_func, X.shape[1])
-        if indices is None:
-            self._check_count(len(X))
-            indices = self._spread(X, random_seed, point)
-        return CholQRMap(self.cov_func, X, check_indices(indices, len(X)))
-
-    def start_rows(self, X, start, random_seed) -> np.ndarray:
-        """Rows for a search to start from: `start` (m,), or random distinct ones."""
-        n = X.shape[0]
-        used_columns(self.cov_func, X.shape[1])
-        if start is None:
-            self._check_count(n)
-            order = np.random.default_rng(random_seed).permutation(n)
-            distinct = np.sort(np.unique(X[order], axis=0, return_index=True)[1])
-            return order[distinct[: self.count]]
-        rows = check_indices(start, n, "start")
-        if len(rows) != self.count:
-            raise ValueError(
-                f"start has {len(rows)} rows, but n_inducing={self.count}: give {self.count} rows, or "
-                f"n_inducing={len(rows)} to the class"
-            )
-        return rows
-
-    def _check_count(self, n):
-        if self.count >= n:
-            raise ValueError(
-                f"n_inducing={self.count} must be below the number of rows, {n}: take fewer, or "
-                "pm.gp.Marginal, which is exact"
-            )
-
-    def _spread(self, X, random_seed, point):
+        if indices is not None:
+            return CholQRMap(self.cov_func, X, check_indices(indices, len(X)))
+        self._check_rows(len(X))
         chosen = pivoted_rows(self.cov_func, X, self.count, random_seed, point)
         if len(chosen) < self.count:
             warn(
@@ -59,11 +32,34 @@ class CholQRSpec:
                 "hyperparameters (duplicates, or a smooth kernel): going on with those. A shorter "
                 "lengthscale in point={...}, or select_inducing, may use more"
             )
-        return chosen
+        return CholQRMap(self.cov_func, X, chosen)
+
+    def start_rows(self, X, start, random_seed) -> np.ndarray:
+        """Rows for a search to start from: `start` (m,), or random distinct ones."""
+        used_columns(self.cov_func, X.shape[1])
+        if start is None:
+            self._check_rows(len(X))
+            order = np.random.default_rng(random_seed).permutation(len(X))
+            distinct = np.sort(np.unique(X[order], axis=0, return_index=True)[1])
+            return order[distinct[: self.count]]
+        rows = check_indices(start, len(X), "start")
+        if len(rows) != self.count:
+            raise ValueError(
+                f"start has {len(rows)} rows, but n_inducing={self.count}: give {self.count} rows, or "
+                f"n_inducing={len(rows)} to the class"
+            )
+        return rows
+
+    def _check_rows(self, n):
+        if self.count >= n:
+            raise ValueError(
+                f"n_inducing={self.count} must be below the number of rows, {n}: take fewer, or "
+                "pm.gp.Marginal, which is exact"
+            )
 
 
 class CholQRMap(NystromMap):
-    """Features of rows I of the training inputs, as points."""
+    """Features of the rows `indices` of the training inputs, as points."""
 
     def __init__(self, cov_func, X: np.ndarray, indices: np.ndarray):
         super().__init__(cov_func, fixed_shared(X[indices]), X.min(axis=0), X.max(axis=0))

@@ -21,9 +21,9 @@ class CholQRMarginal(FeatureMarginal):
 
     with rows I of the training inputs. :meth:`build` chooses them by the kernel alone, each the row of
     largest variance given those before. :meth:`select_inducing` finds better ones by swaps: one point is
-    taken out, all rows are ranked by the fall of the objective that a cheap approximation promises, the
-    fall itself is computed for the first of them and for some random rows, and the best comes in if it
-    beats the point that was there. The kernel may be any covariance, on numbers or, with
+    taken out, a cheap approximation ranks all rows by how much they would lower the objective, this gain is
+    computed exactly for the first of them and for some random rows, and the best row replaces the point if
+    the objective falls. The kernel may be any covariance, on numbers or, with
     :class:`~pymc_scalable_gp.cov.FromFunction`, :class:`~pymc_scalable_gp.cov.Spectrum` and others,
     on strings, sets, graphs and categories.
 
@@ -39,12 +39,11 @@ class CholQRMarginal(FeatureMarginal):
     n_inducing : int
         Number of points m, below n.
     n_candidates : int
-        Number z of information pivots behind the ranking of the rows.
+        Number z of information pivots, from which the rows are ranked.
     n_exact : int, optional
-        Number c of rows, a quarter of them first in the ranking and the rest random, whose gain is
-        computed before the best is taken; 1 is the paper's choice. Each costs a column of the kernel's
-        matrix. Default: 64, or 4 with a :class:`~pymc_scalable_gp.cov.FromFunction`, whose columns are
-        expensive.
+        Number c of rows whose gain is computed exactly, a quarter of them the first in the ranking and the
+        rest random; the paper's choice is 1. Each costs a column of the kernel matrix. Default: 64, or 4
+        with a :class:`~pymc_scalable_gp.cov.FromFunction`, whose columns are expensive.
     neighbors, block, pred_neighbors : int
         With "VIF": rows that each block of rows is given, rows of a block, and rows that each new row is
         given, as in :class:`VecchiaMarginal`.
@@ -103,37 +102,22 @@ class CholQRMarginal(FeatureMarginal):
     approximations = WITH_RESIDUAL
 
     def __init__(
-        self,
-        *,
-        mean_func=None,
-        cov_func,
-        approx=None,
-        n_inducing=100,
-        n_candidates=16,
-        n_exact=None,
-        neighbors=30,
-        block=16,
-        pred_neighbors=None,
-    ):
-        count = check_count("n_inducing", n_inducing)
+        self, *, mean_func=None, cov_func, approx=None, n_inducing=100, n_candidates=16, n_exact=None,
+        neighbors=30, block=16, pred_neighbors=None,
+    ):  # fmt: skip
+        self.n_inducing = check_count("n_inducing", n_inducing)
         self.n_candidates = check_count("n_candidates", n_candidates)
-        dear = any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func))
-        self.n_exact = check_count("n_exact", (4 if dear else 64) if n_exact is None else n_exact)
-        spec = CholQRSpec(cov_func, count)
+        if n_exact is None:
+            n_exact = 4 if any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func)) else 64
+        self.n_exact = check_count("n_exact", n_exact)
         super().__init__(
-            spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
+            CholQRSpec(cov_func, self.n_inducing), mean_func=mean_func, cov_func=cov_func, approx=approx,
             neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
         )  # fmt: skip
-        self.n_inducing = count
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
         return super().settings() | {"n_inducing": self.n_inducing}
-
-    @property
-    def spec(self) -> CholQRSpec:
-        """Kernel and number of points as they were given."""
-        return self._spec
 
     @property
     def indices(self) -> np.ndarray:
@@ -141,21 +125,20 @@ class CholQRMarginal(FeatureMarginal):
         return self.feature_map.indices
 
     def build(self, X, indices=None, random_seed=0, point=None) -> int:
-        """Take rows of X as inducing points without a search: y plays no part.
+        """Take rows of X as inducing points, without a search and without y.
 
         Parameters
         ----------
         X : array, shape (n, d), or pm.Data
-            Its present values: the points stay when pm.Data are replaced later. Of more than 65 536
-            rows that many random ones are looked at.
+            Its present values: the points stay when pm.Data are replaced later.
         indices : integer array, shape (m,), optional
             The rows. When left out they are chosen one after the other, each with the largest variance
-            given those before: a partial Cholesky factor of the kernel's matrix, O(n m^2).
+            given those before, O(n m^2), among at most 65 536 random rows.
         random_seed : int, optional
             Seed of the choice among rows of the same variance.
         point : dict, optional
             Hyperparameters for that choice; the model's initial point for those left out. The
-            lengthscale decides how close points come.
+            lengthscale decides how close together the points are.
 
         Returns
         -------
@@ -181,7 +164,7 @@ class CholQRMarginal(FeatureMarginal):
         self, X, y, sigma, *, start=None, point=None, rounds=20, swaps=60, steps=15,
         tolerance=1e-4, max_seconds=None, progressbar=True, random_seed=0, model=None,
     ) -> InducingSelection:  # fmt: skip
-        """Choose the inducing points, and the hyperparameters with them.
+        """Choose the inducing points together with the hyperparameters.
 
         Parameters
         ----------
@@ -193,7 +176,8 @@ class CholQRMarginal(FeatureMarginal):
             Noise standard deviation, a scalar.
         start : integer array, shape (m,), optional
             Rows to start from, n_inducing of them, such as an earlier result's. When left out: the
-            hyperparameters are fitted to random rows, and the points then chosen one after the other.
+            hyperparameters are fitted with random rows as points, and the points then chosen one after
+            the other.
         point : dict, optional
             Hyperparameters to start from; the model's initial point for those left out.
         rounds : int
@@ -201,11 +185,11 @@ class CholQRMarginal(FeatureMarginal):
         swaps : int
             Swaps tried in a round, at most one per point.
         steps : int
-            L-BFGS iterations in a round; 0 keeps the hyperparameters. Their priors count.
+            L-BFGS iterations in a round, on the objective with the log prior; 0 keeps the hyperparameters.
         tolerance : float
-            A round that lowers the objective by less than this much a row is the last.
+            A round that lowers the objective by less than this much per row is the last.
         max_seconds : float, optional
-            No round begins after so long.
+            No round begins later than this.
         progressbar : bool
             Show progress over the rounds.
         random_seed : int, optional
@@ -229,11 +213,11 @@ class CholQRMarginal(FeatureMarginal):
         -----
         UserWarning
             If fewer than n_inducing rows are independent up to rounding, when rows of `start` had to be
-            replaced, or when interrupted.
+            replaced, or when interrupted by Ctrl-C, which returns the points chosen so far.
 
         Notes
         -----
-        The objective never rises. Ctrl-C returns what has been chosen so far, with a warning.
+        The objective never rises.
         """
         if model is None:
             model = pm.Model.get_context(error_if_none=False)
@@ -247,7 +231,7 @@ class CholQRMarginal(FeatureMarginal):
             )
         for name, value, least in (("rounds", rounds, 1), ("swaps", swaps, 1), ("steps", steps, 0)):
             check_count(name, value, least)
-        rows = self.spec.start_rows(inputs, start, random_seed)
+        rows = self._spec.start_rows(inputs, start, random_seed)
         target = Target(self, inputs, target_y, noise_sd, model)
         rng = np.random.default_rng(random_seed)
         hybrid = Hybrid(target, self.approx == "VFE", self.n_candidates, rng, self.n_exact)
@@ -265,7 +249,7 @@ class CholQRMarginal(FeatureMarginal):
         return InducingSelection(hybrid.pivots, found, history, proposed, accepted)
 
     def _build_unasked(self, X) -> None:
-        """Say that the points were chosen by the kernel alone."""
+        """Warn that the points were chosen by the kernel alone."""
         super()._build_unasked(X)
         warn(
             "points were chosen by the kernel alone: call gp.select_inducing(...) to choose them with "

@@ -4,30 +4,31 @@ import numba
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from pymc_scalable_gp.core.features.nystrom import DEPENDENT, INDEFINITE, Columns, indefinite
+from pymc_scalable_gp.core.features.nystrom import (
+    DEPENDENT,
+    INDEFINITE,
+    KernelColumns,
+    indefinite,
+)
 
-# Nor is one that is lower by this share than the terms of its quadratic form. Kernels are evaluated to
-# about 1e-14 of the prior variance; those of far-away inputs to less.
+# Error in an entry of the kernel matrix, as a share of the largest prior variance: about 1e-14, more
+# between inputs that lie far apart.
 ROUNDING = 1e-10
-
 
 # The factors are computed anew when the basis has lost this much of its orthogonality.
 DRIFT = 1e-9
 
-
-_BLOCK = 1024
-
-
-# A candidate whose residual variance is below this share of it is passed over.
-_NEARLY = 1e-8
-
+# A candidate whose residual variance is below this share of the largest prior variance is passed over.
+NEARLY = 1e-8
 
 # Entries of a block of candidates' columns.
 _ENTRIES = 2**22
 
-
 # Kernel columns that are held at a time while the factors are computed.
 _CHUNK = 32
+
+# Columns that are rotated at a time.
+_BLOCK = 1024
 
 
 class PivotFactor:
@@ -38,7 +39,7 @@ class PivotFactor:
 
     Parameters
     ----------
-    kernel : Columns
+    kernel : KernelColumns
         The matrix K (n, n).
     y : array, shape (n,)
         Residuals that are modelled.
@@ -50,9 +51,9 @@ class PivotFactor:
         Number of pivots that there is room for; m when left out.
     """
 
-    def __init__(self, kernel: Columns, y, noise: float, pivots, room=None):
+    def __init__(self, kernel: KernelColumns, y, noise: float, pivots, room=None):
         self.kernel, self.y, self.noise = kernel, y, float(noise)
-        self.prior = kernel.diag()
+        self.prior = kernel.diag
         self.scale = float(self.prior.max())
         self.room = len(pivots) if room is None else room
         self._factor(np.asarray(pivots, dtype=int))
@@ -86,11 +87,11 @@ class PivotFactor:
         return out / np.sqrt(out[row])
 
     def _rounding(self, row, size):
-        """Error that rounding can leave in the residual variance of `row` beside `size` pivots.
+        """Largest rounding error in the residual variance of `row` given the first `size` pivots.
 
         With ``w = K[I, I]^{-1} K[I, row]`` that variance is ``(1, -w)' K (1, -w)``: an error of e in each
-        entry of K makes one of up to ``e (1 + |w|_1)^2``. Between and beyond pivots that nearly depend on
-        each other the weights w grow without bound, as in polynomial extrapolation.
+        entry of K makes one of up to ``e (1 + |w|_1)^2``. The weights w are large where pivots nearly
+        depend on each other, as in polynomial extrapolation.
         """
         corner = self.L[:size, self.pivots[:size]]
         weights = solve_triangular(corner, self.L[:size, row])
@@ -131,19 +132,6 @@ class PivotFactor:
         self.Q[:m, n : n + m] = bottom.T
         self.pivots[:m] = self.pivots[:m][order]
 
-    def replace_last(self, row, column):
-        """Put another pivot in the last one's place: O(m n)."""
-        self.size -= 1
-        self.append(row, column)
-
-    def remove(self, place):
-        """Take a pivot out: O(m n)."""
-        self.to_last(place)
-        self.size -= 1
-        k, n = self.size, len(self.y)
-        self.L[k], self.Q[k], self.R[:, k], self.R[k] = 0.0, 0.0, 0.0, 0.0
-        self.Q[:, n + k] = 0.0
-
     def gain(self, column, variational) -> float:
         """Fall of the objective when `column` joins all pivots but the last (equations 14-16)."""
         q, _, length = self._orthogonal(column, self.size - 1)
@@ -152,14 +140,14 @@ class PivotFactor:
         return 0.5 * (data + np.log(self.noise) - 2.0 * np.log(length) + slack)
 
     def gains(self, rows, keep, variational) -> np.ndarray:
-        """As `gain`, of several rows (c,) beside the first `keep` pivots; minus infinity if dependent."""
+        """As `gain`, for each of `rows` (c,) given the first `keep` pivots; -inf for dependent rows."""
         n = len(self.y)
         Q, found = self.Q[:keep, :n], []
         fitted = Q @ self.y
         for some in np.array_split(rows, min(len(rows), -(-len(rows) * n // _ENTRIES))):
             C = self.kernel.columns(some).T - self.L[:keep, some].T @ self.L[:keep]
             left = C[np.arange(len(some)), some]
-            usable = left > _NEARLY * self.scale
+            usable = left > NEARLY * self.scale
             C /= np.sqrt(np.where(usable, left, 1.0))[:, None]
             inside, length = C @ Q.T, np.einsum("cn,cn->c", C, C)
             outside = length - np.einsum("ck,ck->c", inside, inside)
@@ -197,10 +185,10 @@ class PivotFactor:
 
 
 class Candidates:
-    """Approximate gains of all rows at once, from `count` information pivots; exact ones of `verified`.
+    """Rows that may become pivots: approximate gains of all, exact gains of `verified` of them.
 
-    Of the rows whose gain is computed, three quarters are random: with many rows they find what the
-    approximation does not see.
+    The approximation uses `count` information pivots. A quarter of the exact gains are of the rows that it
+    ranks first, the rest of random rows, which it may rank too low.
     """
 
     def __init__(self, factor: PivotFactor, count, rng, verified=64):
@@ -218,7 +206,7 @@ class Candidates:
         self.rest = factor.kernel.columns(self.rows).T - L[:, self.rows].T @ L
 
     def gains(self, keep, variational) -> np.ndarray:
-        """Approximate gain of each row (n,) beside the first `keep` pivots; minus infinity for those."""
+        """Approximate gain of each row (n,) given the first `keep` pivots; -inf for these."""
         factor, n = self.factor, len(self.factor.y)
         rest, last = self.rest, factor.L[keep : factor.size]
         if len(last):
@@ -227,7 +215,7 @@ class Candidates:
         good = values > DEPENDENT * factor.scale
         F = (vectors[:, good] / np.sqrt(values[good])).T @ rest  # residual matrix: about F'F
         variance = np.einsum("zn,zn->n", F, F)
-        usable = variance > _NEARLY * factor.scale
+        usable = variance > NEARLY * factor.scale
         usable[factor.pivots[:keep]] = False
         variance = np.where(usable, variance, 1.0)
         Q = factor.Q[:keep, :n]
@@ -241,15 +229,13 @@ class Candidates:
         return np.where(usable, 0.5 * gain, -np.inf)
 
     def best(self, keep, variational) -> int | None:
-        """Best row beside the first `keep` pivots, by the gain itself, of the promising and some others."""
+        """Row of the largest exact gain given the first `keep` pivots; None where no row is independent."""
         factor = self.factor
         promised = self.gains(keep, variational)
         seen = np.flatnonzero(np.isfinite(promised))
         ranked = seen[np.argsort(-promised[seen])[: self.ranked]]
-        # Of all rows: those far from the information pivots are not seen, however much they would gain.
-        others = np.ones(len(promised), dtype=bool)
-        others[factor.pivots[:keep]] = False
-        others = np.flatnonzero(others)
+        # Of all rows: the approximation is blind far from the information pivots.
+        others = np.delete(np.arange(len(promised)), factor.pivots[:keep])
         drawn = others[self.rng.integers(0, len(others), self.drawn)]
         rows = np.union1d(ranked, drawn)
         if not len(rows):
@@ -276,13 +262,14 @@ def swap(factor: PivotFactor, candidates: Candidates, place, variational) -> boo
     new = factor.residual(factor.kernel.columns(np.array([row]))[:, 0], row, keep)
     if new is None or factor.gain(new, variational) <= factor.gain(old, variational):
         return False
-    factor.replace_last(row, new)
+    factor.size = keep
+    factor.append(row, new)
     candidates.accept(old, new)
     return True
 
 
 def grow(factor: PivotFactor, candidates: Candidates, variational) -> None:
-    """Add the best candidate as a pivot; none where nothing independent is left."""
+    """Add the best candidate as a pivot, unless no row is independent of those chosen."""
     row = candidates.best(factor.size, variational)
     if row is None:
         return

@@ -2,26 +2,29 @@
 
 import time
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytensor.tensor as pt
 from pymc.progress_bar import create_simple_progress
 
 from pymc_scalable_gp.core.data.mean import mean_vector
-from pymc_scalable_gp.core.features.nystrom import nystrom
+from pymc_scalable_gp.core.features.nystrom import KernelColumns, nystrom
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
-from pymc_scalable_gp.methods.cholqr.pivots import Candidates, PivotFactor, grow, swap
+from pymc_scalable_gp.methods.cholqr.pivots import (
+    NEARLY,
+    Candidates,
+    PivotFactor,
+    grow,
+    swap,
+)
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.utils.compiled import compiled
 from pymc_scalable_gp.utils.warn import warn
 
 # Swaps between two random draws of the information pivots.
 REDRAW = 20
-
-
-# A row whose residual variance is below this share of the largest prior variance fills no free place.
-NEARLY = 1e-8
 
 
 @dataclass(frozen=True)
@@ -62,49 +65,36 @@ class InducingSelection:
 
 
 class Target:
-    """Kernel columns, noise and objective of a GP as functions of its free hyperparameters."""
+    """Kernel columns, noise and objective of a GP as functions of its free hyperparameters theta."""
 
     def __init__(self, gp, X, y, sigma, model):
         self.X = X
         points, rows = pt.matrix("points", dtype="float64"), pt.constant(X)
         columns, diag = kernel_matrix(gp.cov_func, rows, points), kernel_diag(gp.cov_func, rows)
-        graphs = [columns, diag, y - mean_vector(gp.mean_func, rows), sigma**2]
+        residual, noise = y - mean_vector(gp.mean_func, rows), sigma**2
         # What the swaps minimise too: FITC chooses its points by DTC.
         approx = "VFE" if gp.approx == "VFE" else "DTC"
-        features, kdiag = nystrom(gp.cov_func, rows, points), diag
-        density = lowrank_logp(features, graphs[3], graphs[2], kdiag=kdiag, approx=approx).logp
-        some = kernel_matrix(gp.cov_func, pt.constant(X[: min(len(X), 5)]))
-        self.hyper = Hyperparameters([some, *graphs], model)
+        features = nystrom(gp.cov_func, rows, points)
+        density = lowrank_logp(features, noise, residual, kdiag=diag, approx=approx).logp
+        graphs = [columns, diag, residual, noise, density]
+        self.hyper = Hyperparameters(graphs, model)
         theta = pt.vector("theta", dtype="float64", shape=(self.hyper.size,))
-        *graphs, density = self.hyper.as_functions_of(theta, [*graphs, density])
-        columns, *rest = graphs
+        columns, *terms, density = self.hyper.as_functions_of(theta, graphs)
         prior = self.hyper.log_prior(theta)
         self.columns = compiled([theta, points], columns)
-        self.rest = compiled([theta], [*rest, prior])
+        self.terms = compiled([theta], [*terms, prior])
         loss = -(density + prior)
         slope = pt.grad(loss, theta, disconnected_inputs="ignore") if self.hyper.size else theta
         self.loss = compiled([theta, points], [loss, slope])
 
     def at(self, theta):
-        """Kernel columns and diagonal, residuals, noise variance and log prior at a point."""
-        diag, residual, noise, prior = self.rest(theta)
-        return _AtPoint(self, theta, np.asarray(diag, float)), residual, float(noise), float(prior)
+        """Kernel, residuals, noise variance and log prior at a point."""
+        diag, residual, noise, prior = self.terms(theta)
+        kernel = KernelColumns(np.asarray(diag, float), partial(self._columns_at, theta))
+        return kernel, residual, float(noise), float(prior)
 
-
-class _AtPoint:
-    """The kernel matrix at one point: its columns and diagonal."""
-
-    def __init__(self, target, theta, diag):
-        self.target, self.theta, self._diag = target, theta, diag
-
-    def columns(self, rows):
-        """Columns (n, k)."""
-        target = self.target
-        return np.asarray(target.columns(self.theta, target.X[rows]), dtype=float)
-
-    def diag(self):
-        """Diagonal (n,)."""
-        return self._diag
+    def _columns_at(self, theta, rows):
+        return np.asarray(self.columns(theta, self.X[rows]), dtype=float)
 
 
 class Hybrid:
@@ -117,7 +107,7 @@ class Hybrid:
     def begin(self, theta, pivots, given=False):
         """Factor at a start; `given`: the user chose these pivots."""
         self.theta, self.wanted = theta, len(pivots)
-        with np.errstate(all="ignore"):  # a bad start is told in words
+        with np.errstate(all="ignore"):  # the error below tells of a bad start
             self.factor, self.prior, replaced = self._factor(theta, pivots)
             value = self.value()
         if not np.isfinite(value):
@@ -132,9 +122,9 @@ class Hybrid:
             )
 
     def _factor(self, theta, pivots):
-        """Factor at a point, other rows for pivots that depend on the rest, and how many those are.
+        """Factor and log prior at a point, and how many pivots were dropped as they depend on others.
 
-        Places that were left free at other hyperparameters are filled too.
+        Other rows take the places of those, and places that were left free at other hyperparameters.
         """
         kernel, residual, noise, prior = self.target.at(theta)
         factor = PivotFactor(kernel, residual, noise, pivots, room=self.wanted)
@@ -162,7 +152,7 @@ class Hybrid:
         return self.factor.objective(self.variational) - self.prior
 
     def swaps(self, count):
-        """Try to replace `count` pivots; the number replaced."""
+        """Try to replace `count` pivots: numbers of those tried and replaced."""
         factor, made = self.factor, 0
         candidates = Candidates(factor, self.count, self.rng, self.verified)
         places = factor.pivots[self.rng.permutation(factor.size)[:count]]
@@ -183,9 +173,8 @@ class Hybrid:
             if step and step % REDRAW == 0:
                 candidates.redraw()
             grow(factor, candidates, self.variational)
-        # Rows that the approximation passed over may leave a place free: not at the present ones' cost.
-        enough = factor.size >= self.factor.size
-        if enough and factor.objective(self.variational) < self.value() + self.prior:
+        lower = factor.objective(self.variational) < self.factor.objective(self.variational)
+        if lower and factor.size >= self.factor.size:  # the candidates may run out before
             self.factor = factor
 
     def improve(self, steps):
@@ -210,7 +199,7 @@ class Hybrid:
 def run(hybrid, rounds, swaps, steps, tolerance, seconds, progressbar, greedy):
     """Alternate until the objective stalls, or rounds or time are over: history and counts.
 
-    With `greedy`, all points are first chosen anew, at hyperparameters fitted to those of the start.
+    With `greedy`, all points are first chosen anew, at hyperparameters fitted to the points of the start.
     """
     began, history, counts = time.perf_counter(), [hybrid.value()], []
     progress = create_simple_progress(progressbar=progressbar)

@@ -18,8 +18,8 @@ class ExactMarginal(FeatureMarginal):
 
     .. math:: y \sim N(\mu,\; K + \sigma^2 I)
 
-    What `pm.gp.Marginal` is, with a faster gradient, and the reference that approximations are compared
-    with: the same verbs, predictions in row blocks and mixed over draws.
+    The model of `pm.gp.Marginal` with a faster gradient and the methods of the other classes, which are
+    compared with it.
 
     Parameters
     ----------

@@ -1,20 +1,63 @@
-"""The kernel that was written, nearly: inducing points, and neighbours for what they miss."""
+"""Near-exact Gaussian processes: inducing points, and neighbours for the variance that they miss."""
 
 from pymc_scalable_gp.core.data.inputs import check_inputs
+from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.marginal import FeatureMarginal
-from pymc_scalable_gp.methods.vecchia.spec import VecchiaSpec
+from pymc_scalable_gp.methods.vecchia.features import VecchiaSpec
+from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.classes import as_typed
 
 
-class VecchiaMarginal(FeatureMarginal):
+@as_typed
+class PivotedGP(FeatureGP):
+    """A GP on inducing points that the kernel alone chooses: base of the marginal and the latent class."""
+
+    def __init__(self, *, cov_func, n_inducing, **options):
+        self.n_inducing = check_count("n_inducing", n_inducing, 0)
+        super().__init__(VecchiaSpec(cov_func, self.n_inducing), cov_func=cov_func, **options)
+
+    def settings(self):
+        """Arguments of the class besides mean and covariance, by name."""
+        return super().settings() | {"n_inducing": self.rank if self.is_built else self.n_inducing}
+
+    def build(self, X, point=None, random_seed=0) -> int:
+        """Choose inducing points, and fix the hyperparameters that determine order and neighbours.
+
+        Parameters
+        ----------
+        X : array, shape (n, d), or pm.Data
+        point : dict, optional
+            Hyperparameters; the model's initial point for those left out.
+        random_seed : int, optional
+            Seed of the choice among rows of the same variance.
+
+        Returns
+        -------
+        int
+            Number of inducing points: fewer than `n_inducing` where the rest depend on them.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad inputs, or, outside the model context, random hyperparameters.
+        """
+        return self._build(check_inputs(X).value, point=point, random_seed=random_seed)
+
+    def move_points(self, training, point) -> None:
+        """Choose inducing points again."""
+        training.prediction_map().move(self._spec.points(training.present_inputs(), point))
+
+
+class VecchiaMarginal(PivotedGP, FeatureMarginal):
     r"""Near-exact Gaussian process for thousands to a million rows, any kernel; Gaussian noise.
 
     .. math:: y \sim N(\mu,\; \Phi\Phi^\top + S), \qquad
               S^{-1} = B^\top D^{-1} B \approx (K - \Phi\Phi^\top + \sigma^2 I)^{-1}
 
-    Features of a few inducing points hold what is smooth. What they miss is kept too: rows are cut into
-    blocks that lie close together, and each block is regressed on its nearest earlier rows (a block
-    Vecchia approximation of the residual, "VIF"). With more neighbours the density goes to that of
-    `pm.gp.Marginal`, whatever the inducing points.
+    Features of a few inducing points describe the smooth part of the function. The rest is kept too: rows
+    are divided into blocks that lie close together, and each block is regressed on its nearest earlier
+    rows (a block Vecchia approximation of the residual, "VIF"). With more neighbours the density
+    approaches that of `pm.gp.Marginal`, whatever the inducing points.
 
     Parameters
     ----------
@@ -23,18 +66,18 @@ class VecchiaMarginal(FeatureMarginal):
     cov_func : pm.gp.cov.Covariance
         Any kernel.
     n_inducing : int
-        Number m of inducing points. 50 to 200; 0 leaves the nearest-neighbour GP alone, for rough
-        kernels (Matern) in one to three inputs. Where very many rows lie within a lengthscale, k
-        neighbours are a short window of noisy values: give inducing points.
+        Number m of inducing points: 50 to 200. With 0 this is the nearest-neighbour GP, for rough kernels
+        (Matern) in one to three inputs; where very many rows lie within a lengthscale, the neighbours
+        cover too short a distance, and inducing points are needed.
     neighbors : int
-        Rows k that each block of rows is given: all earlier ones, where there are fewer. 30; 60 in six
-        and more inputs, where what is near one row of a block is not near the others.
+        Number k of earlier rows that each block is conditioned on: 30, or 60 in six and more inputs, where
+        the nearest rows of one row of a block are not those of the others.
     block : int
         Rows g of a block. The cost per row falls with g as long as g is below k; 1 is the classical
         Vecchia approximation, which needs the fewest neighbours.
     pred_neighbors : int, optional
-        Rows that each new row is given: twice `neighbors` when left out. New rows stand alone, which
-        makes many neighbours cheap, and in many inputs they are what predictions are short of.
+        Rows that each new row is conditioned on: twice `neighbors` when left out. They are cheap, and in
+        many inputs predictions need them.
 
     Raises
     ------
@@ -55,12 +98,12 @@ class VecchiaMarginal(FeatureMarginal):
     prediction            O(n* (m^2 + p^2 m + p^3)) per draw                O(n (m + k))
     ====================  ==============================================  ====================
 
-    with p the `pred_neighbors`. Points, order and neighbours are those of the hyperparameters at the
-    build, so that the density is one smooth function. :meth:`rebuild` chooses them again; :meth:`check`
+    with p the `pred_neighbors`. Points, order and neighbours are chosen at the hyperparameters of the
+    build and stay fixed, so that the density is smooth. :meth:`rebuild` chooses them again; :meth:`check`
     says whether that is worth it.
 
-    Inputs with their own prior, kernels with matrices of lengthscales and sums of kernels take a route
-    that forms the kernel between all local rows, ``n (g + k)^2 / g`` numbers.
+    For inputs with their own prior, kernels with matrices of lengthscales and sums of kernels, the kernel
+    between all local rows is stored, ``n (g + k)^2 / g`` numbers.
 
     References
     ----------
@@ -99,39 +142,7 @@ class VecchiaMarginal(FeatureMarginal):
         self, *, mean_func=None, cov_func, n_inducing=200, neighbors=30, block=16,
         pred_neighbors=None,
     ):  # fmt: skip
-        spec = VecchiaSpec.checked(cov_func, n_inducing)
         super().__init__(
-            spec, mean_func=mean_func, cov_func=cov_func, neighbors=neighbors, block=block,
-            pred_neighbors=pred_neighbors,
+            mean_func=mean_func, cov_func=cov_func, n_inducing=n_inducing, neighbors=neighbors,
+            block=block, pred_neighbors=pred_neighbors,
         )  # fmt: skip
-
-    def settings(self):
-        """Arguments of the class besides mean and covariance, by name."""
-        return super().settings() | {"n_inducing": self.rank if self.is_built else self._spec.count}
-
-    def build(self, X, point=None, random_seed=0) -> int:
-        """Choose inducing points, and fix the hyperparameters that order and neighbours go by.
-
-        Parameters
-        ----------
-        X : array, shape (n, d), or pm.Data
-        point : dict, optional
-            Hyperparameters; the model's initial point for those left out.
-        random_seed : int, optional
-            Seed of the choice among rows of the same variance.
-
-        Returns
-        -------
-        int
-            Number of inducing points: fewer than `n_inducing` where the rest depend on them.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For bad inputs, or, outside the model context, random hyperparameters.
-        """
-        return self._build(check_inputs(X).value, point=point, random_seed=random_seed)
-
-    def move_points(self, training, point) -> None:
-        """Choose inducing points again."""
-        training.prediction_map().move(self._spec.points(training.present_inputs(), point))

@@ -1,24 +1,23 @@
-"""The kernel that was written, nearly, under any likelihood."""
+"""Near-exact Gaussian processes under any likelihood: inducing points and neighbours."""
 
 from dataclasses import asdict
 
 import pymc as pm
 
-from pymc_scalable_gp.core.data.inputs import check_inputs
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.vecchia.likelihood import RowPlan, VecchiaFunction, VecchiaSettings
-from pymc_scalable_gp.methods.vecchia.spec import VecchiaSpec
+from pymc_scalable_gp.methods.vecchia.gp import PivotedGP
 
 
-class VecchiaLatent(FeatureLatent):
+class VecchiaLatent(PivotedGP, FeatureLatent):
     r"""Near-exact Gaussian process, any kernel, any likelihood.
 
     .. math:: f = \mu + \Phi z + u, \qquad u_b = A_b u_{N(b)} + L_b\,\varepsilon_b, \qquad
               z \sim N(0, I_m),\; \varepsilon \sim N(0, I_n)
 
-    with the features, blocks and neighbours of :class:`VecchiaMarginal`: the prior of f is nearly that of
-    the kernel. Counts, classes, survival times and all else that has no Gaussian noise.
+    with the features, blocks and neighbours of :class:`VecchiaMarginal`, so that the prior of f is close to
+    that of the kernel. For counts, classes, survival times and other data without Gaussian noise.
 
     Parameters
     ----------
@@ -27,15 +26,15 @@ class VecchiaLatent(FeatureLatent):
     cov_func : pm.gp.cov.Covariance
         Any kernel.
     n_inducing : int
-        Number m of inducing points. 50 to 200: they hold what varies over long distances, which is
+        Number m of inducing points, 50 to 200: they describe variation over long distances, which is
         hard to sample through the neighbours.
     neighbors : int or None
-        Rows k that each block of rows is given: all, where there are fewer. None: inducing points
-        alone, m latent variables instead of m + n; predictions still carry the variance that is missed.
+        Number k of earlier rows that each block is conditioned on. None: inducing points alone, m latent
+        variables instead of m + n; predictions still include the variance that the points miss.
     block : int
         Rows g of a block.
     pred_neighbors : int, optional
-        Rows that each new row is given: twice `neighbors` when left out.
+        Rows that each new row is conditioned on: twice `neighbors` when left out.
 
     Raises
     ------
@@ -49,9 +48,9 @@ class VecchiaLatent(FeatureLatent):
     Notes
     -----
     O(n (m^2 + (g + k)^2 (m + g + k) / g)) per gradient. With neighbors, a latent variable per row makes
-    long trajectories: where the points hold the kernel (``check()["missing"]``), neighbors=None
-    is far faster. A millionth of the prior variance is added to
-    that of the residual at each row, so that blocks with close rows can be factorised.
+    trajectories long: where the points miss little of the prior variance (``check()["missing"]``),
+    neighbors=None is far faster. A millionth of the prior variance is added to that of the residual at
+    each row, so that blocks with close rows can be factorised.
 
     References
     ----------
@@ -84,50 +83,26 @@ class VecchiaLatent(FeatureLatent):
         self, *, mean_func=None, cov_func, n_inducing=200, neighbors=15, block=16,
         pred_neighbors=None,
     ):  # fmt: skip
-        spec = VecchiaSpec.checked(cov_func, n_inducing)
-        super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
+        super().__init__(mean_func=mean_func, cov_func=cov_func, n_inducing=n_inducing)
         self.local = None
         if neighbors is not None:
             self.local = VecchiaSettings.checked(neighbors, block, pred_neighbors)
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
-        count = self.rank if self.is_built else self._spec.count
-        found = {"n_inducing": count, "neighbors": None}
-        if self.local is not None:
-            found |= asdict(self.local)
-        return found
+        found = super().settings() | {"neighbors": None}
+        return found if self.local is None else found | asdict(self.local)
 
     def check_addable(self):
         """Only without neighbours, which belong to one kernel."""
         if self.local is not None:
             raise TypeError("GPs with neighbors do not add: add their kernels, in one cov_func")
 
-    def build(self, X, point=None, random_seed=0) -> int:
-        """Choose inducing points, and what order and neighbours go by: as ``VecchiaMarginal.build``."""
-        return self._build(check_inputs(X).value, point=point, random_seed=random_seed)
-
     def prior(self, name, X, **kwargs):
         """Function values at X, for any likelihood.
 
-        Parameters
-        ----------
-        name : str
-            Name of the deterministic variable; the coefficients of the features are
-            ``{name}_coeffs``, the white residuals ``{name}_white``.
-        X : array, shape (n, d), or pm.Data
-            Inputs. Where `pm.set_data` replaces them, evaluation raises: call :meth:`rebuild`.
-        **kwargs
-            Passed to `pm.Deterministic`: ``dims``.
-
-        Returns
-        -------
-        TensorVariable, shape (n,)
-
-        Raises
-        ------
-        TypeError, ValueError
-            For bad inputs or an unknown keyword, before anything is built.
+        As :meth:`FeatureLatent.prior`, with white residuals ``{name}_white`` beside the coefficients
+        ``{name}_coeffs``. Where `pm.set_data` replaces X, evaluation raises: call :meth:`rebuild`.
         """
         if self.local is None:
             return super().prior(name, X, **kwargs)
@@ -152,4 +127,4 @@ class VecchiaLatent(FeatureLatent):
                 "model anew"
             )
         training.reorder(point)
-        training.prediction_map().move(self._spec.points(training.present_inputs(), point))
+        self.move_points(training, point)

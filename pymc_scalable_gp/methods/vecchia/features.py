@@ -1,4 +1,4 @@
-"""Inducing points under the kernel's residual."""
+"""Inducing points that can move, chosen among the rows by the kernel."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,6 @@ from pymc.gp.cov import BaseCovariance
 
 from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
-from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.graphs import data_shared
 
 
@@ -17,11 +16,6 @@ class VecchiaSpec:
 
     cov_func: BaseCovariance
     count: int
-
-    @classmethod
-    def checked(cls, cov_func, n_inducing) -> "VecchiaSpec":
-        """Specification from a user's arguments."""
-        return cls(cov_func, check_count("n_inducing", n_inducing, 0))
 
     def fit(self, X, point=None, random_seed=0) -> "PivotMap":
         """Rows of X (n, d) as points, each with the largest variance given those before."""
@@ -44,6 +38,6 @@ class PivotMap(NystromMap):
         super().__init__(cov_func, data_shared(points), X.min(axis=0), X.max(axis=0))
 
     def move(self, points: np.ndarray) -> None:
-        """Go on with other points; as many as there were, of which old ones fill the places left."""
+        """Replace the points; where there are fewer than before, old ones fill the remaining places."""
         old = self.points.get_value()
         self.points.set_value(np.concatenate([points, old])[: len(old)])
