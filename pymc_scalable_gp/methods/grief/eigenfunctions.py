@@ -1,4 +1,4 @@
-"""Eigenfunctions of one product kernel on a Cartesian grid, in a basis that is fixed once."""
+"""Eigenfunctions of one product kernel on a Cartesian grid, in a fixed basis."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,18 +14,18 @@ from pymc_scalable_gp.ops.stacked_product import stacked_product
 from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.jitter import GRAM_JITTER
 
-# Eigenvalues of a 1-D grid matrix, and mean squares, below this share of the largest are rounding.
+# Eigenvalues of a 1-D grid matrix, and mean squares, below this share of the largest are rounding errors.
 EIGENVALUE_CUTOFF = 1e-10
-# Hadamard powers tried for the directions that are rounding at the fixed hyperparameters.
+# Hadamard powers tried for directions whose eigenvalues are rounding errors at the build's hyperparameters.
 POWERS = 6
 
 
 @dataclass(frozen=True)
 class TermGrid:
-    """Frozen grid of one product term: nodes (d, m), basis ``V_i^1/2 Q_i`` (d, m, q), table (r, d).
+    """Fixed grid of one product term: nodes (d, m), basis ``V_i^1/2 Q_i`` (d, m, q), table (r, d).
 
-    The columns of the basis are the leading ones that any row of the table names; unused places of
-    nodes have zeros there.
+    The basis has the leading q columns, as many as the table refers to; places of nodes that are not used
+    have zeros there.
     """
 
     term: ProductTerm
@@ -39,25 +39,37 @@ class TermGrid:
         return len(self.selection)
 
     @cached_property
-    def _tensors(self):
-        """Nodes, basis, and the products of their columns: data, for graphs."""
+    def places(self) -> np.ndarray:
+        """Table (r, d) of places among the basis functions of all columns, d q of them."""
         d, _, q = self.basis.shape
-        products = ColumnProducts.of(self.selection + q * np.arange(d))
-        return fixed_shared(self.nodes), fixed_shared(self.basis), products
+        return self.selection + q * np.arange(d)
+
+    @cached_property
+    def products(self) -> ColumnProducts:
+        """The basis functions that each feature multiplies."""
+        return ColumnProducts.of(self.places)
+
+    @cached_property
+    def _tensors(self):
+        """Nodes and basis, for graphs."""
+        return fixed_shared(self.nodes), fixed_shared(self.basis)
+
+    def inner(self):
+        """``(V_i^1/2 Q_i)' k_i(U_i, U_i) V_i^1/2 Q_i``, (d, q, q)."""
+        nodes, basis = self._tensors
+        gram = self.term.gram(nodes, nodes)
+        return stacked_product(stacked_product(basis, gram, transpose_a=True), basis)
 
     def factors(self, X):
         """``psi_{i, a}(x_i)``, (d, q, n): columns of ``k_i(x_i, U_i) V_i^1/2 Q_i L_i^-T``.
 
-        ``L_i L_i' = (V_i^1/2 Q_i)' k_i(U_i, U_i) V_i^1/2 Q_i`` with a jitter. At the hyperparameters
-        where ``Q_i`` diagonalises it, these are the eigenfunctions; elsewhere they are a smooth
-        function of the hyperparameters, which eigenvectors are not: those of equal eigenvalues turn
-        at random, those of crossing ones swap.
+        ``L_i L_i'`` is :meth:`inner` with a jitter. At the hyperparameters where ``Q_i`` diagonalises it,
+        these are the eigenfunctions; elsewhere they are a smooth function of the hyperparameters, which
+        eigenvectors are not: those of equal eigenvalues rotate, those of crossing ones swap.
         """
-        nodes, basis, _ = self._tensors
-        gram = self.term.gram(nodes, nodes)
-        inner = stacked_product(stacked_product(basis, gram, transpose_a=True), basis)
-        projection = stacked_product(basis, inverse_cholesky(inner), transpose_b=True)
-        # The scale enters once, where it costs no pass over n r entries.
+        nodes, basis = self._tensors
+        projection = stacked_product(basis, inverse_cholesky(self.inner()), transpose_b=True)
+        # The scale enters here, once, and not by a pass over n r entries.
         projection = pt.set_subtensor(projection[0], projection[0] * pt.sqrt(self.term.scale))
         cross = self.term.gram(nodes, X[:, self.term.dims].T)
         return stacked_product(projection, cross, transpose_a=True)
@@ -68,15 +80,15 @@ class TermGrid:
             return pt.sqrt(self.term.scale) * pt.ones_like(X[:, :1])
         d, _, q = self.basis.shape
         flat = self.factors(X).reshape((d * q, X.shape[0]))
-        return khatri_rao_features(flat.T, self._tensors[2])
+        return khatri_rao_features(flat.T, self.products)
 
 
 def frozen_basis(gram: np.ndarray, masses: np.ndarray) -> np.ndarray:
     """Basis ``V^1/2 Q`` (m, m) of one column: eigenvectors of ``V^1/2 K V^1/2``, leading ones first.
 
-    Eigenvectors whose eigenvalue is rounding would be noise, yet a shorter lengthscale may lift
-    them. They are those of a Hadamard power of K instead, positive semidefinite as K is (Schur) and
-    of a shorter lengthscale, in the space that is left.
+    Eigenvectors whose eigenvalues are rounding errors would be noise, yet they matter at shorter
+    lengthscales. In the space that is left they are those of a Hadamard power of K instead, which is
+    positive semidefinite as K is (Schur) and has a shorter lengthscale.
     """
     root = np.sqrt(masses)
     power = gram / max(np.abs(gram).max(), np.finfo(float).tiny)
@@ -96,7 +108,7 @@ def frozen_basis(gram: np.ndarray, masses: np.ndarray) -> np.ndarray:
 
 
 def column_factors(gram: np.ndarray, cross: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """`TermGrid.factors` of one column (m, n), as arrays: ``L^-1 basis' k(U, x)``."""
+    """`TermGrid.factors` of one column (m, n), in numbers: ``L^-1 basis' k(U, x)``."""
     inner = basis.T @ gram @ basis
     jitter = GRAM_JITTER * np.trace(inner) * np.eye(len(inner))
     try:
@@ -110,24 +122,13 @@ def column_factors(gram: np.ndarray, cross: np.ndarray, basis: np.ndarray) -> np
 
 
 def select(factors: np.ndarray, used: np.ndarray, rank: int, fixed: bool) -> np.ndarray:
-    """Table (r, d) of the products with the largest mean square on the data, column by column.
+    """Table (rank, d) of the products with the largest mean square on the data, column by column.
 
-    Parameters
-    ----------
-    factors : array, shape (d, m, n)
-        One-dimensional functions at some rows and hyperparameters.
-    used : boolean array, shape (d, m)
-        Places that hold a function.
-    rank : int
-        Number of products wanted.
-    fixed : bool
-        The hyperparameters cannot move: functions that are rounding now are so for ever, and go.
-        Otherwise they come last, in their order, since a later lengthscale may lift them.
-
-    Notes
-    -----
-    The eigenvalues are close to these mean squares, as the nodes' masses follow the data, but know
-    no more of the data than the nodes do.
+    `factors` (d, m, n) are one-dimensional functions at n rows and the build's hyperparameters, `used`
+    (d, m) the places that have one. Functions that are rounding errors are left out where the
+    hyperparameters are `fixed`; otherwise they come last, in their order, since they matter at other
+    lengthscales. Eigenvalues are close to these mean squares, since the nodes' masses follow the data, but
+    depend on the data through the nodes alone.
     """
     scores = np.mean(np.square(factors), axis=2)
     alive = (scores > EIGENVALUE_CUTOFF * scores.max(axis=1, keepdims=True)) & used

@@ -30,18 +30,13 @@ class Missing(NamedTuple):
 class GriefMap(FeatureMap):
     """Leading eigenfunctions of a (sum of) product kernel(s) on a Cartesian grid.
 
-    Made by ``GriefSpec.fit``; its attributes never change. :meth:`rotated` gives another map, whose basis
-    is orthogonal on some rows.
+    Its attributes never change. :meth:`rotated` gives another map, whose basis is orthogonal on some rows.
     """
 
     def __init__(
-        self,
-        cov_func,
-        grids: Sequence[TermGrid],
-        missing: Missing,
-        columns: int,
+        self, cov_func, grids: Sequence[TermGrid], missing: Missing, columns: int,
         rotation: Singular | None = None,
-    ):
+    ):  # fmt: skip
         self.cov_func, self.grids, self.columns = cov_func, tuple(grids), columns
         self.missing, self.rotation = missing, rotation
 
@@ -63,7 +58,7 @@ class GriefMap(FeatureMap):
 
     @property
     def is_constant(self):
-        """Whether the features are one fixed function, without parameters or shared values."""
+        """Whether the features depend on the inputs alone, on no parameter and no shared value."""
         return all(is_constant(grid.term) for grid in self.grids)
 
     @property
@@ -78,14 +73,14 @@ class GriefMap(FeatureMap):
     @property
     def unrotated(self):
         """The eigenfunctions themselves."""
-        return self.rotated(None)
+        return self if self.rotation is None else self.rotated(None)
 
     def rotated(self, rotation: Singular | None) -> "GriefMap":
         """The map with the eigenfunctions combined by `rotation`."""
         return GriefMap(self.cov_func, self.grids, self.missing, self.columns, rotation)
 
     def rotation_on(self, X: np.ndarray, progressbar: bool = True) -> Singular:
-        """What makes the eigenfunctions orthogonal on the rows of X (n, d)."""
+        """The rotation that makes the eigenfunctions orthogonal on the rows of X (n, d)."""
         triangle = triangle_of_rows(RowFunction(self.plain_features), X, None, progressbar)
         return Singular.of(triangle)[0]
 
@@ -94,18 +89,14 @@ class GriefMap(FeatureMap):
         return kernel_diag(self.cov_func, X)
 
     def outside(self, X):
-        """Say how far X lies beyond the grid."""
-        beyond_grid = {}
-        for grid in self.grids:
-            for nodes, dim in zip(grid.nodes, grid.term.dims, strict=True):
-                low, high = nodes.min(), nodes.max()
-                beyond = max(low - X[:, dim].min(), X[:, dim].max() - high)
-                if beyond > OUTSIDE_SHARE * (high - low) + 1e-9 * abs(high):
-                    share = f", {beyond / (high - low):.0%} of its width" if high > low else ""
-                    beyond_grid[dim] = f"column {dim} reaches {beyond:.3g} beyond the grid{share}"
-        return (
-            "; ".join(beyond_grid.values()) + " (a wider grid covers it)" if beyond_grid else None
-        )
+        """Columns of X that reach beyond the grid, and how far."""
+        low, high = self.input_range.low, self.input_range.high
+        width, beyond = high - low, np.maximum(low - X.min(axis=0), X.max(axis=0) - high)
+        texts = []
+        for j in np.flatnonzero(beyond > OUTSIDE_SHARE * width + 1e-9 * np.abs(high)):
+            share = f", {beyond[j] / width[j]:.0%} of its width" if width[j] else ""
+            texts.append(f"column {j} reaches {beyond[j]:.3g} beyond the grid{share}")
+        return "; ".join(texts) + " (a wider grid covers it)" if texts else None
 
 
 def is_constant(term) -> bool:

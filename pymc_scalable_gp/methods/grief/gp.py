@@ -13,7 +13,7 @@ from pymc_scalable_gp.core.likelihoods.summary import can_summarize, summarize
 from pymc_scalable_gp.core.marginal import AdditiveMarginal, FeatureMarginal
 from pymc_scalable_gp.core.observed import KEEPS_ALL, WITH_RESIDUAL
 from pymc_scalable_gp.core.rows.collect import rotation_of
-from pymc_scalable_gp.methods.grief.checks import check_periods, check_weighted, warn_missing
+from pymc_scalable_gp.methods.grief.checks import check_periods, warn_missing
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
 from pymc_scalable_gp.methods.grief.spec import GriefSpec
 from pymc_scalable_gp.utils.checks import check_choice, check_count
@@ -32,16 +32,15 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             \frac{k_i(x_i, U_i)\,V_i^{1/2} q_{i, I_{ji}}}{\sqrt{\lambda_{i, I_{ji}}}}
 
     with ``V_i^1/2 k_i(U_i, U_i) V_i^1/2 = Q_i diag(lambda_i) Q_i'`` in each dimension, ``V_i`` the
-    share of the data near each node, and ``I`` (r x d) the multi-indices of the r products that
-    carry most variance on the data, dimension by dimension.
+    share of the data near each node, and ``I`` (r x d) the multi-indices of the r products with the
+    largest variance on the data.
 
-    * *Type II* (default): the kernel's parameters are free, ``w = 1``. O(n r^2) per evaluation.
+    * *Type II* (default): the kernel's parameters are free, ``w = 1``.
     * *Frozen* (``basis="frozen"``): the kernel's parameters are free, the features are those of reference
-      parameters, and a matrix ``M(theta)`` mixes them, ``M = I`` at the reference: O(r^3 + d r^2)
-      per evaluation whatever n. It departs from type II with the distance from the reference, soon in
-      many inputs: :meth:`check` says by how much.
-    * *Type I*: the kernel is fixed and the weights ``w`` are free. O(r^3) per evaluation whatever n,
-      or O(r) with ``rotate=True``, which makes the basis orthogonal on the training rows.
+      parameters, and a matrix ``M(theta)`` mixes them, ``M = I`` at the reference. The difference from type
+      II grows with the distance from the reference, fast in many inputs: :meth:`check` reports it.
+    * *Type I*: the kernel is fixed and the weights ``w`` are free; with ``rotate=True`` the basis is
+      orthogonal on the training rows.
 
     Parameters
     ----------
@@ -55,21 +54,21 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         Default: "FITC", and "DTC" (the only choice) with weights, ``rotate=True`` or a frozen basis.
     grid : int, sequence of int, or list of 1-D arrays, optional
         Nodes in each dimension, half way between even spacing and the column's quantiles; a column
-        with fewer distinct values uses those. Left out, :meth:`build` takes as many as resolve the
-        kernel there: 100 to 200 in one dimension, 50 to 200 in two, 10 to 20 in more than ten.
+        with fewer distinct values uses those. When left out, :meth:`build` takes as many as resolve the
+        kernel: 100 to 200 in one dimension, 50 to 200 in two, 10 to 20 in more than ten.
     rank : int
-        Number of eigenfunctions r, at most; of a sum of kernels each term gets an equal part. Raise
-        it until the posterior stops moving, or :meth:`check` shows little missing variance.
+        Number of eigenfunctions r, at most; the terms of a sum of kernels get equal parts. Raise it until
+        the posterior stops changing, or :meth:`check` shows little missing variance.
     basis : {"free", "frozen"}
         Whether the features follow the kernel's parameters, or stay those of `reference`.
     reference : dict, optional
         Parameters of a frozen basis, such as ``pm.find_MAP`` or :func:`~pymc_scalable_gp.subset_map`
-        returns; those of ``build(X, point=...)``, or the model's initial point, when left out.
+        returns. When left out: those of ``build(X, point=...)``, or the model's initial point.
     rotate : bool
         Use the orthogonal basis (needs a kernel without free parameters).
     neighbors, block, pred_neighbors : int
-        With "VIF": rows that each block of rows is given, rows of a block, and rows that each new row is
-        given, as in :class:`VecchiaMarginal`.
+        With "VIF", as in :class:`VecchiaMarginal`: rows that each block is conditioned on, rows of a block,
+        and rows that each new row is conditioned on.
 
     Raises
     ------
@@ -81,7 +80,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     -----
     UserWarning
         In :meth:`build`, when the features of a kernel with free parameters miss more than 5% of the
-        prior variance there: what to change.
+        prior variance, with what to change.
 
     Notes
     -----
@@ -91,15 +90,15 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     build                 O(d m^3 + d r log r)           O(r d)
     build, rotate         O(n r^2) once                  O(block r + r^2)
     type II gradient      O(n r^2)                       two (n, r) arrays
-    frozen gradient       O(r^3 + d r^2)                 O(r^2)
+    frozen gradient       O(r^3 + d r^2) for any n       O(r^2)
     type I gradient       O(r^3), rotated O(r)           O(r^2), rotated O(r)
     prediction            O(n* r^2), rotated O(n* r)     O(block r + r^2)
     ====================  =============================  ==========================
 
     The selection ``I`` and the eigenvectors ``Q`` are those at the hyperparameters of :meth:`build`.
-    Elsewhere ``Q Lambda^-1/2`` becomes ``Q L^-T`` with ``L L' = Q'V^1/2 k(U, U) V^1/2 Q``, so that both
-    densities are smooth: eigenvectors swap and turn where eigenvalues meet. Hand-written gradients
-    serve PyTensor, numpyro and blackjax alike; under JAX only reverse mode is available.
+    Elsewhere ``Q Lambda^-1/2`` becomes ``Q L^-T`` with ``L L' = Q'V^1/2 k(U, U) V^1/2 Q``, so that the
+    density is smooth: eigenvectors swap and rotate where eigenvalues meet. Under JAX only reverse mode
+    is available.
 
     References
     ----------
@@ -148,6 +147,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             raise TypeError(f"rotate must be True or False, got {rotate!r}")
         spec = GriefSpec(cov_func, grid, check_count("rank", rank))
         self.grid, self.max_rank, self.rotate, self.basis = grid, rank, bool(rotate), basis
+        self.given_reference = reference
         super().__init__(
             spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
             neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
@@ -156,11 +156,10 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             raise ValueError(
                 "rotate=True needs a kernel without free parameters, a frozen basis has some"
             )
-        self.given_reference = reference
         self._rotated_rows: np.ndarray | None = None
 
     def check_approx(self, approx):
-        """Rotated and frozen features go with "DTC" alone."""
+        """Raise ValueError for an unknown `approx`, or one that a rotated or frozen basis excludes."""
         super().check_approx(approx)
         if approx != self.default_approx == "DTC":
             kind = "rotate=True" if self.rotate else 'basis="frozen"'
@@ -173,16 +172,12 @@ class GriefGP(FeatureMarginal, FeatureLatent):
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
-        own = {
-            "grid": self.grid,
-            "rank": self.rank if self.is_built else self.max_rank,
-            "rotate": self.rotate,
-        }
-        own |= {"basis": self.basis} if self.basis == "frozen" else {}
-        return super().settings() | own
+        rank = self.rank if self.is_built else self.max_rank
+        own = {"grid": self.grid, "rank": rank, "rotate": self.rotate}
+        return super().settings() | own | ({"basis": "frozen"} if self.basis == "frozen" else {})
 
     def check_addable(self):
-        """Not with a rotated basis, which belongs to one kernel."""
+        """Raise TypeError for a rotated basis, which belongs to one kernel."""
         if self.rotate:
             raise TypeError(
                 "GPs with rotate=True cannot be added: add the kernels, k1 + k2, instead"
@@ -195,15 +190,14 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         ----------
         X : array, shape (n, d), or pm.Data
         point : dict, optional
-            Values of the hyperparameters at which the leading eigenfunctions are selected, such as
+            Hyperparameters at which the leading eigenfunctions are selected, such as
             :func:`~pymc_scalable_gp.subset_map` or ``pm.find_MAP`` returns; the model's initial point
             when left out. Give one when lengthscales may differ much from their prior.
         progressbar : bool
             Show the progress of a rotation over many rows.
         statistics : RowStatistics, optional
-            With ``rotate=True``: the basis is made orthogonal on the rows that these have seen in place
-            of X, a sample of them. From :meth:`summarize`, after ``build(X)`` with the same X, on any
-            source.
+            With ``rotate=True`` and X a sample of more rows: what :meth:`summarize` made of all of them,
+            after ``build(X)`` with the same X. The basis is made orthogonal on those rows.
 
         Returns
         -------
@@ -220,26 +214,25 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         if statistics is not None and not self.rotate:
             raise TypeError("build takes statistics with rotate=True only")
         data = check_inputs(X)
-        frozen = self.basis == "frozen"
-        point = self.given_reference if frozen and point is None else point
+        point = self.given_reference if point is None else point
         self._build(data.value, point=point)
         found = self.feature_map
         # Weights of a fixed kernel's features may make up for what they miss, as neighbours do.
         if not found.is_constant and self.approx not in KEEPS_ALL:
             warn_missing(found.missing, found.rank)
-        if frozen:
-            self._map = FrozenMap(self.feature_map, point, pm.modelcontext(None))
+        if self.basis == "frozen":
+            self._map = FrozenMap(found, point, pm.modelcontext(None))
         if self.rotate:
-            if not self.feature_map.is_constant:
-                raise ValueError(
-                    "rotate=True needs a kernel without free parameters: fix them, for instance at "
-                    "sgp.subset_map(...), or use rotate=False"
-                )
             self._rotate(data, statistics, progressbar)
         return self.rank
 
     def _rotate(self, data, statistics, progressbar):
         """On the rows of X, or on those of the statistics."""
+        if not self.feature_map.is_constant:
+            raise ValueError(
+                "rotate=True needs a kernel without free parameters: fix them, for instance at "
+                "sgp.subset_map(...), or use rotate=False"
+            )
         if statistics is not None:
             rotation, self._rotated_rows = rotation_of(self, statistics), None
         else:
@@ -249,11 +242,11 @@ class GriefGP(FeatureMarginal, FeatureLatent):
 
     @property
     def frozen(self) -> FrozenMap | None:
-        """The features of a frozen basis, once it is built."""
+        """The features of a frozen basis, once built."""
         return self._map if isinstance(self._map, FrozenMap) else None
 
     def recentre(self, X, idata) -> int:
-        """Make a frozen basis anew at the posterior mean of an earlier run.
+        """Build a frozen basis again at the posterior mean of an earlier run.
 
         Parameters
         ----------
@@ -265,7 +258,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         Returns
         -------
         int
-            Number of features. Summarise the rows again, and make a likelihood from that.
+            Number of features. Statistics of rows and likelihoods are then to be made again.
 
         Raises
         ------
@@ -291,19 +284,21 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             As in the base class.
         weights : tensor, shape (rank,), optional
             Positive eigenfunction weights w; call :meth:`build` first to know their number.
-
-        Notes
-        -----
-        With a kernel without free parameters, a scalar sigma and a mean that is fixed or linear in
-        free coefficients, the rows are summarised once and an evaluation costs O(r^3), or O(r) with
-        ``rotate=True``, whatever n; :attr:`likelihood_path` tells.
         """
         keywords = self._likelihood_keywords(kwargs)
         if weights is None:
             return self._likelihood_variable(
                 name, X, y, sigma, statistics, progressbar, keywords, likelihood
             )
-        check_weighted(self.basis, self.given_approx)
+        if self.basis == "frozen":
+            raise ValueError(
+                'weights are for a fixed kernel: basis="frozen" is for one with free parameters'
+            )
+        if self.given_approx not in (None, "DTC"):
+            raise ValueError(
+                f'weights work with approx="DTC" only, got {self.given_approx!r}: the weighted features '
+                "no longer approximate k(x, x), which the correction needs"
+            )
         if X is not None:
             self.build_for(check_inputs(X))
         weights = check_weights(weights, self.rank)
@@ -315,7 +310,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         return self._observe(name, self._data(X, y, sigma, weights), progressbar, keywords)
 
     def make_likelihood(self, data, progressbar=True):
-        """Rotated where the basis was turned to be orthogonal on these rows."""
+        """As the base class, or with ``rotate=True`` in the basis that is orthogonal on these rows."""
         if not self.rotate:
             return super().make_likelihood(data, progressbar)
         if not can_summarize(data):
@@ -339,9 +334,9 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         data = self._latent_inputs(X, keywords)
         weights = check_weights(weights, self.rank)
         coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank)
-        return self._latent(
-            name, data, coef if weights is None else coef * pt.sqrt(weights), keywords
-        )
+        if weights is not None:
+            coef = coef * pt.sqrt(weights)
+        return self._latent(name, data, coef, keywords)
 
 
 class AdditiveGriefGP(AdditiveMarginal, AdditiveLatent):

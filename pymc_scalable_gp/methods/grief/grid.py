@@ -5,8 +5,8 @@ from numbers import Integral
 
 import numpy as np
 
-# Part of a column's mass that its nodes get alike. Measured on seven UCI sets at rank 1000: 0 to 0.5
-# differ by 2% in RMSE, and 0.25 leaves 1.1 to 4 times less prior variance out than equal masses.
+# Part of a column's mass that is divided equally among its nodes. Measured on seven UCI sets at rank 1000:
+# 0 to 0.5 differ by 2% in RMSE, and 0.25 misses 1.1 to 4 times less prior variance than equal masses.
 EVEN_MASS = 0.25
 # Share of a column's prior variance that may lie between the nodes chosen by default. An ExpQuad at
 # 0.5, 0.75, 1 lengthscales between nodes leaves 6e-10, 4e-5, 3e-3 there, Matern-5/2 2e-3, 1e-2, 4e-2.
@@ -16,9 +16,9 @@ UNRESOLVED = 1e-5
 def grid_nodes(x: np.ndarray, size: int | np.ndarray) -> np.ndarray:
     """At most `size` nodes spread over the values of one column, or the nodes given.
 
-    A column with no more than `size` distinct values uses just those values. Otherwise node k is
-    the mean of the k-th of `size` evenly spaced points and of the k-th quantile: even nodes alone
-    leave a heavy-tailed column's bulk between two nodes, quantiles alone leave its tail uncovered.
+    A column with no more than `size` distinct values uses those. Otherwise node k is the mean of the
+    k-th of `size` evenly spaced points and of the k-th quantile: of a column with heavy tails, even nodes
+    alone leave the bulk between two nodes, and quantiles alone leave the tails uncovered.
     """
     if not isinstance(size, Integral):
         return np.asarray(size, dtype=float)
@@ -30,9 +30,9 @@ def grid_nodes(x: np.ndarray, size: int | np.ndarray) -> np.ndarray:
 
 
 def node_ladder(x: np.ndarray, d: int) -> list[np.ndarray]:
-    """Nodes of one column of `d` to choose among, from few to many.
+    """Sets of nodes of one column of `d` to choose among, from few nodes to many.
 
-    100, 150, 200 with one column; 10, 15, 20 with many, where finer nodes buy little beside the rank.
+    100, 150, 200 with one column; 10, 15, 20 with many, where the rank matters more than the nodes.
     """
     low = min(max(100 // d, 10), 100)
     high = 200 if d <= 2 else min(max(300 // d, 20), 100)
@@ -47,17 +47,9 @@ def node_ladder(x: np.ndarray, d: int) -> list[np.ndarray]:
 def least_resolving(gram: np.ndarray, sizes: list[int]) -> int:
     """Place of the first set of nodes that resolves the kernel at the probe rows; else the last.
 
-    Parameters
-    ----------
-    gram : array, shape (p + sum(sizes), p + sum(sizes))
-        1-D kernel matrix of p probe rows, followed by the sets of nodes in turn.
-    sizes : list of int
-        Number of nodes in each set.
-
-    Notes
-    -----
-    The share of prior variance between nodes is the mean of ``k(x, x) - k(x, U) k(U, U)^-1 k(U, x)``
-    over that of ``k(x, x)``, whatever the kernel and its parameters are called.
+    `gram` is the 1-D kernel matrix of p probe rows, followed by sets of nodes, `sizes` their numbers. The
+    share of prior variance between nodes U is the mean of ``k(x, x) - k(x, U) k(U, U)^-1 k(U, x)`` over
+    that of ``k(x, x)``.
     """
     start = p = len(gram) - sum(sizes)
     prior = np.diag(gram)[:p]
@@ -74,18 +66,17 @@ def least_resolving(gram: np.ndarray, sizes: list[int]) -> int:
 
 
 def node_masses(x: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-    """Weights of a column's nodes, in sum 1: their share of the data, mixed with an even share.
+    """Weights of a column's nodes, in sum 1: their share of the data, mixed with an equal share.
 
-    Row x_i counts for the two nodes around it, in proportion to its nearness. The even part keeps
+    Row x_i counts for the two nodes around it, in proportion to its nearness. The equal part keeps
     nodes without data in the basis, for predictions there.
     """
-    share = np.full(nodes.size, EVEN_MASS / nodes.size)
     if nodes.size == 1:
         return np.ones(1)
     left = np.clip(np.searchsorted(nodes, x, side="right") - 1, 0, nodes.size - 2)
     part = np.clip((x - nodes[left]) / (nodes[left + 1] - nodes[left]), 0.0, 1.0)
     counts = np.bincount(left, 1.0 - part, nodes.size) + np.bincount(left + 1, part, nodes.size)
-    return share + (1.0 - EVEN_MASS) * counts / x.size
+    return EVEN_MASS / nodes.size + (1.0 - EVEN_MASS) * counts / x.size
 
 
 def check_grid(grid, d: int) -> list:
@@ -128,22 +119,11 @@ def _check_entry(entry, i):
 
 
 def top_products(logs: np.ndarray, rank: int) -> np.ndarray:
-    """Multi-indices (rank, d) of the largest entries of a Kronecker product of vectors.
+    """Multi-indices (min(rank, m^d), d) of the largest entries of a Kronecker product of vectors.
 
-    Parameters
-    ----------
-    logs : array, shape (d, m)
-        Logarithms of the factors, every row in decreasing order; ``-inf`` marks unused places.
-    rank : int
-        Number of products wanted.
+    In decreasing order; ties go to the lower place. `logs` (d, m) are the logarithms of the factors, each
+    row in decreasing order, with ``-inf`` at unused places.
 
-    Returns
-    -------
-    integer array, shape (min(rank, m^d), d)
-        In decreasing order of the product; ties go to the lower place.
-
-    Notes
-    -----
     After each of the d Kronecker steps only the `rank` largest survive (Evans & Nair 2018,
     algorithm 1), and only pairs (a, b) with (a + 1)(b + 1) <= rank are tried, since both lists are
     sorted: O(d r log m log r) time and O(r (d + log m)) memory, whatever m^d.

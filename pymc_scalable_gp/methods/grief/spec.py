@@ -1,4 +1,4 @@
-"""What a GRIEF model is asked for, and its fit to training inputs."""
+"""The settings of a GRIEF model, and its fit to training inputs."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from pymc_scalable_gp.cov.kernels import kernel_diag
 from pymc_scalable_gp.cov.products import product_terms
-from pymc_scalable_gp.cov.queries import warn_unused_columns
+from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.grief.eigenfunctions import (
     TermGrid,
     column_factors,
@@ -25,47 +25,26 @@ from pymc_scalable_gp.methods.grief.grid import (
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.warn import warn
 
-# Rows, evenly spaced through X, on which eigenfunctions are compared when they are selected, and
-# those on which sets of nodes are.
+# Rows, evenly spaced through X, on which eigenfunctions are compared, and on which sets of nodes are.
 PROBE_ROWS = 2048
 NODE_PROBE_ROWS = 200
 
 
 class GriefSpec:
-    """A product kernel (or a sum of them), the nodes, and the rank at most.
-
-    Parameters
-    ----------
-    cov_func : pm.gp.cov.Covariance
-    grid : None, int, or sequence of None, int or node array
-        None: as many nodes as resolve the kernel, chosen by :meth:`fit`.
-    rank : int
-
-    Raises
-    ------
-    ValueError
-        If the kernel is not a product over dimensions.
-    """
+    """A product kernel or a sum of them (ValueError for others), the user's grid, and the largest rank."""
 
     def __init__(self, cov_func, grid=None, rank=500):
         self.cov_func, self.grid, self.rank = cov_func, grid, rank
         self.terms = tuple(product_terms(cov_func))
 
     def fit(self, X: np.ndarray, point=None) -> GriefMap:
-        """Features for training inputs X (n, d), selected at the hyperparameters `point`.
+        """Features for training inputs X (n, d), with nodes and eigenfunctions chosen at `point`.
 
-        Raises
-        ------
-        TypeError, ValueError
-            For a grid that does not fit X, or a kernel that is not finite at `point`.
+        Raises TypeError or ValueError for a grid that does not fit X, or a kernel that is not finite there.
         """
         sizes = check_grid(self.grid, X.shape[1])
+        used_columns(self.cov_func, X.shape[1])
         warn_unused_columns(self.cov_func, X.shape[1])
-        for term in self.terms:
-            if max(term.dims, default=0) >= X.shape[1]:
-                raise ValueError(
-                    f"the kernel uses column {max(term.dims)}, but X has {X.shape[1]} columns"
-                )
         columns = [_choose_nodes(term, X, sizes, point) for term in self.terms]
         cells = [math.prod(nodes.size for nodes in column) for column in columns]
         if self.rank > sum(cells) and all(size is not None for size in sizes):
@@ -73,25 +52,23 @@ class GriefSpec:
                 f"rank={self.rank} exceeds the {sum(cells)} cells of the grid: using rank "
                 f"{sum(cells)}. For a closer approximation give a finer grid="
             )
-        ranks = share_rank(self.rank, cells)
-        probe = evenly(X, PROBE_ROWS)
+        probe = _evenly(X, PROBE_ROWS)
         prior = evaluate([kernel_diag(self.cov_func, probe)], point)[0].sum()
-        parts = zip(self.terms, columns, ranks, strict=True)
-        grids, resolved, held = zip(
-            *(_fit_term(*part, probe, point) for part in parts), strict=True
-        )
+        parts = zip(self.terms, columns, share_rank(self.rank, cells), strict=True)
+        fits = [_fit_term(*part, probe, point) for part in parts]
+        grids, resolved, held = zip(*fits, strict=True)
         missing = Missing(1.0 - sum(resolved) / prior, (sum(resolved) - sum(held)) / prior)
         return GriefMap(self.cov_func, grids, missing, X.shape[1])
 
 
-def evenly(X, count):
+def _evenly(X, count):
     """At most `count` rows, evenly spaced through X."""
     n = X.shape[0]
     return X[np.unique(np.linspace(0, n - 1, min(n, count)).astype(int))]
 
 
 def _stacked(columns):
-    """Nodes of unequal number as a matrix (d, m), the last one repeated."""
+    """Columns of unequal length as a matrix (d, m), filled with the last entry of each."""
     m = max((column.size for column in columns), default=1)
     padded = [np.pad(column, (0, m - column.size), mode="edge") for column in columns]
     return np.array(padded).reshape(len(columns), m)
@@ -107,29 +84,25 @@ def _choose_nodes(term, X, sizes, point):
     ]
     if all(len(ladder) == 1 for ladder in ladders):
         return [ladder[0] for ladder in ladders]
-    probe = evenly(X, NODE_PROBE_ROWS)
+    probe = _evenly(X, NODE_PROBE_ROWS)
     points = [
         np.concatenate([probe[:, dim], *ladder])
         for dim, ladder in zip(term.dims, ladders, strict=True)
     ]
     stacked = _stacked(points)
     (grams,) = evaluate([term.gram(stacked, stacked)], point)
-    chosen = []
-    for gram, ladder, own in zip(grams, ladders, points, strict=True):
-        sizes_ = [nodes.size for nodes in ladder]
-        chosen.append(ladder[least_resolving(gram[: own.size, : own.size], sizes_)])
-    return chosen
+    return [
+        ladder[least_resolving(gram[: own.size, : own.size], [nodes.size for nodes in ladder])]
+        for gram, ladder, own in zip(grams, ladders, points, strict=True)
+    ]
 
 
 def _fit_term(term, columns, rank, probe, point):
-    """Grid of one term, and the prior variance at the probe rows on the whole grid and in the features."""
+    """Grid of one term, and its prior variance at probe rows, on the whole grid and in the features."""
     if not columns:  # a constant kernel
         held = evaluate([term.scale], point)[0] * len(probe)
-        return (
-            TermGrid(term, np.zeros((0, 1)), np.zeros((0, 1, 1)), np.zeros((1, 0), int)),
-            held,
-            held,
-        )
+        grid = TermGrid(term, np.zeros((0, 1)), np.zeros((0, 1, 1)), np.zeros((1, 0), int))
+        return grid, held, held
     nodes = _stacked(columns)
     d, m = nodes.shape
     rows = probe[:, term.dims].T
@@ -148,7 +121,7 @@ def _fit_term(term, columns, rank, probe, point):
         basis[i, own, own] = frozen_basis(grams[i, own, own], node_masses(rows[i], column))
         factors[i, own] = column_factors(grams[i, own, own], crosses[i, own], basis[i, own, own])
     selection = select(factors, used, rank, fixed=is_constant(term))
-    # Cholesky factors are nested: what lies behind the last function used is not needed.
+    # Cholesky factors are nested: functions behind the last one in use are not needed.
     basis = np.ascontiguousarray(basis[:, :, : 1 + selection.max(initial=0)])
     phi = math.prod(factors[i, selection[:, i]] for i in range(d))
     resolved = np.square(factors).sum(axis=1).prod(axis=0).sum()

@@ -122,9 +122,9 @@ def build(X, ell, fixed=False, **options):
 @pytest.mark.parametrize(
     ("d", "ell", "options", "words"),
     [
-        (4, 2.0, {"rank": 100}, r"for want of rank \(raise rank=, now 100\): sigma"),
-        (1, 0.2, {"grid": 20, "rank": 20}, r"for want of nodes \(give a finer grid=\): sigma"),
-        (2, 0.5, {"grid": 12, "rank": 50}, r"for want of rank .* and .* for want of nodes"),
+        (4, 2.0, {"rank": 100}, r"the rank is too low \(raise rank=, now 100\): sigma"),
+        (1, 0.2, {"grid": 20, "rank": 20}, r"the grid is too coarse \(give a finer grid=\): sigma"),
+        (2, 0.5, {"grid": 12, "rank": 50}, r"the rank is too low .* and .* the grid is too coarse"),
     ],
 )
 def test_build_says_when_much_variance_is_missing(d, ell, options, words):
