@@ -1,4 +1,4 @@
-"""Rows of a training, batch by batch: in memory, or streamed through a buffer that is shuffled."""
+"""Rows of a training, batch by batch: in memory, or streamed through a shuffled buffer."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,132 +21,107 @@ class Batch(NamedTuple):
     y: np.ndarray
     rows: np.ndarray
 
+    def at(self, places) -> "Batch":
+        """Some of the rows, by their places in the batch."""
+        return Batch(*(part[places] for part in self))
+
 
 class MemoryRows:
-    """All rows as arrays; a share of them is held out."""
+    """Rows in memory, a share of which is held out for validation.
 
-    def __init__(self, X, y, validation: float, rng):
-        self.sample = check_inputs(X).value
-        self._y = check_target(y, self.sample.shape[0]).value
-        self.size, self.variance = len(self._y), float(self._y.var())
-        order = rng.permutation(self.size)
-        held = min(round(validation * self.size), self.size - 1)
-        self._train, self._held = np.sort(order[held:]), np.sort(order[:held])
+    `size` and `variance` (of the targets) are those of all rows, of which the `sample` is a part where they
+    are streamed. `count` is the number of rows for training.
+    """
 
-    @property
-    def count(self) -> int:
-        """Number of rows for training."""
-        return len(self._train)
-
-    @property
-    def held(self) -> Batch:
-        """Rows for validation."""
-        return self._of(self._held)
+    def __init__(self, sample: Batch, size: int, variance: float, validation: float, rng):
+        self.sample, self.size, self.variance = sample, size, variance
+        order = rng.permutation(len(sample.y))
+        held = min(round(validation * len(order)), len(order) - 1)
+        self.held, self._rest = sample.at(np.sort(order[:held])), np.sort(order[held:])
+        self.count = size - held
 
     def judges(self, most: int) -> Batch:
-        """At most about so many rows for training, evenly spaced."""
-        return self._of(self._train[:: -(-len(self._train) // most)])
-
-    def _of(self, rows):
-        return Batch(self.sample[rows], self._y[rows], rows)
+        """At most `most` rows of the sample for training, evenly spaced: predictions are made from them."""
+        return self.sample.at(self._rest[:: -(-len(self._rest) // most)])
 
     def batches(self, size: int, rng) -> Iterator[Batch]:
         """All rows for training in a new order."""
-        order = self._train[rng.permutation(len(self._train))]
+        order = rng.permutation(self._rest)
         for start in range(0, len(order), size):
-            yield self._of(order[start : start + size])
+            yield self.sample.at(order[start : start + size])
 
 
-class StreamedRows:
-    """Rows that are read anew in each epoch; a random sample of them stays in memory.
+class StreamedRows(MemoryRows):
+    """Rows that are read again in each epoch; a random sample of them stays in memory.
 
-    The sample starts the points, is held out for validation (and left out of the batches then), and
-    gives the predictions that are compared.
+    The points start from the sample, validation rows are held out of it (and left out of the batches), and
+    the predictions that are compared are made from the rest of it.
     """
 
     def __init__(self, source: Source, validation: float, rng):
+        super().__init__(*_reservoir(source, KMEANS_ROWS, rng), validation, rng)
         self._source = source
-        found, self.size, self.variance = _reservoir(source, KMEANS_ROWS, rng)
-        order = rng.permutation(len(found.y))
-        held = np.sort(order[: min(round(validation * len(order)), len(order) - 1)])
-        rest = np.sort(order[len(held) :])
-        self.sample = found.X
-        self.held = Batch(found.X[held], found.y[held], found.rows[held])
-        self._rest = Batch(found.X[rest], found.y[rest], found.rows[rest])
-        self._skipped = np.sort(self.held.rows)
-
-    @property
-    def count(self) -> int:
-        """Number of rows for training."""
-        return self.size - len(self._skipped)
-
-    def judges(self, most: int) -> Batch:
-        """At most about so many rows for training, of the sample."""
-        step = -(-len(self._rest.y) // most)
-        return Batch(*(part[::step] for part in self._rest))
 
     def batches(self, size: int, rng) -> Iterator[Batch]:
         """All rows for training, in an order that is new within each buffer."""
-        held, kept = 0, []
+        buffered, parts = 0, []
         for block in self._source.blocks():
             rows = np.arange(block.start, block.start + len(block.y))
-            keep = ~np.isin(rows, self._skipped, assume_unique=True)
-            kept.append(Batch(block.X[keep], block.y[keep], rows[keep]))
-            held += len(kept[-1].y)
-            if held >= max(BUFFER, size):
-                rest = yield from _shuffled(kept, size, rng, last=False)
-                held, kept = len(rest.y), [rest]
-        yield from _shuffled(kept, size, rng, last=True)
+            keep = ~np.isin(rows, self.held.rows, assume_unique=True)
+            parts.append(Batch(block.X, block.y, rows).at(keep))
+            buffered += len(parts[-1].y)
+            if buffered >= max(BUFFER, size):
+                rest = yield from _shuffled(parts, size, rng, last=False)
+                buffered, parts = len(rest.y), [rest]
+        yield from _shuffled(parts, size, rng, last=True)
 
 
-def _shuffled(kept, size, rng, last):
-    """Batches of the rows held so far; what makes no whole batch is returned, or comes last."""
-    whole = Batch(*(np.concatenate(parts) for parts in zip(*kept, strict=True)))
+def _shuffled(parts, size, rng, last):
+    """Batches of the buffered rows; rows that fill no whole batch are returned, or are the last batch."""
+    whole = Batch(*(np.concatenate(part) for part in zip(*parts, strict=True)))
     order = rng.permutation(len(whole.y))
     full = len(order) if last else len(order) // size * size
     for start in range(0, full, size):
-        rows = order[start : min(start + size, full)]
-        yield Batch(*(part[rows] for part in whole))
-    return Batch(*(part[order[full:]] for part in whole))
+        yield whole.at(order[start : min(start + size, full)])
+    return whole.at(order[full:])
 
 
 def _reservoir(source: Source, most: int, rng) -> tuple[Batch, int, float]:
-    """A random sample of at most so many rows, the number of all, and the variance of y, in one pass."""
+    """A random sample of at most `most` rows, the number of all, and the variance of y, in one pass."""
     sample, seen = None, 0
     total, squares, shift = 0.0, 0.0, None
-    for X, y, rows in ((b.X, b.y, np.arange(b.start, b.start + len(b.y))) for b in source.blocks()):
+    for start, X, y in source.blocks():
+        rows = np.arange(start, start + len(y))
         shift = y[0] if shift is None else shift  # of all sums: no digits are lost to an offset
         total, squares = total + (y - shift).sum(), squares + ((y - shift) ** 2).sum()
         if sample is None:
             sample = Batch(np.empty((most, X.shape[1])), np.empty(most), np.empty(most, int))
-        # Each of the first rows has its place; row i takes a random one among i + 1, if there is such.
+        # The first rows take places in turn; a later row i a random one of i + 1, if the sample has it.
         places = np.where(rows < most, rows, (rng.random(len(rows)) * (rows + 1)).astype(int))
         for part, values in zip(sample, (X, y, rows), strict=True):
             part[places[places < most]] = values[places < most]
         seen += len(y)
     if sample is None:
         raise ValueError(f"{source.label}: the source has no rows")
-    kept = Batch(*(part[: min(seen, most)] for part in sample))
-    return kept, seen, squares / seen - (total / seen) ** 2
+    return sample.at(slice(min(seen, most))), seen, squares / seen - (total / seen) ** 2
 
 
-def training_rows(X, y, validation: float, rng):
-    """Rows in memory as they are; memmaps, zarr, dask, Parquet and iterables streamed.
+def training_rows(X, y, validation: float, rng) -> MemoryRows:
+    """Arrays as rows in memory; memmaps, zarr, dask, Parquet and iterables streamed.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For a bad share of validation rows, bad data, and an iterator, which can be read but once.
+    Raises TypeError or ValueError for a bad share of validation rows, bad data, and an iterator.
     """
     if not 0.0 <= validation < 1.0:
         raise ValueError(f"validation must be a share of the rows in [0, 1), got {validation}")
     chunked = getattr(X, "chunks", None) is not None
-    streamed = isinstance(X, str | Path | np.memmap) or chunked or (y is None and X is not None)
-    if not streamed:
-        return MemoryRows(X, y, validation, rng)
+    if not (isinstance(X, str | Path | np.memmap) or chunked or (y is None and X is not None)):
+        X = check_inputs(X).value
+        y = check_target(y, len(X)).value
+        rows = Batch(X, y, np.arange(len(y)))
+        return MemoryRows(rows, len(y), float(y.var()), validation, rng)
     if hasattr(X, "__next__"):
         raise TypeError(
             "an iterator can be read but once, and each epoch reads all rows: give a list of pairs "
-            "(X, y), or an object whose __iter__ begins anew"
+            "(X, y), or an object whose __iter__ starts from the beginning"
         )
     return StreamedRows(open_source(X, y), validation, rng)

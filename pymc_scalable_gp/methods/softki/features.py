@@ -15,10 +15,11 @@ from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import is_stationary, used_columns, warn_unused_columns
-from pymc_scalable_gp.methods.softki.points import check_inducing, kmeans_points
+from pymc_scalable_gp.methods.softki.points import check_points, kmeans_points, present_points
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
+from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
 
 # New inputs this share of a column's range beyond it are still covered; further out we warn.
@@ -38,15 +39,15 @@ class SoftKISpec:
 
         Without a number of centres: 512, or half as many as X has distinct rows.
         """
-        sizes = self.temperature.type.shape
-        if self.temperature.ndim and sizes[0] not in (None, X.shape[1]):
-            raise ValueError(f"temperature has {sizes[0]} values, but X has {X.shape[1]} columns")
         warn_unused_columns(self.cov_func, X.shape[1])
-        points = self.inducing if Xu is None else Xu
-        by_default = points is None
-        if by_default or isinstance(points, int | np.integer):
-            points = kmeans_points(X, points, random_seed)
-        points = check_inducing(points, X.shape[1], "inducing" if Xu is None else "Xu")
+        if Xu is not None:
+            points = present_points(check_points(Xu, "Xu"), X.shape[1], "Xu")
+        elif isinstance(self.inducing, Data):
+            points = present_points(self.inducing, X.shape[1], "inducing")
+        else:
+            Z = kmeans_points(X, self.inducing, random_seed)
+            points = Data(fixed_shared(Z), Z, False)
+        by_default = Xu is None and self.inducing is None
         return SoftKIMap(self, points, X.min(axis=0), X.max(axis=0), by_default)
 
 
@@ -56,12 +57,16 @@ class SoftKIMap(FeatureMap):
     `by_default`: neither the points nor their number were given.
     """
 
+    corrected = False
+
     def __init__(self, spec: SoftKISpec, points: Data, low, high, by_default=False):
-        self.cov_func, self.temperature = spec.cov_func, spec.temperature
-        self.corrected = False
-        self.stationary = is_stationary(spec.cov_func)
+        T, d = spec.temperature, len(low)
+        if T.ndim and T.type.shape[0] not in (None, d):
+            raise ValueError(f"temperature has {T.type.shape[0]} values, but X has {d} columns")
+        self.cov_func, self.stationary = spec.cov_func, is_stationary(spec.cov_func)
         self.points, self.low, self.high, self.by_default = points, low, high, by_default
-        self.columns = used_columns(spec.cov_func, len(low))
+        self.columns = used_columns(spec.cov_func, d)
+        self.temperature = T[self.columns] if T.ndim else T
 
     @property
     def rank(self):
@@ -92,7 +97,7 @@ class SoftKIMap(FeatureMap):
         return other
 
     def with_correction(self):
-        """The map whose missing variance FITC or VFE correct."""
+        """The map for FITC and VFE, which counts the variance that interpolation loses as missed."""
         other = copy(self)
         other.corrected = True
         return other
@@ -103,37 +108,24 @@ class SoftKIMap(FeatureMap):
         return 0.5 * (Z[1:] + Z[:-1]) if len(Z) > 1 else Z
 
     def for_residual(self):
-        """The points as inducing points: interpolation can exceed the kernel."""
+        """The points as inducing points, since the variance after interpolation may exceed the kernel's."""
         points = NystromMap(self.cov_func, self.points.tensor, self.low, self.high)
         return points.for_residual()
 
-    def weights(self, X):
-        """``w(x)`` (n, m): each row a convex combination of the points."""
-        T = self.temperature[self.columns] if self.temperature.ndim else self.temperature
-        Z = self.points.tensor
-        return softmax_interpolation(X[:, self.columns], Z[:, self.columns], T)
-
     def basis(self, X):
-        """The weights: within the range of the training inputs nothing fades."""
-        return self.weights(X)
+        """The weights ``w(x)`` (n, m): those of a row are positive and add up to 1."""
+        Z = self.points.tensor[:, self.columns]
+        return softmax_interpolation(X[:, self.columns], Z, self.temperature)
 
-    def faded_weights(self, X):
-        """``g(x) w(x')`` (n, m): x' is x moved into the range of the training inputs.
+    def _inside(self, X):
+        """The nearest inputs x' (n, d) in the range of the training inputs."""
+        return pt.clip(X, self.low, self.high)
 
-        ``g(x) = k(x, x') / k(x', x')``, so that beyond that range the features are those of the best
-        prediction from x', and the prior variance returns. Within it ``g = 1``.
-        """
-        if not self.stationary:
-            return self.weights(X)
-        return self.weights(pt.clip(X, self.low, self.high)) * self.decay(X)[:, None]
-
-    def decay(self, X):
+    def _decay(self, X):
         """``g(x) = k(x, x') / k(x', x')`` (n,): 1 in the range of the training inputs."""
-        beyond = X - pt.clip(X, self.low, self.high)
         origin = pt.zeros((1, len(self.low)))
-        return kernel_matrix(self.cov_func, beyond, origin)[:, 0] / kernel_diag(
-            self.cov_func, origin
-        )
+        cross = kernel_matrix(self.cov_func, X - self._inside(X), origin)
+        return cross[:, 0] / kernel_diag(self.cov_func, origin)
 
     def mixing(self):
         """Lower-triangular ``L`` (m, m) with ``L L' = K_zz + jitter``; NaN where that fails."""
@@ -143,8 +135,16 @@ class SoftKIMap(FeatureMap):
         return cholesky(K + jitter * pt.eye(self.rank))
 
     def features(self, X):
-        """``faded_weights @ mixing`` (n, m), stored column by column."""
-        return product(self.mixing(), self.faded_weights(X).T, transpose_a=True).T
+        """``g(x) L' w(x')`` (n, m), stored column by column.
+
+        Beyond the range of the training inputs these are the features of the best prediction from x', so
+        that the prior variance returns. Within it, and for kernels that are not stationary, ``g = 1`` and
+        x' = x.
+        """
+        weights = self.basis(X)
+        if self.stationary:
+            weights = self.basis(self._inside(X)) * self._decay(X)[:, None]
+        return product(self.mixing(), weights.T, transpose_a=True).T
 
     def kernel_diag(self, X):
         """``k(x_i, x_i)``."""
@@ -155,15 +155,15 @@ class SoftKIMap(FeatureMap):
 
         Interpolation averages the points' values, so that v is well below ``k(x, x)`` even between
         close points. SoftKI takes the interpolated kernel as the prior: within the range of the
-        training inputs nothing is missed. Beyond it the variance first stays at v, then goes to
-        ``k(x, x)``. With the correction of FITC or VFE it is ``k(x, x) - |phi|^2`` everywhere.
+        training inputs nothing is missed. Beyond it the variance first stays at v, then rises to
+        ``k(x, x)``. Under FITC and VFE ``k(x, x) - |phi|^2`` is missed everywhere.
         """
         if self.corrected:
             return super().missed(X, phi)
         if not self.stationary:
             return pt.zeros_like(phi[:, 0])
-        inside = product(self.weights(pt.clip(X, self.low, self.high)), self.mixing())
-        variance, lost = (inside**2).sum(axis=1), pt.maximum(1.0 - self.decay(X) ** 2, 0.0)
+        inside = product(self.basis(self._inside(X)), self.mixing())
+        variance, lost = (inside**2).sum(axis=1), pt.maximum(1.0 - self._decay(X) ** 2, 0.0)
         return lost * (variance + lost**4 * (self.kernel_diag(X) - variance))
 
     def outside(self, X):

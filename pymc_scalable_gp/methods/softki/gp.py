@@ -19,14 +19,13 @@ MISSING_SHARE = 0.05
 
 @as_typed
 class _SoftKI(FeatureGP):
-    """What the marginal and the latent class share."""
+    """A GP on interpolation points: base of the marginal and the latent class."""
 
     knobs = "inducing= (and train the points by sgp.fit_inducing)"
 
-    @property
-    def spec(self) -> SoftKISpec:
-        """Kernel, points and temperature as they were given."""
-        return self._spec
+    def __init__(self, *, cov_func, inducing, temperature, **options):
+        self.spec = SoftKISpec(cov_func, check_inducing(inducing), check_temperature(temperature))
+        super().__init__(self.spec, cov_func=cov_func, **options)
 
     @property
     def inducing(self) -> TensorVariable:
@@ -36,9 +35,8 @@ class _SoftKI(FeatureGP):
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
         points = self.spec.inducing
-        return super().settings() | {
-            "inducing": points.value.shape if isinstance(points, Data) else points
-        }
+        inducing = points.value.shape if isinstance(points, Data) else points
+        return super().settings() | {"inducing": inducing}
 
     def build(self, X, Xu=None, random_seed=0) -> int:
         """Fix the interpolation points and the range of the training inputs X.
@@ -47,7 +45,7 @@ class _SoftKI(FeatureGP):
         ----------
         X : array, shape (n, d), or pm.Data
         Xu : array or tensor, shape (m, d), optional
-            Points to use in place of ``inducing=``: numbers, a random variable or pm.Data.
+            Points to use in place of ``inducing=``: an array, a random variable or pm.Data.
         random_seed : int, optional
             Seed of k-means, when ``inducing`` is a number.
 
@@ -63,7 +61,7 @@ class _SoftKI(FeatureGP):
         """
         return self._build(check_inputs(X).value, Xu=Xu, random_seed=random_seed)
 
-    def warn_untrained(self) -> None:
+    def _warn_untrained(self) -> None:
         """Warn of prior variance that points chosen by default miss, in the model of the context."""
         if not self.feature_map.by_default:
             return
@@ -72,17 +70,10 @@ class _SoftKI(FeatureGP):
             warn(
                 f"the points are {self.rank} k-means centres that were not trained, and interpolation "
                 f"between them averages away {missed:.0%} of the prior variance at the model's initial "
-                "point: what varies over shorter distances is taken for noise. Train them "
+                "point: variation over shorter distances is attributed to noise. Train them "
                 "(sgp.fit_inducing), or lower temperature= towards the distance between them, "
                 f"{self.feature_map.spacing:.2g}"
             )
-
-
-def make_spec(cov_func, inducing, temperature) -> SoftKISpec:
-    """Checked arguments of either class."""
-    temperature = check_temperature(temperature)
-    inducing = None if inducing is None else check_inducing(inducing)
-    return SoftKISpec(cov_func, inducing, temperature)
 
 
 class SoftKIMarginal(_SoftKI, FeatureMarginal):
@@ -95,10 +86,10 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
         \tilde k(x, x') = w(x)^\top K_{zz}\, w(x'), \qquad
         w_j(x) = \frac{\exp(-\|(x - z_j)/T\|)}{\sum_k \exp(-\|(x - z_k)/T\|)}
 
-    Any kernel serves, and the cost hardly depends on the number of inputs. The points have to be
-    *learned*: train them first with :func:`~pymc_scalable_gp.fit_inducing`; k-means centres alone
-    predict about two times worse. With points and temperature fixed, W is summarised once in
-    row blocks, and a likelihood over all of the kernel's parameters and sigma costs O(m^3) **whatever n**.
+    Any kernel can be used, and the cost hardly depends on the number of inputs. The points have to be
+    *learned*: train them first with :func:`~pymc_scalable_gp.fit_inducing`; with k-means centres errors are
+    about twice as large. With points and temperature fixed, W is summarised once in row blocks, and a
+    likelihood over all of the kernel's parameters and sigma costs O(m^3) **whatever n**.
 
     Parameters
     ----------
@@ -109,18 +100,18 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
         the kernel's columns.
     approx : {"DTC", "FITC", "VFE", "VIF"}, optional
         Treatment of the prior variance that interpolation misses, as in `pm.gp.MarginalApprox`.
-        Default: "DTC", the only one that needs no rows. What interpolation averages away is far more
-        than inducing points miss: where the weights are wide "FITC" takes all noise for it.
+        Default: "DTC", the only one that needs no rows. Interpolation averages away far more than inducing
+        points miss: with wide weights "FITC" attributes all noise to it.
     inducing : int or array, shape (m, d), optional
-        The points, such as ``fit_inducing(...).Z``; a number stands for that many k-means centres.
-        512 to 1024 for large data; more points resolve more detail and cost O(m^3). Left out: 512
-        centres, or half as many as there are distinct rows where that is less.
+        The points, such as ``fit_inducing(...).Z``, or a number of k-means centres. 512 to 1024 for large
+        data; more points resolve more detail and cost O(m^3). When left out: 512 centres, or half as many
+        as there are distinct rows where that is less.
     temperature : float, array (d,) or random variable
-        T. At 1 and standardised inputs the weights spread over the nearest points; smaller values
+        T. At 1 and standardised inputs the weights are spread over the nearest points; smaller values
         sharpen them. In one to three inputs take the distance between points, or less.
     neighbors, block, pred_neighbors : int
-        With "VIF": rows that each block of rows is given, rows of a block, and rows that each new row is
-        given, as in :class:`VecchiaMarginal`.
+        With "VIF", as in :class:`VecchiaMarginal`: rows that each block is conditioned on, rows of a block,
+        and rows that each new row is conditioned on.
 
     Raises
     ------
@@ -132,7 +123,7 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
     -----
     UserWarning
         In :meth:`marginal_likelihood`, when neither points nor their number were given and more than 5%
-        of the prior variance is missed at the model's initial point: what to change.
+        of the prior variance is missed at the model's initial point, with what to change.
 
     See Also
     --------
@@ -150,12 +141,12 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
     prediction            O(n* m (m + d)) per draw     O(block m + m^2)
     ====================  =========================  ====================
 
-    The full path is taken with random points or temperature, one sigma per row, a mean with free
-    parameters, FITC or VFE; :attr:`likelihood_path` tells.
+    The full path is taken with random points or temperature, one sigma per row, a mean that is not linear
+    in its parameters, FITC or VFE; :attr:`likelihood_path` tells.
 
     Beyond the range of the training inputs a stationary kernel's features fade as the kernel does:
-    x is moved to the nearest x' in that range, and ``phi(x) = k(x, x') / k(x', x') L' w(x')``. Far
-    away mean function and prior variance ``k(x, x)`` return.
+    ``phi(x) = k(x, x') / k(x', x') L' w(x')`` with x' the nearest input in that range. Predictions far away
+    are the mean function and the prior variance ``k(x, x)``.
 
     References
     ----------
@@ -195,14 +186,13 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
         self, *, mean_func=None, cov_func, approx=None, inducing=None, temperature=1.0,
         neighbors=30, block=16, pred_neighbors=None,
     ):  # fmt: skip
-        spec = make_spec(cov_func, inducing, temperature)
         super().__init__(
-            spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
-            neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
+            mean_func=mean_func, cov_func=cov_func, inducing=inducing, temperature=temperature,
+            approx=approx, neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
         )  # fmt: skip
 
     def map_for(self, approx):
-        """With the variance that interpolation loses, where a correction asks for it."""
+        """The features; under FITC and VFE those that count what interpolation loses."""
         found = super().map_for(approx)
         return found.with_correction() if approx in ("FITC", "VFE") else found
 
@@ -228,7 +218,7 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
             name, X, y, sigma, statistics, progressbar, keywords, likelihood
         )
         if self.approx != "VIF" and statistics is None:
-            self.warn_untrained()
+            self._warn_untrained()
         return found
 
 
@@ -237,30 +227,20 @@ class SoftKILatent(_SoftKI, FeatureLatent):
 
     .. math:: f(x) = m(x) + w(x)^\top L z, \qquad L L^\top = K_{zz}, \qquad z \sim N(0, I_m)
 
-    with the softmax weights of :class:`SoftKIMarginal`. Train the points on a Gaussian stand-in for
-    the data (for counts: their logarithm).
+    with the softmax weights of :class:`SoftKIMarginal`. Train the points on a Gaussian version of the data
+    (for counts: their logarithm).
 
-    **The prior is not that of the kernel.** f(x) is a mean of the function's values at the points, so
-    that its prior variance ``|L'w(x)|^2`` is below ``k(x, x)``, between points and at them, and functions
-    that vary over less than the weights' reach are out of it. Scale and lengthscales make up for that:
-    they are no estimates of the kernel's own. k-means centres at the default temperature are the worst
-    case, and intervals are then too narrow. In up to about eight inputs and for product kernels
-    :class:`GriefGP` and :class:`SKIPLatent` have the kernel that was asked for.
+    **The prior is not that of the kernel.** f(x) is a mean of the function's values at the points, so that
+    its prior variance ``|L'w(x)|^2`` is below ``k(x, x)`` everywhere, and it cannot vary over distances
+    shorter than the weights' width. Scale and lengthscales compensate for that: they do not estimate the
+    kernel's own. With k-means centres at the default temperature this is worst, and intervals are too
+    narrow. In up to about eight inputs and for product kernels :class:`GriefGP` and :class:`SKIPLatent`
+    keep the kernel's prior.
 
     Parameters
     ----------
     mean_func, cov_func, inducing, temperature
-        As in :class:`SoftKIMarginal`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`SoftKIMarginal`.
-
-    Warns
-    -----
-    UserWarning
-        In :meth:`prior`, as :meth:`SoftKIMarginal.marginal_likelihood`.
+        As in :class:`SoftKIMarginal`; so are errors, and :meth:`prior` warns as its `marginal_likelihood`.
 
     See Also
     --------
@@ -297,8 +277,9 @@ class SoftKILatent(_SoftKI, FeatureLatent):
     abilities = {"prior": "", "any kernel": "", "Xu": ""}
 
     def __init__(self, *, mean_func=None, cov_func, inducing=None, temperature=1.0):
-        spec = make_spec(cov_func, inducing, temperature)
-        super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
+        super().__init__(
+            mean_func=mean_func, cov_func=cov_func, inducing=inducing, temperature=temperature
+        )
 
     def prior(self, name, X, *, Xu=None, **kwargs):
         """Latent function values, as :meth:`FeatureLatent.prior`, with optional points `Xu` (m, d)."""
@@ -306,5 +287,5 @@ class SoftKILatent(_SoftKI, FeatureLatent):
         if Xu is not None:
             self.build(X, Xu)
         found = self._prior(name, X, keywords)
-        self.warn_untrained()
+        self._warn_untrained()
         return found

@@ -1,4 +1,4 @@
-"""Inducing and interpolation points: k-means centres, and checks of given ones."""
+"""Interpolation points: k-means centres, and checks of given ones."""
 
 import warnings
 from dataclasses import replace
@@ -16,19 +16,15 @@ from pymc_scalable_gp.utils.warn import warn
 # k-means runs on this many rows at most: centres need no more, and its cost grows with n m d.
 KMEANS_ROWS = 65_536
 
-# Points where no number is given: as many as the paper takes, and no more than half the distinct rows.
+# Points where no number is given: as many as in the paper, and no more than half the distinct rows.
 DEFAULT_POINTS = 512
 
 
 def kmeans_points(X: np.ndarray, count: int | None, random_seed=None) -> np.ndarray:
     """Centres (count, d) of the rows of X by one run of k-means++ and Lloyd's algorithm.
 
-    With `count` None: 512 of them, or half as many as there are distinct rows where that is less.
-
-    Raises
-    ------
-    ValueError
-        If X has fewer distinct rows than `count`.
+    With `count` None: 512 of them, or half as many as there are distinct rows where that is less. Raises
+    ValueError if X has fewer distinct rows than `count`.
     """
     rng = np.random.default_rng(random_seed)
     if X.shape[0] > KMEANS_ROWS:
@@ -52,39 +48,32 @@ def kmeans_points(X: np.ndarray, count: int | None, random_seed=None) -> np.ndar
     return means.cluster_centers_
 
 
-def check_inducing(points, d: int | None = None, name: str = "inducing"):
-    """A number of points as int, or the points (m, d) as :class:`Data`.
+def check_inducing(inducing) -> int | Data | None:
+    """``inducing=`` of the classes: a number of points, the points (m, d), or None for the default."""
+    if isinstance(inducing, int | np.integer | bool):
+        return check_count("inducing", inducing)
+    return None if inducing is None else check_points(inducing, "inducing")
 
-    Those of ``pm.Data`` may move later, but not change in number, which the features have fixed: an
-    ValueError says so at run time.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`check_inputs`.
+def check_points(points, name: str) -> Data:
+    """Points (m, d), with a warning where some coincide: they share a weight and make K_zz singular."""
+    data = check_inputs(points, name)
+    copies = len(data.value) - len(np.unique(data.value, axis=0))
+    if copies and not is_random(data.tensor):
+        warn(
+            f"{copies} of the {len(data.value)} points in {name} are duplicates: drop them with "
+            f"np.unique({name}, axis=0)"
+        )
+    return data
 
-    Warns
-    -----
-    UserWarning
-        If points coincide: they share a weight and make K_zz singular.
+
+def present_points(points: Data, d: int, name: str) -> Data:
+    """The present points, checked against the `d` columns of X.
+
+    Those of ``pm.Data`` may move later, but the features have fixed their number: the tensor refuses
+    another one, with a ValueError at run time.
     """
-    if isinstance(points, Data):
-        points = points.tensor if points.mutable else points.value
-    if isinstance(points, int | np.integer | bool):
-        return check_count(name, points)
-    data = check_inputs(points, name, d)
-    if not is_random(data.tensor):
-        copies = len(data.value) - len(np.unique(data.value, axis=0))
-        if copies:
-            warn(
-                f"{copies} of the {len(data.value)} points in {name} are duplicates: drop them with "
-                f"np.unique({name}, axis=0)"
-            )
-    return data if d is None else _of_one_size(data, name)
-
-
-def _of_one_size(data: Data, name) -> Data:
-    """`data` with a tensor that refuses another number of rows."""
+    data = check_inputs(points.tensor if points.mutable else points.value, name, d)
     count = data.value.shape[0]
     if data.tensor.type.shape[0] == count:
         return data

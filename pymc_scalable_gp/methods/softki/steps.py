@@ -6,9 +6,10 @@ import pytensor.tensor as pt
 from pymc.variational.updates import adam
 from pytensor.gradient import disconnected_grad
 
+from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
-from pymc_scalable_gp.methods.softki.features import SoftKISpec
+from pymc_scalable_gp.methods.softki.features import SoftKIMap
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.blocks import blocks
@@ -16,8 +17,7 @@ from pymc_scalable_gp.utils.compiled import compiled
 
 OBJECTIVES = ("exact", "pseudo")
 
-
-# Rows that predictions are made from when epochs are compared, at most.
+# Most training rows from which the predictions are made that compare epochs.
 ERROR_ROWS = 16_384
 
 
@@ -39,9 +39,8 @@ class Trainer:
         phi, noise, mean, kdiag = hyper.as_functions_of(self.theta, terms)
         prior = hyper.log_prior(self.theta) if use_priors else 0.0
         residual = y - mean
-        approx = getattr(gp, "approx", None) or "DTC"
-        if approx == "VIF":  # no neighbours within a batch
-            approx = "FITC"
+        # A batch has no neighbours; a latent GP has no approx.
+        approx = {"VIF": "FITC", None: "DTC"}.get(gp.approx, gp.approx)
         found = lowrank_logp(phi, noise, residual, kdiag=kdiag, approx=approx)
         fit, draws = found.logp, {}
         if objective == "pseudo":
@@ -88,17 +87,18 @@ class Trainer:
 
 def _features(gp, Z, X):
     """Features (b, m) at a batch, of the points Z."""
-    spec = SoftKISpec(gp.cov_func, Z, gp.spec.temperature)
-    feature_map = spec.fit(np.zeros((1, Z.get_value(borrow=True).shape[1])))
-    return product(feature_map.mixing(), feature_map.weights(X).T, transpose_a=True).T
+    values = Z.get_value(borrow=True)
+    origin = np.zeros(values.shape[1])
+    found = SoftKIMap(gp.spec, Data(Z, values, True), origin, origin)
+    return product(found.mixing(), found.basis(X).T, transpose_a=True).T
 
 
 def _pseudo(phi, noise, residual, found, probes, rng):
     r"""Hutchinson's pseudo-loss, negated: its gradient estimates that of the log density.
 
     ``b_0' S b_0 / 2 - b_0' e - sum_j a_j' S b_j / 2L`` with ``S b_j = a_j`` and ``S b_0 = e``, the b
-    held constant, and ``a_j`` Gaussian vectors of norm ``n^1/2``, so that ``E a a' = I``. Returns the
-    update of the random generator too.
+    held constant, and ``a_j`` Gaussian vectors of norm ``n^1/2``, so that ``E a a' = I``. Also returns
+    the update of the random generator.
     """
     generator = pytensor.shared(np.random.default_rng(rng.integers(2**63)), name="probes")
     n = residual.shape[0]
@@ -108,10 +108,10 @@ def _pseudo(phi, noise, residual, found, probes, rng):
     inner = a / variance[:, None]
     solved = inner - phi @ (root.T @ (root @ (phi.T @ inner))) / variance[:, None]
     solved, b0 = disconnected_grad(solved), disconnected_grad(alpha)[:, None]
-    spread = noise[:, None] if noise.ndim else noise
+    noise = noise[:, None] if noise.ndim else noise
 
     def form(left, right):
-        return ((phi.T @ left) * (phi.T @ right)).sum() + (left * right * spread).sum()
+        return ((phi.T @ left) * (phi.T @ right)).sum() + (left * right * noise).sum()
 
     value = 0.5 * form(b0, b0) - b0[:, 0] @ residual - 0.5 / probes * form(a, solved)
     return value, {generator: next_rng}

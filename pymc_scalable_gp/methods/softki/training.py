@@ -1,12 +1,10 @@
-"""Training of SoftKI's interpolation points, and of the hyperparameters, by minibatches."""
+"""Training of SoftKI's interpolation points and of the hyperparameters by minibatches."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 import pymc as pm
-from pymc.progress_bar import CustomProgress, default_progress_theme
-from rich.console import Console
-from rich.progress import Progress, TextColumn
+from pymc.progress_bar import create_simple_progress
 
 from pymc_scalable_gp.core.data.inputs import Data, check_sigma
 from pymc_scalable_gp.methods.softki.batches import training_rows
@@ -71,25 +69,11 @@ class InducingFit:
 
 
 def fit_inducing(
-    gp,
-    X,
-    y=None,
-    sigma=None,
-    *,
-    objective: str = "exact",
-    use_priors: bool = True,
-    batch_size: int | None = None,
-    epochs: int = 50,
-    learning_rate: float = 0.01,
-    probes: int = 10,
-    validation: float = 0.1,
-    patience: int = 5,
-    start: InducingFit | None = None,
-    random_seed=None,
-    progressbar: bool = True,
-    mode=None,
-    model=None,
-) -> InducingFit:
+    gp, X, y=None, sigma=None, *, objective: str = "exact", use_priors: bool = True,
+    batch_size: int | None = None, epochs: int = 50, learning_rate: float = 0.01, probes: int = 10,
+    validation: float = 0.1, patience: int = 5, start: InducingFit | None = None, random_seed=None,
+    progressbar: bool = True, mode=None, model=None,
+) -> InducingFit:  # fmt: skip
     r"""Train interpolation points and hyperparameters by Adam on minibatches.
 
     Each step takes a batch of b rows and ascends
@@ -104,24 +88,22 @@ def fit_inducing(
     Parameters
     ----------
     gp : SoftKIMarginal or SoftKILatent
-        Not a sum of them. Gives kernel, mean, temperature, ``approx`` and the points to start from. With
-        "VIF" the points are those of "FITC", which is what it is without neighbours.
+        Not a sum of them. Gives kernel, mean, temperature, ``approx`` and the points to start from. "VIF"
+        is trained as "FITC", since a batch has no neighbours.
     X, y : arrays, shapes (n, d) and (n,)
         Data; standardise both, as learning rate and temperature are in their units. NumPy memmaps, zarr
         and dask arrays, the path of Parquet files with the name of y, and a list of pairs (X, y), or
         another object that can be iterated again, are *streamed*: read once for a random sample of 65 536
-        rows, which starts the points and holds the validation rows, and then once an epoch, with
+        rows, from which the points start and the validation rows are taken, and then once per epoch, with
         65 536 rows at a time in a new order.
     sigma : float, array (n,) or random variable, optional
-        Noise standard deviation; with a prior, it is trained. Default: fixed at a variance of
-        0.001 of y's, the paper's choice, which is best for data with little noise (kin40k); where
-        there is more, a larger or a trained one is better (elevators, bike). Compare
-        ``fit.validation.min()``. A fixed one says nothing about the data's noise: infer sigma
-        afterwards, with the points fixed.
+        Noise standard deviation; with a prior, it is trained. Default: fixed, with a variance of 0.001 of
+        y's, the paper's choice, which is best for data with little noise (kin40k). For noisier data a
+        larger or a trained one is better (elevators, bike): compare ``fit.validation.min()``. A fixed one
+        does not estimate the noise: infer sigma afterwards, with the points fixed.
     objective : {"exact", "pseudo"}
-        The density above, or Hutchinson's pseudo-loss, whose gradient estimates its gradient with
-        `probes` random vectors: Gaussian, scaled to unit norm and times ``b^1/2``, without which the
-        log determinant would count b times too little.
+        The density above, or Hutchinson's pseudo-loss, whose gradient estimates that of the density from
+        `probes` Gaussian vectors scaled to norm ``b^1/2``. It needs ``approx="DTC"``.
     use_priors : bool
         Include the hyperparameters' log prior (MAP), or leave it out (maximum likelihood).
     batch_size : int, optional
@@ -132,22 +114,21 @@ def fit_inducing(
     probes : int
         Random vectors of the pseudo-loss.
     validation : float
-        Share of the rows, in [0, 1), held out to stop early: when their error has not fallen for
-        `patience` epochs, training ends; the best epoch's values are returned. Noisy data are
-        overfitted without it (protein: error .61 after 15 epochs, .85 after 50). With 0, all epochs
-        are run and the last values returned, as in the paper.
+        Share of the rows, in [0, 1), held out to stop early: training ends when their error has not fallen
+        for `patience` epochs, and the values of the best epoch are returned. Without it noisy data are
+        overfitted (protein: error .61 after 15 epochs, .85 after 50). With 0, all epochs are run and the
+        last values returned, as in the paper.
     patience : int
         See `validation`.
     start : InducingFit, optional
-        An earlier result to continue from, optimiser state included: of the same number of points
-        and the same free variables.
+        An earlier result to continue from, with the same number of points and the same free variables.
     random_seed : int, optional
         Seed of k-means, batches, probes and validation rows.
     progressbar : bool
         Show progress and loss.
     mode : optional
-        PyTensor compilation mode of a step. Numba, the default, takes up to a minute to compile
-        and makes steps 3 to 4 times faster than "FAST_COMPILE", which suits a few steps.
+        PyTensor compilation mode of a step. Numba, the default, takes up to a minute to compile; steps are
+        then 3 to 4 times as fast as with "FAST_COMPILE", which suits a few steps.
     model : pm.Model, optional
         Needed outside the model context.
 
@@ -158,14 +139,14 @@ def fit_inducing(
     Raises
     ------
     TypeError, ValueError
-        For bad data or options, a batch larger than the data, or a `start` that does not fit.
+        For bad data or options, a batch larger than the data, or a `start` of another model.
     FloatingPointError
         If the loss is not finite.
 
     Warns
     -----
     UserWarning
-        If interrupted (Ctrl-C): the best values so far are returned.
+        If interrupted by Ctrl-C: the best values so far are returned.
 
     Notes
     -----
@@ -193,7 +174,7 @@ def fit_inducing(
     """
     _check_gp(gp)
     check_choice("objective", objective, OBJECTIVES)
-    if objective == "pseudo" and getattr(gp, "approx", "DTC") != "DTC":
+    if objective == "pseudo" and gp.approx not in ("DTC", None):
         raise ValueError(f'objective="pseudo" works with approx="DTC" only, got {gp.approx!r}')
     model = pm.modelcontext(model)
     rng = np.random.default_rng(random_seed)
@@ -205,21 +186,22 @@ def fit_inducing(
     if noise == 0.0:
         raise ValueError("y is constant: there is nothing to interpolate (or give sigma)")
     sigma = check_sigma(np.sqrt(noise) if sigma is None else sigma, data.size)
-    Z = _start_points(gp, data.sample, start, rng)
+    Z = _start_points(gp, data.sample.X, start, rng)
     trainer = Trainer(
         gp, model, sigma, Z, rows=data.count, learning_rate=learning_rate, objective=objective,
         probes=check_count("probes", probes), use_priors=use_priors, rng=rng, mode=mode,
     )  # fmt: skip
+    losses, errors = [], []
     if start is not None:
         _check_variables(start, trainer.hyper)
         trainer.restore(start.state)
-    loop = _Loop(trainer, data, start)
-    check_count("epochs", epochs)
-    loop.run(epochs, batch_size, check_count("patience", patience), rng, progressbar)
-    state = trainer.state() if loop.best is None else loop.best
+        losses, errors = list(start.losses), list(start.validation)
+    epochs, patience = check_count("epochs", epochs), check_count("patience", patience)
+    best = _train(trainer, data, losses, errors, epochs, patience, batch_size, rng, progressbar)
+    state = trainer.state() if best is None else best
     trainer.restore(state)
     Z, point = trainer.values()
-    return InducingFit(Z, point, np.array(loop.losses), np.array(loop.errors), noise, state)
+    return InducingFit(Z, point, np.array(losses), np.array(errors), noise, state)
 
 
 def _check_gp(gp):
@@ -245,29 +227,24 @@ def _batch_size(batch_size, rows):
 def _start_points(gp, X, start, rng):
     """Points (m, d) of the earlier result, of the GP, or k-means centres."""
     wanted = gp.spec.inducing
-    if start is not None:
-        Z = _started_points(start, len(wanted.value) if isinstance(wanted, Data) else wanted)
-    elif isinstance(wanted, Data):
-        Z = wanted.value
-    else:
-        Z = kmeans_points(X, wanted, rng)
-    if Z.shape[1] != X.shape[1]:
-        raise ValueError(f"the points have {Z.shape[1]} columns, but X has {X.shape[1]}")
-    return np.array(Z, dtype="float64")
-
-
-def _started_points(start, count):
-    if not isinstance(start, InducingFit):
+    given = wanted.value if isinstance(wanted, Data) else None
+    if start is None:
+        Z = kmeans_points(X, wanted, rng) if given is None else given
+    elif not isinstance(start, InducingFit):
         raise TypeError(
             f"start must be an earlier result of fit_inducing, got {type(start).__name__}: points alone "
             "go to the class, inducing=Z"
         )
-    if count is not None and len(start.Z) != count:
-        raise ValueError(
-            f"start has {len(start.Z)} points, but the GP has {count}: go on with a GP of "
-            f"inducing={len(start.Z)}"
-        )
-    return start.Z
+    else:
+        Z, count = start.Z, wanted if given is None else len(given)
+        if count not in (None, len(Z)):
+            raise ValueError(
+                f"start has {len(Z)} points, but the GP has {count}: go on with a GP of "
+                f"inducing={len(Z)}"
+            )
+    if Z.shape[1] != X.shape[1]:
+        raise ValueError(f"the points have {Z.shape[1]} columns, but X has {X.shape[1]}")
+    return np.array(Z, dtype="float64")
 
 
 def _check_variables(start, hyper):
@@ -283,61 +260,49 @@ def _check_variables(start, hyper):
         )
 
 
-class _Loop:
-    """Epochs of minibatches; keeps the best state where one is judged, and on an interruption."""
+def _train(trainer, data, losses, errors, epochs, patience, batch_size, rng, progressbar):
+    """Run epochs, adding to `losses` and `errors`; the state to return, or None for the last one.
 
-    def __init__(self, trainer, data, start):
-        self.trainer, self.data = trainer, data
-        self.judged = len(data.held.y) > 0
-        self.losses = [] if start is None else list(start.losses)
-        self.errors = [] if start is None else list(start.validation)
-        self.best = None
+    The best epoch's, by the validation error; after an interruption without validation by the loss.
+    """
+    validated = len(data.held.y) > 0
+    best, best_score, since = None, np.inf, 0
+    progress = create_simple_progress(progressbar=progressbar)
+    steps = epochs * -(-data.count // batch_size)
+    with progress:
+        task = progress.add_task("Training the points", completed=0, total=steps)
+        try:
+            for _ in range(epochs):
+                batches = data.batches(batch_size, rng)
+                losses.append(_epoch(trainer, batches, progress, task) / data.count)
+                if validated:
+                    errors.append(trainer.error(data.judges(ERROR_ROWS), data.held))
+                score = errors[-1] if validated else losses[-1]
+                since = 0 if score < best_score else since + 1
+                if since == 0:
+                    best, best_score = trainer.state(), score
+                if validated and since >= patience:
+                    break
+            progress.update(task, completed=steps)  # it may have stopped early
+        except KeyboardInterrupt:
+            warn(
+                f"interrupted after {len(losses)} epochs: returning the best values so far; "
+                "continue with start="
+            )
+            return best
+    return best if validated else None
 
-    def run(self, epochs, batch_size, patience, rng, progressbar):
-        """All epochs, or fewer."""
-        progress = CustomProgress(
-            *Progress.get_default_columns(),
-            TextColumn("{task.fields[loss]}"),
-            console=Console(theme=default_progress_theme),
-            disable=not progressbar,
-        )
-        steps = -(-self.data.count // batch_size)
-        best_score, since = np.inf, 0
-        with progress:
-            task = progress.add_task("Training the points", total=epochs * steps, loss="")
-            try:
-                for _ in range(epochs):
-                    self._epoch(batch_size, rng, progress, task)
-                    score = self.errors[-1] if self.judged else self.losses[-1]
-                    since = 0 if score < best_score else since + 1
-                    if since == 0:
-                        best_score, candidate = score, self.trainer.state()
-                    if self.judged and since >= patience:
-                        break
-                done = progress.tasks[task].completed
-                progress.update(task, total=done)  # it may have stopped early
-            except KeyboardInterrupt:
-                warn(
-                    f"interrupted after {len(self.losses)} epochs: returning the best values so far; "
-                    "continue with start="
-                )
-                self.best = candidate if np.isfinite(best_score) else None
-                return
-        if self.judged:
-            self.best = candidate
 
-    def _epoch(self, batch_size, rng, progress, task):
-        total = 0.0
-        for batch in self.data.batches(batch_size, rng):
-            loss = float(self.trainer.step(*batch))
-            if not np.isfinite(loss):
-                raise FloatingPointError(
-                    "the loss is not finite: lower learning_rate, standardise X and y, or give the "
-                    "hyperparameters priors that keep them away from 0"
-                )
-            total += loss * len(batch.y)
-            progress.update(task, advance=1, loss=f"loss {loss:.4g}")
-        self.losses.append(total / self.data.count)
-        if self.judged:
-            judges = self.data.judges(ERROR_ROWS)
-            self.errors.append(self.trainer.error(judges, self.data.held))
+def _epoch(trainer, batches, progress, task) -> float:
+    """Sum over the rows of their batch's loss."""
+    total = 0.0
+    for batch in batches:
+        loss = float(trainer.step(*batch))
+        if not np.isfinite(loss):
+            raise FloatingPointError(
+                "the loss is not finite: lower learning_rate, standardise X and y, or give the "
+                "hyperparameters priors that keep them away from 0"
+            )
+        total += loss * len(batch.y)
+        progress.update(task, advance=1, description=f"Training the points, loss {loss:.4g}")
+    return total

@@ -51,7 +51,7 @@ def test_an_epoch_has_every_row_but_those_held_out_once(kind, buffer, tmp_path, 
     monkeypatch.setattr(batches, "KMEANS_ROWS", 300)
     source, target = kinds(tmp_path)[kind]
     data = training_rows(source, target, 0.2, np.random.default_rng(0))
-    assert isinstance(data, MemoryRows if kind == "memory" else StreamedRows)
+    assert type(data) is (MemoryRows if kind == "memory" else StreamedRows)
     assert data.size == N
     np.testing.assert_allclose(data.variance, Y.var(), rtol=1e-9)
     held = set(data.held.rows)
