@@ -114,7 +114,7 @@ def titsias_rows(at, X, m, seed, approx, tried=16):
         outside = np.setdiff1d(np.arange(len(X)), factor.pivots[: factor.size])
         rows = rng.permutation(outside)[:tried]
         row = int(rows[np.argmax(factor.gains(rows, factor.size, approx == "VFE"))])
-        column = factor.residual(kernel.columns(np.array([row]))[:, 0], row)
+        column = factor.residual(row)
         if column is not None:
             factor.append(row, column)
     return factor.pivots[: factor.size].copy()

@@ -1,4 +1,4 @@
-"""Keywords that users of `pm.gp` pass to the front ends: taken with its meaning, or refused in words."""
+"""Keywords of the front ends: those of `pm.gp` keep their meaning there, or an error says what to do."""
 
 from inspect import Parameter, signature
 from numbers import Real
@@ -13,35 +13,33 @@ _DISTRIBUTION = (
     "dims", "shape", "size", "initval", "total_size", "transform", "default_transform",
 )  # fmt: skip
 
+# What to do in place of a keyword that is not known.
 _GRID = "multiply the kernels into one cov_func=; a grid of inputs is X=sgp.RegularGrid(axes) of"
+_KERNEL = "give the kernel as cov_func="
+_NOISE = "give the noise's standard deviation to marginal_likelihood"
 _ARGUMENTS = {
-    "approx": "neighbours, all rows or a likelihood of your own leave nothing to choose: leave it out",
+    "approx": "the class has one treatment of what features miss: leave it out",
     "mean": "give the mean function as mean_func=",
-    **dict.fromkeys(("cov", "kernel"), "give the kernel as cov_func="),
-    **dict.fromkeys(
-        ("sigma", "noise"), "give the noise's standard deviation to marginal_likelihood"
-    ),
-}
+    "cov": _KERNEL, "kernel": _KERNEL, "sigma": _NOISE, "noise": _NOISE,
+}  # fmt: skip
 _MARGINAL = {
     "noise": "give the noise's standard deviation as sigma=",
     "observed": "give the observations as y=",
 }
+_NORMAL = "write the likelihood of f, such as pm.Normal(name, f, sigma, observed=y)"
 _PRIOR = {
     "jitter": "the features are not factorised at X, so that there is nothing to stabilise: leave it out",
     "observed": "write the likelihood of f, such as pm.Poisson(name, pm.math.exp(f), observed=counts)",
-    "sigma": "write the likelihood of f, such as pm.Normal(name, f, sigma, observed=y)",
-    "y": "write the likelihood of f, such as pm.Normal(name, f, sigma, observed=y)",
-}
-_GIVEN = (
-    "give training data, if other than the model's own, as given={'X': X, 'y': y, 'sigma': sigma}"
-)
+    "sigma": _NORMAL, "y": _NORMAL,
+}  # fmt: skip
+_GIVEN = "give training data other than the model's as given={'X': X, 'y': y, 'sigma': sigma}"
 _CONDITIONAL = {
     "Xu": "the points are those of the likelihood or prior",
     "diag": "the variances alone come from gp.predict(Xnew, point, diag=True)",
     "is_observed": "this makes a new random variable; with observed= it has a value",
     "noise": "pred_noise=True adds that of the likelihood",
-    **dict.fromkeys(("X", "y", "sigma"), _GIVEN),
-}
+    "X": _GIVEN, "y": _GIVEN, "sigma": _GIVEN,
+}  # fmt: skip
 
 
 def check_arguments(kind, args: tuple, given: dict) -> None:
@@ -63,14 +61,13 @@ def check_arguments(kind, args: tuple, given: dict) -> None:
 
 
 def _of_noise(kind) -> str:
-    """What becomes of white noise in the kernel of a class."""
-    sigma, drop = (
-        "give it as sigma= of marginal_likelihood",
-        "with a likelihood of your own, drop it",
-    )
-    if "prior" not in kind.abilities:
-        return sigma
-    return f"{sigma}; {drop}" if "marginal_likelihood" in kind.abilities else drop
+    """What to do with white noise in the kernel of a class."""
+    words = {
+        "marginal_likelihood": "give it as sigma= of marginal_likelihood",
+        "prior": "with a likelihood of your own, drop it",
+    }
+    own = [text for ability, text in words.items() if ability in kind.abilities]
+    return "; ".join(own or words.values())
 
 
 def _points(owner: Listed) -> str:
@@ -81,7 +78,7 @@ def _points(owner: Listed) -> str:
 
 
 class MarginalKeywords(NamedTuple):
-    """Variance that ``jitter=`` adds to the targets', and what goes to the distribution."""
+    """Variance that ``jitter=`` adds to the targets', and the arguments of the distribution."""
 
     jitter: float
     rest: dict[str, Any]
@@ -107,8 +104,8 @@ def prior_keywords(owner, given: dict) -> dict[str, Any]:
     where, rest = f"{type(owner).__name__}.prior", dict(given)
     if not rest.pop("reparameterize", True):
         raise TypeError(
-            f"{where} takes no reparameterize=False: the coefficients of the features are what is "
-            "sampled. SKIPLatent's centered=True gives them the kernel's scale"
+            f"{where} takes no reparameterize=False: the coefficients of the features are sampled. "
+            "SKIPLatent's centered=True gives them the kernel's scale"
         )
     outputs = rest.pop("n_outputs", 1)
     if outputs != 1:

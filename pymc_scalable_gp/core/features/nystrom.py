@@ -24,8 +24,8 @@ DEPENDENT = 1e-10
 # A residual variance below minus this share of the largest prior variance is more than rounding error.
 INDEFINITE = 1e-6
 
-# Points are chosen among at most so many rows, which cover the variance of the others: of all rows, the
-# partial Cholesky factor would be the largest array of a likelihood that needs none.
+# Points are chosen among at most this many rows, which represent the others: with all rows, the partial
+# Cholesky factor might be the largest array of all.
 ROWS = 65_536
 
 # Variances that differ by a smaller share are equal: the seed decides between such rows, not rounding.
@@ -169,20 +169,8 @@ def pivots(kernel: KernelColumns, count: int, rng) -> np.ndarray:
     r"""Rows chosen one after the other, each with the largest variance given those before.
 
     Partial Cholesky factor ``L`` of K (n, n) with complete pivoting: row i has variance
-    ``K_ii - sum_k L_ki^2`` given the rows before. O(n m^2), and m columns of K.
-
-    Parameters
-    ----------
-    kernel : KernelColumns
-    count : int
-        Most rows to choose.
-    rng : np.random.Generator
-        Chooses among rows of the same variance.
-
-    Returns
-    -------
-    array, shape (m,)
-        Fewer than `count` rows where the rest depend on them up to rounding.
+    ``K_ii - sum_k L_ki^2`` given the rows before. O(n m^2), and m columns of K. `rng` chooses among rows
+    of the same variance. There are fewer than `count` rows where the rest depend on them up to rounding.
 
     Raises
     ------

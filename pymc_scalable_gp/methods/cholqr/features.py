@@ -67,13 +67,7 @@ class CholQRMap(NystromMap):
 
 
 def check_indices(indices, n, name="indices") -> np.ndarray:
-    """Distinct rows out of n.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For indices that are not whole numbers, out of range, or given twice.
-    """
+    """Rows out of n; TypeError or ValueError unless they are whole numbers, in range and distinct."""
     rows = np.asarray(indices)
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
         raise TypeError(

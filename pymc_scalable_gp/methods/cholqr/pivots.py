@@ -15,7 +15,7 @@ from pymc_scalable_gp.core.features.nystrom import (
 # between inputs that lie far apart.
 ROUNDING = 1e-10
 
-# The factors are computed anew when the basis has lost this much of its orthogonality.
+# The factors are computed again when the basis has lost this much of its orthogonality.
 DRIFT = 1e-9
 
 # A candidate whose residual variance is below this share of the largest prior variance is passed over.
@@ -34,27 +34,14 @@ _BLOCK = 1024
 class PivotFactor:
     r"""``K[:, I] K[I, I]^{-1} K[I, :] = L L'`` and ``[L; sigma I] = Q R`` for pivots I.
 
-    All that the marginal likelihood of y under ``L L' + sigma^2 I`` needs, and that changes by O(m n)
-    when a pivot does. L and Q are kept by rows of their transposes.
-
-    Parameters
-    ----------
-    kernel : KernelColumns
-        The matrix K (n, n).
-    y : array, shape (n,)
-        Residuals that are modelled.
-    noise : float
-        sigma^2.
-    pivots : array, shape (m,)
-        Rows in I. Those that depend on earlier ones are left out.
-    room : int, optional
-        Number of pivots that there is room for; m when left out.
+    Gives the marginal likelihood of the residuals `y` (n,) under ``L L' + sigma^2 I``, `noise` = sigma^2,
+    and follows the change of a pivot in O(m n). Of the given `pivots` (m,), those that depend on earlier
+    ones are left out; there is `room` for as many pivots, or more. The transposes of L and Q are stored.
     """
 
     def __init__(self, kernel: KernelColumns, y, noise: float, pivots, room=None):
         self.kernel, self.y, self.noise = kernel, y, float(noise)
-        self.prior = kernel.diag
-        self.scale = float(self.prior.max())
+        self.scale = float(kernel.diag.max())
         self.room = len(pivots) if room is None else room
         self._factor(np.asarray(pivots, dtype=int))
 
@@ -66,19 +53,19 @@ class PivotFactor:
         for start in range(0, len(wanted), _CHUNK):
             rows = wanted[start : start + _CHUNK]
             for row, column in zip(rows, self.kernel.columns(rows).T, strict=True):
-                new = self.residual(column, row)
+                new = self.residual(row, column=column)
                 if new is not None:
                     self.append(row, new)
 
-    def residual(self, column, row, size=None):
-        """Next column of L (n,) for K's `column` at `row`; None where the pivot depends on the others.
+    def residual(self, row, size=None, column=None):
+        """Next column of L (n,) if `row` joins the first `size` pivots; None where it depends on them.
 
-        Raises
-        ------
-        ValueError
-            If the residual variance is negative beyond rounding: K is not positive semidefinite.
+        `column` is that of K, computed when left out. Raises ValueError if the residual variance is
+        negative beyond rounding: K is not positive semidefinite.
         """
         size = self.size if size is None else size
+        if column is None:
+            column = self.kernel.columns(np.array([row]))[:, 0]
         out = column - self.L[:size, row] @ self.L[:size]
         if out[row] < -INDEFINITE * self.scale and out[row] < -self._rounding(row, size):
             raise indefinite(row, out[row], self.scale)
@@ -165,7 +152,7 @@ class PivotFactor:
         logdet = (n - m) * np.log(self.noise) + 2.0 * np.log(np.diag(self.R)[:m]).sum()
         slack = 0.0
         if variational:
-            slack = (self.prior.sum() - np.vdot(self.L[:m], self.L[:m])) / self.noise
+            slack = (self.kernel.diag.sum() - np.vdot(self.L[:m], self.L[:m])) / self.noise
         return 0.5 * (data + logdet + slack + n * np.log(2.0 * np.pi))
 
     def drift(self) -> float:
@@ -179,7 +166,7 @@ class PivotFactor:
         return max(unit, np.abs(product - direct).max() / np.abs(direct).max())
 
     def renew(self):
-        """Compute the factors anew if they have drifted."""
+        """Compute the factors again if they have drifted."""
         if self.drift() > DRIFT:
             self._factor(self.pivots[: self.size].copy())
 
@@ -259,7 +246,7 @@ def swap(factor: PivotFactor, candidates: Candidates, place, variational) -> boo
     if row is None or row == factor.pivots[keep]:
         return False
     old = factor.L[keep].copy()
-    new = factor.residual(factor.kernel.columns(np.array([row]))[:, 0], row, keep)
+    new = factor.residual(row, keep)
     if new is None or factor.gain(new, variational) <= factor.gain(old, variational):
         return False
     factor.size = keep
@@ -271,9 +258,7 @@ def swap(factor: PivotFactor, candidates: Candidates, place, variational) -> boo
 def grow(factor: PivotFactor, candidates: Candidates, variational) -> None:
     """Add the best candidate as a pivot, unless no row is independent of those chosen."""
     row = candidates.best(factor.size, variational)
-    if row is None:
-        return
-    new = factor.residual(factor.kernel.columns(np.array([row]))[:, 0], row)
+    new = None if row is None else factor.residual(row)
     if new is not None:
         factor.append(row, new)
         candidates.accept(None, new)

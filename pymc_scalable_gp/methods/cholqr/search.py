@@ -132,10 +132,10 @@ class Hybrid:
         outside = np.setdiff1d(np.arange(len(residual)), factor.pivots[: factor.size])
         order = self.rng.permutation(outside)
         if factor.size < self.wanted:
-            left = factor.prior - (factor.L**2).sum(axis=0)
+            left = kernel.diag - (factor.L**2).sum(axis=0)
             order = order[left[order] > NEARLY * factor.scale]
         for row in order[: 5 * (self.wanted - factor.size)]:
-            column = factor.residual(kernel.columns(np.array([row]))[:, 0], row)
+            column = factor.residual(row)
             if column is not None:
                 factor.append(row, column)
             if factor.size == self.wanted:
@@ -165,7 +165,7 @@ class Hybrid:
         return len(places), made
 
     def greedy(self):
-        """Choose all pivots anew, one after the other, if that lowers the objective."""
+        """Choose all pivots again, one after the other, if that lowers the objective."""
         kernel, residual, noise, _ = self.target.at(self.theta)
         factor = PivotFactor(kernel, residual, noise, [], room=self.wanted)
         candidates = Candidates(factor, self.count, self.rng, self.verified)
@@ -199,7 +199,7 @@ class Hybrid:
 def run(hybrid, rounds, swaps, steps, tolerance, seconds, progressbar, greedy):
     """Alternate until the objective stalls, or rounds or time are over: history and counts.
 
-    With `greedy`, all points are first chosen anew, at hyperparameters fitted to the points of the start.
+    With `greedy`, all points are first chosen again, at hyperparameters fitted to the points of the start.
     """
     began, history, counts = time.perf_counter(), [hybrid.value()], []
     progress = create_simple_progress(progressbar=progressbar)

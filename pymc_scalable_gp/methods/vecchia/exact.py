@@ -9,7 +9,7 @@ from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.utils.warn import warn
 
-# Above so many rows a gradient takes seconds, and each of its arrays 200 MB.
+# Above this number of rows a gradient takes seconds, and each of its arrays 200 MB.
 MANY = 5000
 
 
@@ -98,7 +98,7 @@ class ExactMarginal(FeatureMarginal):
         """Dense."""
         if data.size > MANY:
             warn(
-                f"an exact GP on {data.size} rows takes O(n^3) time and O(n^2) memory a gradient: "
+                f"an exact GP on {data.size} rows takes O(n^3) time and O(n^2) memory per gradient: "
                 "sgp.VecchiaMarginal is nearly exact at O(n)"
             )
         return ExactRows(data, self.cov_func)

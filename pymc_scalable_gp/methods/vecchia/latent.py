@@ -124,7 +124,7 @@ class VecchiaLatent(PivotedGP, FeatureLatent):
         if not isinstance(training, VecchiaFunction):
             raise ValueError(
                 "rebuild is for a prior with neighbors; without them build(X, point) again and write the "
-                "model anew"
+                "model again"
             )
         training.reorder(point)
         self.move_points(training, point)

@@ -63,7 +63,7 @@ def test_moving_and_replacing_keep_the_factors():
     found.to_last(5)
     found.size -= 1
     row = int(np.setdiff1d(np.arange(250), found.pivots)[0])
-    found.append(row, found.residual(KERNEL.K[:, row], row))
+    found.append(row, found.residual(row))
     assert found.drift() < 1e-13
     expected = dense_objective(KERNEL.K, found.pivots, NOISE, True)
     assert_allclose(found.objective(True), expected, rtol=1e-9)
@@ -85,7 +85,7 @@ def test_with_all_rows_as_information_pivots_the_gains_are_exact(variational):
     found.to_last(2)
     gains = Candidates(found, 242, np.random.default_rng(0)).gains(7, variational)
     for row in np.flatnonzero(np.isfinite(gains))[:40:5]:
-        exact = found.gain(found.residual(KERNEL.K[:, row], row, 7), variational)
+        exact = found.gain(found.residual(row, 7), variational)
         assert_allclose(gains[row], exact, rtol=1e-4, atol=1e-6)
 
 
@@ -94,7 +94,7 @@ def test_gains_of_several_rows_are_those_of_each(variational, monkeypatch):
     found = factor()
     found.to_last(2)
     rows = np.setdiff1d(np.arange(250), found.pivots)[:30]
-    exact = [found.gain(found.residual(KERNEL.K[:, r], r, 19), variational) for r in rows]
+    exact = [found.gain(found.residual(r, 19), variational) for r in rows]
     for entries in (2**22, 1000):
         monkeypatch.setattr(pivots, "_ENTRIES", entries)
         assert_allclose(found.gains(rows, 19, variational), exact, rtol=1e-9)
@@ -185,7 +185,7 @@ def test_a_variance_that_rounding_made_negative_is_no_refusal(seed):
     found = PivotFactor(kernel, np.zeros(200), NOISE, np.arange(50))
     left = kernel.diag - (found.L**2).sum(axis=0)
     for row in range(200):
-        new = found.residual(kernel.K[:, row], row)
+        new = found.residual(row)
         assert (new is None) == (left[row] <= pivots.DEPENDENT)
 
 
@@ -199,7 +199,7 @@ def test_an_indefinite_kernel_is_named_beside_points_that_nearly_depend():
     with pytest.raises(
         ValueError, match="not positive semidefinite: given the other points, row 100"
     ):
-        found.residual(K[:, 100], 100)
+        found.residual(100)
 
 
 def test_random_candidates_find_what_the_ranking_does_not_see():
