@@ -91,11 +91,11 @@ class ExactMarginal(FeatureMarginal):
         return self.rank
 
     def check_addable(self):
-        """Add the kernels instead."""
+        """Raise TypeError: the kernels can be added instead."""
         raise TypeError("exact GPs do not add: add their kernels, in one cov_func")
 
     def make_likelihood(self, data, progressbar=True):
-        """Dense."""
+        """The dense likelihood, with a warning for many rows."""
         if data.size > MANY:
             warn(
                 f"an exact GP on {data.size} rows takes O(n^3) time and O(n^2) memory per gradient: "

@@ -164,25 +164,9 @@ def test_an_interrupted_step_ends_the_search_too(monkeypatch):
     assert len(chosen.indices) == 12
 
 
-def test_the_bar_is_full_when_the_search_converges(monkeypatch):
-    shown = {}
-
-    class Recorder:
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *args):
-            return False
-
-        def add_task(self, label, completed, total):
-            shown.update(completed=completed, total=total)
-            return 0
-
-        def update(self, task, advance=0, completed=None):
-            shown["completed"] = shown["completed"] + advance if completed is None else completed
-
-    monkeypatch.setattr(search, "create_simple_progress", lambda progressbar: Recorder())
+def test_the_bar_is_full_when_the_search_converges(bar_of):
+    bar = bar_of(search)
     gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), n_inducing=5)
     chosen = gp.select_inducing(X, Y, 0.1, rounds=9)
     assert 1 <= len(chosen.proposed) < 9
-    assert shown == {"completed": 9, "total": 9}
+    assert bar.completed == bar.total == 9

@@ -169,26 +169,8 @@ def test_a_fixed_kernel_trains_the_points_alone():
     assert np.abs(fit.Z - points.kmeans_points(X, 15, 0)).max() > 1e-3
 
 
-def test_the_bar_shows_the_loss_and_is_full_when_training_stops_early(monkeypatch):
-    shown = {}
-
-    class Recorder:
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *args):
-            return False
-
-        def add_task(self, label, completed, total):
-            shown.update(completed=completed, total=total, steps=0)
-            return 0
-
-        def update(self, task, advance=0, completed=None, description=None):
-            shown["steps"] += advance
-            shown["completed"] = shown["steps"] if completed is None else completed
-            shown["description"] = description or shown["description"]
-
-    monkeypatch.setattr(training, "create_simple_progress", lambda progressbar: Recorder())
+def test_the_bar_shows_the_loss_and_is_full_when_training_stops_early(bar_of):
+    bar = bar_of(training)
     X, y = toy(120)
     options = OPTIONS | {"validation": 0.3, "patience": 2}
     with pm.Model():
@@ -196,8 +178,9 @@ def test_the_bar_shows_the_loss_and_is_full_when_training_stops_early(monkeypatc
             softki(40), X, y, epochs=60, batch_size=50, learning_rate=0.3, **options
         )
     assert fit.epochs < 60
-    assert re.fullmatch(r"Training the points, loss -?\d\S*", shown.pop("description"))
-    assert shown == {"completed": 120, "total": 120, "steps": 2 * fit.epochs}
+    assert re.fullmatch(r"Training the points, loss -?\d\S*", bar.description)
+    assert bar.steps == 2 * fit.epochs
+    assert bar.completed == bar.total == 120
 
 
 def test_noise_may_be_trained_or_one_a_row():
