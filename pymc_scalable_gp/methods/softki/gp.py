@@ -24,8 +24,13 @@ class _SoftKI(FeatureGP):
     knobs = "inducing= (and train the points by sgp.fit_inducing)"
 
     def __init__(self, *, cov_func, inducing, temperature, **options):
-        self.spec = SoftKISpec(cov_func, check_inducing(inducing), check_temperature(temperature))
-        super().__init__(self.spec, cov_func=cov_func, **options)
+        spec = SoftKISpec(cov_func, check_inducing(inducing), check_temperature(temperature))
+        super().__init__(spec, cov_func=cov_func, **options)
+
+    @property
+    def spec(self) -> SoftKISpec:
+        """Kernel, points and temperature as they were given."""
+        return self._spec
 
     @property
     def inducing(self) -> TensorVariable:

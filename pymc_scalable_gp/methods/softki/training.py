@@ -121,7 +121,8 @@ def fit_inducing(
     patience : int
         See `validation`.
     start : InducingFit, optional
-        An earlier result to continue from, with the same number of points and the same free variables.
+        An earlier result to continue from, with the state of the optimiser. The number of points and the
+        free variables have to be the same.
     random_seed : int, optional
         Seed of k-means, batches, probes and validation rows.
     progressbar : bool
