@@ -1,4 +1,4 @@
-"""What the two Ops that regress blocks of rows on their neighbours share."""
+"""What the Ops that regress blocks of rows on their neighbours share."""
 
 from abc import abstractmethod
 
@@ -7,10 +7,38 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 
 from pymc_scalable_gp.ops._base import GufuncOp, connected
+from pymc_scalable_gp.ops._jax import jnp, register_jax
 
 
-class BlockOp(GufuncOp):
-    """An Op on blocks of `block` rows, g, whose NumPy version is :meth:`values`."""
+class ArrayOp(GufuncOp):
+    """An Op whose :meth:`values` take NumPy's arrays or JAX's."""
+
+    @abstractmethod
+    def values(self, xp, *inputs) -> tuple:
+        """Outputs, where `xp` is NumPy or ``jax.numpy``."""
+
+    def perform(self, node, inputs, output_storage):
+        with np.errstate(all="ignore"):
+            outputs = self.values(np, *inputs)
+        for storage, value in zip(output_storage, outputs, strict=True):
+            storage[0] = np.asarray(value)
+
+
+def register_values(op_class, differentiable=True):
+    """Make :meth:`ArrayOp.values` the JAX form of an Op."""
+
+    def build(op):
+        def forward(*inputs):
+            outputs = op.values(jnp, *inputs)
+            return outputs if len(outputs) > 1 else outputs[0]
+
+        return forward
+
+    register_jax(op_class, differentiable)(build)
+
+
+class BlockOp(ArrayOp):
+    """An Op on blocks of `block` rows, g."""
 
     __props__: tuple[str, ...] = ("block",)
 
@@ -20,16 +48,6 @@ class BlockOp(GufuncOp):
     def lengths(self):
         """The length of a block."""
         return {"g": self.block}
-
-    @abstractmethod
-    def values(self, *inputs):
-        """Outputs, in NumPy."""
-
-    def perform(self, node, inputs, output_storage):
-        with np.errstate(all="ignore"):
-            outputs = self.values(*inputs)
-        for storage, value in zip(output_storage, outputs, strict=True):
-            storage[0] = value
 
 
 class BlockFactor(BlockOp):

@@ -1,7 +1,11 @@
-"""The Vecchia Ops in NumPy: many blocks at a time as stacked matrices."""
+"""The Vecchia Ops on stacked blocks: one source for NumPy, many blocks at a time, and JAX, all at once.
+
+`xp` is NumPy or ``jax.numpy``.
+"""
 
 import numpy as np
 
+from pymc_scalable_gp.ops._jax import jax
 from pymc_scalable_gp.ops._stationary import (
     kernel_of_squares,
     shape_slope_of_squares,
@@ -11,32 +15,43 @@ from pymc_scalable_gp.ops._stationary import (
 _ENTRIES = 2**22  # of a stack of blocks
 
 
-def batches(count: int, entries: int):
-    """Slices of the blocks, so that stacks with so many entries per block stay small."""
-    step = max(1, _ENTRIES // max(entries, 1))
-    return (slice(start, min(start + step, count)) for start in range(0, count, step))
+def batches(count, entries, xp):
+    """Slices of the blocks, at least one; NumPy's stacks of so many entries per block stay small."""
+    step = max(1, _ENTRIES // max(entries, 1)) if xp is np else max(count, 1)
+    return (slice(start, min(start + step, count)) for start in range(0, max(count, 1), step))
 
 
-def local_rows(neighbors, part, first, n, g):
+def joined(parts, xp):
+    """Each output of all batches."""
+    return tuple(values[0] if len(values) == 1 else xp.concatenate(values)
+                 for values in zip(*parts, strict=True))  # fmt: skip
+
+
+def local_rows(neighbors, part, first, n, g, xp):
     """Local rows (b, s) of some blocks, and which of them are there."""
-    numbers = np.arange(len(neighbors))[part]
-    own = first + numbers[:, None] * g + np.arange(g)
-    places = np.concatenate([neighbors[part], np.where(own < n, own, -1)], axis=1)
-    return np.maximum(places, 0), places >= 0
+    numbers = xp.arange(len(neighbors))[part]
+    own = first + numbers[:, None] * g + xp.arange(g)
+    places = xp.concatenate([neighbors[part], xp.where(own < n, own, -1)], axis=1)
+    return xp.maximum(places, 0), places >= 0
 
 
-def gather(values, places, there):
+def gather(values, places, there, xp):
     """Rows (b, s, q), zeros where there are none."""
-    return np.where(there[:, :, None], values[places], 0.0)
+    return xp.where(there[:, :, None], values[places], 0.0)
 
 
-def scatter(out, places, there, values):
-    """Add rows to `out`, which repeats may meet."""
-    np.add.at(out, places[there], values[there])
+def scatter(out, places, values):
+    """Rows added to `out`, which repeats may meet; zeros for rows that are not there."""
+    if isinstance(out, np.ndarray):
+        np.add.at(out, places, values)
+        return out
+    return out.at[places].add(values)
 
 
-def cholesky(M):
+def cholesky(M, xp):
     """Stacked factors, NaN where there is none."""
+    if xp is not np:
+        return xp.linalg.cholesky(M)
     try:
         return np.linalg.cholesky(M)
     except np.linalg.LinAlgError:
@@ -51,80 +66,88 @@ def cholesky(M):
     return out
 
 
-def factor(blocks_of, phi, noise, neighbors, first, g):
+def solve(lower, rows, xp, transpose=False, right=False):
+    """Stacked ``op(L)^-1 rows``, or ``rows op(L)^-1``; op transposes where told."""
+    if xp is np:
+        inverse = np.linalg.inv(lower)
+        inverse = inverse.swapaxes(1, 2) if transpose else inverse
+        return rows @ inverse if right else inverse @ rows
+    if not lower.shape[1]:
+        return rows
+    return jax.lax.linalg.triangular_solve(
+        lower, rows, lower=True, left_side=not right, transpose_a=transpose
+    )
+
+
+def factor(blocks_of, phi, noise, neighbors, first, g, xp):
     """A, L and F; ``blocks_of(part, places)`` gives kernel blocks."""
-    (count, k), n, s = neighbors.shape, len(phi), neighbors.shape[1] + g
-    A, L, F = np.empty((count, g, k)), np.empty((count, g, g)), np.empty((count, k, k))
-    for part in batches(count, s * (s + phi.shape[1])):
-        places, there = local_rows(neighbors, part, first, n, g)
-        local = phi[places]
-        M = blocks_of(part, places) - local @ local.transpose(0, 2, 1)
-        M = M + noise[places][:, :, None] * np.eye(s)
-        M = np.where(there[:, :, None] & there[:, None, :], M, np.eye(s))
-        M[~np.isfinite(M).all(axis=(1, 2))] = np.nan
-        root = cholesky(M)
-        bad = ~np.isfinite(root).all(axis=(1, 2))[:, None, None]
-        root = np.where(bad, np.eye(s), root)
-        F[part], L[part] = root[:, :k, :k], root[:, k:, k:]
-        A[part] = root[:, k:, :k] @ np.linalg.inv(F[part])
-        for out in (A, L, F):
-            out[part] = np.where(bad, np.nan, out[part])
-    return A, L, F
+    (n, r), k = phi.shape, neighbors.shape[1]
+    s, found = k + g, []
+    for part in batches(len(neighbors), s * (s + r), xp):
+        places, there = local_rows(neighbors, part, first, n, g, xp)
+        local, eye = phi[places], xp.eye(s)
+        M = blocks_of(part, places) - local @ local.swapaxes(1, 2)
+        M = M + noise[places][:, :, None] * eye
+        root = cholesky(xp.where(there[:, :, None] & there[:, None, :], M, eye), xp)
+        bad = ~xp.isfinite(root).all(axis=(1, 2))[:, None, None]
+        root = xp.where(bad, eye, root)
+        F, cross, L = root[:, :k, :k], root[:, k:, :k], root[:, k:, k:]
+        A = solve(F, cross, xp, right=True)
+        found.append([xp.where(bad, np.nan, values) for values in (A, L, F)])
+    return joined(found, xp)
 
 
-def covariance_bar(A, L, F, A_bar, L_bar, there):
+def covariance_bar(A, L, F, A_bar, L_bar, xp):
     """Symmetric cotangents (b, s, s) of M, as in `factor_block_grad`."""
-    inverse, eye = np.linalg.inv(L), np.eye(L.shape[1])
-    P = np.tril(L.transpose(0, 2, 1) @ L_bar) * (1.0 - 0.5 * eye)
-    P = inverse.transpose(0, 2, 1) @ P @ inverse
-    half, near = 0.25 * (P + P.transpose(0, 2, 1)), np.linalg.inv(F)
-    G = A_bar @ near.transpose(0, 2, 1) @ near
-    Z = np.concatenate([0.5 * G - half @ A, half], axis=2)
-    Ut = np.concatenate([-A, np.broadcast_to(eye, L.shape)], axis=2)
-    M_bar = Ut.transpose(0, 2, 1) @ Z
-    M_bar += M_bar.transpose(0, 2, 1)
-    return np.where(there[:, :, None] & there[:, None, :], M_bar, 0.0)
+    eye = xp.eye(L.shape[1])
+    P = xp.tril(L.swapaxes(1, 2) @ L_bar) * (1.0 - 0.5 * eye)
+    P = solve(L, solve(L, P, xp, transpose=True), xp, right=True)
+    half = 0.25 * (P + P.swapaxes(1, 2))
+    G = solve(F, solve(F, A_bar, xp, transpose=True, right=True), xp, right=True)
+    Z = xp.concatenate([0.5 * G - half @ A, half], axis=2)
+    Ut = xp.concatenate([-A, xp.broadcast_to(eye, L.shape)], axis=2)
+    M_bar = Ut.swapaxes(1, 2) @ Z
+    return M_bar + M_bar.swapaxes(1, 2)
 
 
-def factor_grad(phi, noise, neighbors, first, A, L, F, A_bar, L_bar):
-    """Cotangents of features and noise, and batch by batch those of the kernel's blocks."""
-    n, g = len(phi), A.shape[1]
-    s, bars = neighbors.shape[1] + g, []
-    phi_bar, noise_bar = np.zeros(phi.shape), np.zeros(n)
-    for part in batches(len(neighbors), s * (s + phi.shape[1])):
-        places, there = local_rows(neighbors, part, first, n, g)
-        M_bar = covariance_bar(A[part], L[part], F[part], A_bar[part], L_bar[part], there)
-        scatter(phi_bar, places, there, -2.0 * M_bar @ phi[places])
-        scatter(noise_bar, places, there, np.einsum("bii->bi", M_bar))
-        bars.append((part, places, M_bar))
-    return bars, phi_bar, noise_bar
+def factor_grad(kernel_bar, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, xp):
+    """Batch by batch ``kernel_bar(places, M_bar)``; cotangents of features and noise."""
+    (n, r), g = phi.shape, A.shape[1]
+    s, found = neighbors.shape[1] + g, []
+    phi_bar, noise_bar = xp.zeros(phi.shape), xp.zeros(n)
+    for part in batches(len(neighbors), s * (s + r), xp):
+        places, there = local_rows(neighbors, part, first, n, g, xp)
+        M_bar = covariance_bar(A[part], L[part], F[part], A_bar[part], L_bar[part], xp)
+        M_bar = xp.where(there[:, :, None] & there[:, None, :], M_bar, 0.0)
+        phi_bar = scatter(phi_bar, places, -2.0 * M_bar @ phi[places])
+        noise_bar = scatter(noise_bar, places, xp.diagonal(M_bar, axis1=1, axis2=2))
+        found.append(kernel_bar(places, M_bar))
+    return found, phi_bar, noise_bar
 
 
-def whiten(V, A, L, neighbors):
+def whiten(V, A, L, neighbors, xp):
     """``L^-1 (own - A near)``."""
-    (n, q), (count, g, k) = V.shape, A.shape
-    out = np.empty((count * g, q))
-    for part in batches(count, (k + g) * max(q, k + g)):
-        local = gather(V, *local_rows(neighbors, part, 0, n, g))
-        white = np.linalg.inv(L[part]) @ (local[:, k:] - A[part] @ local[:, :k])
-        out[part.start * g : part.stop * g] = white.reshape((-1 if q else white.shape[0] * g, q))
-    return out[:n]
+    (n, q), (count, g, k), found = V.shape, A.shape, []
+    for part in batches(count, (k + g) * max(q, k + g), xp):
+        local = gather(V, *local_rows(neighbors, part, 0, n, g, xp), xp)
+        found.append([solve(L[part], local[:, k:] - A[part] @ local[:, :k], xp)])
+    (blocks,) = joined(found, xp)
+    return blocks.reshape((count * g, q))[:n]
 
 
-def whiten_grad(V, A, L, neighbors, W, W_bar):
+def whiten_grad(V, A, L, neighbors, W, W_bar, xp):
     """Cotangents of V, A and L."""
-    n, (count, g, k) = len(V), A.shape
-    V_bar, A_bar, L_bar = np.zeros(V.shape), np.zeros(A.shape), np.zeros(L.shape)
-    for part in batches(count, (k + g) * max(V.shape[1], k + g)):
-        places, there = local_rows(neighbors, part, 0, n, g)
-        near = gather(V, places, there)[:, :k]
-        white, bar = (gather(values, places, there)[:, k:] for values in (W, W_bar))
-        T = np.linalg.inv(L[part]).transpose(0, 2, 1) @ bar
-        back = np.concatenate([-A[part].transpose(0, 2, 1) @ T, T], axis=1)
-        scatter(V_bar, places, there, back)
-        A_bar[part] = -T @ near.transpose(0, 2, 1)
-        L_bar[part] = -np.tril(T @ white.transpose(0, 2, 1))
-    return V_bar, A_bar, L_bar
+    (n, q), (count, g, k), found = V.shape, A.shape, []
+    V_bar = xp.zeros(V.shape)
+    for part in batches(count, (k + g) * max(q, k + g), xp):
+        places, there = local_rows(neighbors, part, 0, n, g, xp)
+        near = gather(V, places, there, xp)[:, :k]
+        white, bar = (gather(values, places, there, xp)[:, k:] for values in (W, W_bar))
+        T = solve(L[part], bar, xp, transpose=True)
+        back = xp.concatenate([-A[part].swapaxes(1, 2) @ T, T], axis=1)
+        V_bar = scatter(V_bar, places, xp.where(there[:, :, None], back, 0.0))
+        found.append([-T @ near.swapaxes(1, 2), -xp.tril(T @ white.swapaxes(1, 2))])
+    return V_bar, *joined(found, xp)
 
 
 def in_order(neighbors, m, g):
@@ -157,25 +180,27 @@ def color_grad(before, Z, A, L, neighbors, Y, Y_bar):
     return total[:p], Z_bar, A_bar, L_bar
 
 
-def local_squares(X, scale, places):
-    """Squared differences of scaled inputs, one dimension after the other."""
+def local_squares(X, places, xp):
+    """Squared differences (b, s, s) of inputs, one dimension after the other."""
     for a in range(X.shape[1]):
-        x = (X[places, a] - X[places[:, :1], a]) * scale[a]
+        x = X[places, a] - X[places[:, :1], a]
         yield (x[:, :, None] - x[:, None]) ** 2
 
 
-def add_kernel_bars(bars, kind, X, scale, variance, shape, places, M_bar):
-    """Add to the cotangents of the inverse lengthscales, of the variance and of alpha."""
-    squares = sum(local_squares(X, scale, places), np.zeros(M_bar.shape))
-    value = kernel_of_squares(kind, squares, shape, np)
-    slope = value * slope_of_squares(kind, squares, shape, np)
-    d = X.shape[1]
-    bars[d] += (M_bar * value).sum()
-    if kind == "RatQuad":
-        change = shape_slope_of_squares(squares, shape, np)
-        bars[d + 1] += (M_bar * variance * value * change).sum()
-    weight = M_bar * slope * variance
-    for a, part in enumerate(local_squares(X, scale, places)):
-        total = (weight * part).sum()
-        if total != 0.0:
-            bars[a] += 2.0 * total / scale[a]
+def local_kernel(kind, X, scale, shape, places, xp):
+    """Kernel (b, s, s) of unit variance between local rows, and their scaled squared distances."""
+    squares = xp.zeros((*places.shape, places.shape[1]))
+    for a, part in enumerate(local_squares(X, places, xp)):
+        squares = squares + scale[a] * (scale[a] * part)
+    return kernel_of_squares(kind, squares, shape, xp), squares
+
+
+def kernel_bars(kind, X, scale, variance, shape, places, M_bar, xp):
+    """Cotangents of the inverse lengthscales, of the variance and of alpha."""
+    value, squares = local_kernel(kind, X, scale, shape, places, xp)
+    weight = M_bar * value
+    change = shape_slope_of_squares(squares, shape, xp) if kind == "RatQuad" else 0.0
+    slope = weight * slope_of_squares(kind, squares, shape, xp)
+    parts = [(slope * part).sum() for part in local_squares(X, places, xp)]
+    scale_bar = 2.0 * variance * scale * xp.asarray(parts)
+    return scale_bar, weight.sum(), variance * (weight * change).sum()

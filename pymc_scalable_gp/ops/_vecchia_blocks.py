@@ -8,7 +8,21 @@ covariance, the block given its neighbours has mean ``A v_N``, ``A = M_bN M_NN^-
 import numpy as np
 from numba.extending import register_jitable
 
+from pymc_scalable_gp.ops._numba import inlined
 from pymc_scalable_gp.ops._small import factor_small, gram_small, multiply_small, solve_small
+from pymc_scalable_gp.ops._stationary import (
+    add_kernel_bars,
+    fill_squares,
+    kernel_values,
+    local_inputs,
+)
+
+
+@register_jitable
+def own_rows(n, first, block, b):
+    """First row of block b, and how many rows it has."""
+    start = first + b * block
+    return start, max(min(block, n - start), 0)
 
 
 @register_jitable
@@ -162,3 +176,69 @@ def add_local(M_bar, local, places, phi_bar, noise_bar):
                 phi_bar[places[i], j] -= 2.0 * product[i, j]
     for i in range(s):
         noise_bar[places[i]] += M_bar[i, i]
+
+
+@register_jitable
+def stacked_place(i, known, k):
+    """Place of a block's i-th local row in a stack that has room for k neighbours."""
+    return i if i < known else k + i - known
+
+
+@inlined
+def factor_blocks(blocks, X, scale, variance, shape, kind, phi, noise, neighbors, first, g):
+    """A, L and F, block after block; a `kind` below 0 reads the kernel from `blocks` (b, s, s)."""
+    count, k = neighbors.shape
+    A, L, F = np.empty((count, g, k)), np.empty((count, g, g)), np.empty((count, k, k))
+    for b in range(count):
+        start, own = own_rows(phi.shape[0], first, g, b)
+        known = count_known(neighbors[b])
+        places = local_places(neighbors[b], known, start, own)
+        s = known + own
+        M = np.zeros((s, s))
+        if kind < 0:
+            for i in range(s):
+                for j in range(i + 1):
+                    M[i, j] = blocks[b, stacked_place(i, known, k), stacked_place(j, known, k)]
+        else:
+            squares, slopes = np.zeros((s, s)), np.zeros((s, s))
+            fill_squares(local_inputs(X, scale, places), squares)
+            kernel_values(squares, kind, shape, M, slopes)
+            for i in range(s):
+                for j in range(i + 1):
+                    M[i, j] *= variance
+        for i in range(s):
+            M[i, i] += noise[places[i]]
+        subtract_features(M, take_rows(phi, places))
+        factor_block(M, known, A[b], L[b], F[b])
+    return A, L, F
+
+
+@inlined
+def factor_blocks_grad(
+    blocks_bar, X, scale, variance, shape, kind, phi, noise, neighbors, first,
+    A, L, F, A_bar, L_bar, g,
+):  # fmt: skip
+    """Cotangents of the kernel's parameters, features and noise; a `kind` below 0 fills `blocks_bar`."""
+    k, bars = neighbors.shape[1], np.zeros(len(scale) + 2)
+    phi_bar, noise_bar = np.zeros(phi.shape), np.zeros(noise.shape)
+    for b in range(neighbors.shape[0]):
+        start, own = own_rows(phi.shape[0], first, g, b)
+        known = count_known(neighbors[b])
+        places = local_places(neighbors[b], known, start, own)
+        s = known + own
+        M_bar = factor_block_grad(A[b], L[b], F[b], A_bar[b], L_bar[b], known, own)
+        if kind < 0:
+            for i in range(s):
+                for j in range(s):
+                    place = stacked_place(i, known, k), stacked_place(j, known, k)
+                    blocks_bar[b, place[0], place[1]] = M_bar[i, j]
+        else:
+            squares, values, slopes = np.zeros((s, s)), np.zeros((s, s)), np.zeros((s, s))
+            inputs = local_inputs(X, scale, places)
+            fill_squares(inputs, squares)
+            kernel_values(squares, kind, shape, values, slopes)
+            add_kernel_bars(
+                inputs, squares, kind, shape, values, slopes, M_bar, scale, variance, bars
+            )
+        add_local(M_bar, take_rows(phi, places), places, phi_bar, noise_bar)
+    return bars, phi_bar, noise_bar

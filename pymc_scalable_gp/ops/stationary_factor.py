@@ -6,32 +6,10 @@ from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
-from pymc_scalable_gp.ops._block_factor import BlockFactor, BlockOp
-from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._numba import inlined, register_numba
-from pymc_scalable_gp.ops._stationary import (
-    KINDS,
-    add_kernel_bars,
-    fill_squares,
-    kernel_of_squares,
-    kernel_values,
-    local_inputs,
-)
-from pymc_scalable_gp.ops._vecchia_blocks import (
-    add_local,
-    count_known,
-    factor_block,
-    factor_block_grad,
-    local_places,
-    subtract_features,
-    take_rows,
-)
-from pymc_scalable_gp.ops.vecchia_factor import (
-    jax_factor,
-    jax_factor_grad,
-    jax_local,
-    own_rows,
-)
+from pymc_scalable_gp.ops._block_factor import BlockFactor, BlockOp, register_values
+from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._stationary import KINDS
+from pymc_scalable_gp.ops._vecchia_blocks import factor_blocks, factor_blocks_grad
 
 
 class StationaryFactor(BlockFactor):
@@ -47,16 +25,14 @@ class StationaryFactor(BlockFactor):
         super().__init__(block)
         self.kind = kind
 
-    def values(self, X, scale, variance, shape, *rest):
+    def values(self, xp, *inputs):
         """See `_vecchia_batches.factor`."""
+        (X, scale, variance, shape), rest = inputs[:4], inputs[4:]
 
         def blocks_of(part, places):
-            total = np.zeros((*places.shape, places.shape[1]))
-            for squares in batches.local_squares(X, scale, places):
-                total += squares
-            return variance * kernel_of_squares(self.kind, total, shape, np)
+            return variance * batches.local_kernel(self.kind, X, scale, shape, places, xp)[0]
 
-        return batches.factor(blocks_of, *rest, self.block)
+        return batches.factor(blocks_of, *rest, self.block, xp)
 
     def backward(self, inputs, made):
         """See `StationaryFactorGrad`; the inputs X are data."""
@@ -81,13 +57,15 @@ class StationaryFactorGrad(BlockOp):
         super().__init__(block)
         self.kind = kind
 
-    def values(self, X, scale, variance, shape, *rest):
+    def values(self, xp, *inputs):
         """See `_vecchia_batches.factor_grad`."""
-        bars, d = np.zeros(len(scale) + 2), len(scale)
-        parts, *rest = batches.factor_grad(*rest)
-        for _, places, M_bar in parts:
-            batches.add_kernel_bars(bars, self.kind, X, scale, variance, shape, places, M_bar)
-        return bars[:d], np.asarray(bars[d]), np.asarray(bars[d + 1]), *rest
+        kernel, rest = inputs[:4], inputs[4:]
+
+        def kernel_bar(places, M_bar):
+            return batches.kernel_bars(self.kind, *kernel, places, M_bar, xp)
+
+        parts, *rest = batches.factor_grad(kernel_bar, *rest, xp)
+        return *map(sum, zip(*parts, strict=True)), *rest
 
 
 def stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, first, block):
@@ -134,66 +112,16 @@ def stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, fi
     return A, L
 
 
-@inlined
-def _factor(X, scale, variance, shape, phi, noise, neighbors, first, kind, g):
-    count, k = neighbors.shape
-    A, L, F = np.empty((count, g, k)), np.empty((count, g, g)), np.empty((count, k, k))
-    for b in range(count):
-        start, own = own_rows(phi.shape[0], first, g, b)
-        known = count_known(neighbors[b])
-        places = local_places(neighbors[b], known, start, own)
-        s = known + own
-        squares, M, slopes = np.zeros((s, s)), np.zeros((s, s)), np.zeros((s, s))
-        fill_squares(local_inputs(X, scale, places), squares)
-        kernel_values(squares, kind, shape, M, slopes)
-        for i in range(s):
-            for j in range(i + 1):
-                M[i, j] *= variance
-            M[i, i] += noise[places[i]]
-        subtract_features(M, take_rows(phi, places))
-        factor_block(M, known, A[b], L[b], F[b])
-    return A, L, F
-
-
-@inlined
-def _factor_grad(
-    X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, kind, g
-):
-    bars = np.zeros(len(scale) + 2)
-    phi_bar, noise_bar = np.zeros(phi.shape), np.zeros(noise.shape)
-    for b in range(neighbors.shape[0]):
-        start, own = own_rows(phi.shape[0], first, g, b)
-        known = count_known(neighbors[b])
-        places = local_places(neighbors[b], known, start, own)
-        s = known + own
-        squares, values, slopes = np.zeros((s, s)), np.zeros((s, s)), np.zeros((s, s))
-        inputs = local_inputs(X, scale, places)
-        fill_squares(inputs, squares)
-        kernel_values(squares, kind, shape, values, slopes)
-        M_bar = factor_block_grad(A[b], L[b], F[b], A_bar[b], L_bar[b], known, own)
-        add_kernel_bars(inputs, squares, kind, shape, values, slopes, M_bar, scale, variance, bars)
-        add_local(M_bar, take_rows(phi, places), places, phi_bar, noise_bar)
-    return bars, phi_bar, noise_bar
-
-
 @register_numba(StationaryFactor)
 def numba_stationary_factor(op):
     kind, g = KINDS.index(op.kind), op.block
 
     @nb.numba_njit
     def stationary_factor(X, scale, variance, shape, phi, noise, neighbors, first):
-        return _factor(
-            X,
-            scale,
-            variance.item(),
-            shape.item(),
-            phi,
-            noise,
-            neighbors,
-            first.item(),
-            kind,
-            g,
-        )
+        return factor_blocks(
+            np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise,
+            neighbors, first.item(), g,
+        )  # fmt: skip
 
     return stationary_factor
 
@@ -206,9 +134,9 @@ def numba_stationary_factor_grad(op):
     def stationary_factor_grad(
         X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar
     ):
-        bars, phi_bar, noise_bar = _factor_grad(
-            X, scale, variance.item(), shape.item(), phi, noise, neighbors,
-            first.item(), A, L, F, A_bar, L_bar, kind, g,
+        bars, phi_bar, noise_bar = factor_blocks_grad(
+            np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise,
+            neighbors, first.item(), A, L, F, A_bar, L_bar, g,
         )  # fmt: skip
         d = len(bars) - 2
         return bars[:d].copy(), np.asarray(bars[d]), np.asarray(bars[d + 1]), phi_bar, noise_bar
@@ -216,40 +144,5 @@ def numba_stationary_factor_grad(op):
     return stationary_factor_grad
 
 
-def _jax_blocks(kind, X, places, scale, variance, shape):
-    """Kernel (b, s, s) between local rows."""
-
-    def add(total, column):
-        x, factor = column
-        near = (x[places] - x[places[:, :1]]) * factor
-        return total + (near[:, :, None] - near[:, None]) ** 2, None
-
-    squares = jnp.zeros((*places.shape, places.shape[1]))
-    squares = jax.lax.scan(add, squares, (X.T, scale))[0]
-    return variance * kernel_of_squares(kind, squares, shape, jnp)
-
-
-@register_jax(StationaryFactor)
-def jax_stationary_factor(op):
-    def forward(X, scale, variance, shape, phi, noise, neighbors, first):
-        places, _ = jax_local(neighbors, first, phi.shape[0], op.block)
-        blocks = _jax_blocks(op.kind, X, places, scale, variance, shape)
-        return jax_factor(blocks, phi, noise, neighbors, first, op.block)
-
-    return forward
-
-
-@register_jax(StationaryFactorGrad, differentiable=False)
-def jax_stationary_factor_grad(op):
-    def forward(X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar):
-        places, there = jax_local(neighbors, first, phi.shape[0], op.block)
-        M_bar = jax_factor_grad(A, L, F, A_bar, L_bar)
-        M_bar = jnp.where(there[:, :, None] & there[:, None, :], M_bar, 0.0)
-        _, back = jax.vjp(
-            lambda *values: _jax_blocks(op.kind, X, places, *values), scale, variance, shape
-        )
-        phi_bar = jnp.zeros_like(phi).at[places].add(-2.0 * M_bar @ phi[places])
-        diagonal = jnp.diagonal(M_bar, axis1=1, axis2=2)
-        return *back(M_bar), phi_bar, jnp.zeros_like(noise).at[places].add(diagonal)
-
-    return forward
+register_values(StationaryFactor)
+register_values(StationaryFactorGrad, differentiable=False)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from numba.extending import register_jitable
 from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
@@ -11,8 +10,7 @@ from pymc_scalable_gp.ops._base import GufuncOp, connected
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._numba import register_numba
 from pymc_scalable_gp.ops._small import multiply_small
-from pymc_scalable_gp.ops._vecchia_blocks import corner, count_known
-from pymc_scalable_gp.ops.vecchia_factor import own_rows
+from pymc_scalable_gp.ops._vecchia_blocks import corner, count_known, own_rows, take_rows
 
 
 class VecchiaColor(GufuncOp):
@@ -93,74 +91,43 @@ def vecchia_color(noise, A, L, neighbors, before=None):
     return VecchiaColor()(before, noise, A, L, neighbors)
 
 
-@register_jitable
-def _rows_of(before, Y, neighbors, known):
-    """Rows of the neighbours (known, q), contiguous."""
-    p, q = before.shape
-    out = np.empty((known, q))
-    for i in range(known):
-        place = neighbors[i]
-        for j in range(q):
-            out[i, j] = before[place, j] if place < p else Y[place - p, j]
-    return out
-
-
-@register_jitable
-def _take(values, start, count):
-    out = np.empty((count, values.shape[1]))
-    for i in range(count):
-        for j in range(values.shape[1]):
-            out[i, j] = values[start + i, j]
-    return out
-
-
 def color(before, Z, A, L, neighbors):
-    m, q = Z.shape
-    Y = np.zeros((m, q))
+    (p, q), m = before.shape, Z.shape[0]
+    rows = np.zeros((p + m, q))
+    rows[:p] = before
     for b in range(A.shape[0]):
         start, own = own_rows(m, 0, A.shape[1], b)
         known = count_known(neighbors[b])
         mean, rest = np.zeros((own, q)), np.zeros((own, q))
-        near = _rows_of(before, Y, neighbors[b], known)
+        near = take_rows(rows, neighbors[b, :known])
         multiply_small(corner(A[b], own, known), near, False, False, mean)
-        multiply_small(corner(L[b], own, own), _take(Z, start, own), False, False, rest)
-        for i in range(own):
-            for j in range(q):
-                Y[start + i, j] = mean[i, j] + rest[i, j]
-    return Y
+        multiply_small(corner(L[b], own, own), Z[start : start + own], False, False, rest)
+        rows[p + start : p + start + own] = mean + rest
+    return rows[p:]
 
 
 def color_grad(before, Z, A, L, neighbors, Y, Y_bar):
-    p, m, q = before.shape[0], Z.shape[0], Z.shape[1]
-    before_bar, Z_bar = np.zeros((p, q)), np.zeros((m, q))
-    A_bar, L_bar, total = np.zeros(A.shape), np.zeros(L.shape), np.zeros((m, q))
-    total += Y_bar
+    (p, q), m = before.shape, Z.shape[0]
+    rows, total = np.concatenate((before, Y)), np.zeros((p + m, q))
+    total[p:] = Y_bar
+    Z_bar, A_bar, L_bar = np.zeros((m, q)), np.zeros(A.shape), np.zeros(L.shape)
     for last in range(A.shape[0]):
         b = A.shape[0] - 1 - last
         start, own = own_rows(m, 0, A.shape[1], b)
         known = count_known(neighbors[b])
-        bar, white = _take(total, start, own), _take(Z, start, own)
+        bar, white = total[p + start : p + start + own], Z[start : start + own]
         flat, square = np.zeros((own, q)), np.zeros((own, own))
         slope, back = np.zeros((own, known)), np.zeros((known, q))
         multiply_small(corner(L[b], own, own), bar, True, False, flat)
         multiply_small(bar, white, False, True, square)
-        multiply_small(bar, _rows_of(before, Y, neighbors[b], known), False, True, slope)
+        multiply_small(bar, take_rows(rows, neighbors[b, :known]), False, True, slope)
         multiply_small(corner(A[b], own, known), bar, True, False, back)
-        for i in range(own):
-            for j in range(q):
-                Z_bar[start + i, j] = flat[i, j]
-            for j in range(known):
-                A_bar[b, i, j] = slope[i, j]
-            for j in range(i + 1):
-                L_bar[b, i, j] = square[i, j]
+        Z_bar[start : start + own] = flat
+        A_bar[b, :own, :known] = slope
+        L_bar[b, :own, :own] = np.tril(square)
         for i in range(known):
-            place = neighbors[b, i]
-            for j in range(q):
-                if place < p:
-                    before_bar[place, j] += back[i, j]
-                else:
-                    total[place - p, j] += back[i, j]
-    return before_bar, Z_bar, A_bar, L_bar
+            total[neighbors[b, i]] += back[i]
+    return total[:p], Z_bar, A_bar, L_bar
 
 
 @register_numba(VecchiaColor)

@@ -1,28 +1,26 @@
 """Columns whitened by regressions of blocks of rows on their neighbours."""
 
 import numpy as np
-from numba.extending import register_jitable
 from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
-from pymc_scalable_gp.ops._base import GufuncOp, connected
-from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
+from pymc_scalable_gp.ops._base import connected
+from pymc_scalable_gp.ops._block_factor import ArrayOp, register_values
 from pymc_scalable_gp.ops._numba import register_numba
 from pymc_scalable_gp.ops._small import multiply_small, solve_small
-from pymc_scalable_gp.ops._vecchia_blocks import corner, count_known
-from pymc_scalable_gp.ops.vecchia_factor import jax_local, own_rows
+from pymc_scalable_gp.ops._vecchia_blocks import corner, count_known, own_rows, take_rows
 
 
-class VecchiaWhiten(GufuncOp):
+class VecchiaWhiten(ArrayOp):
     """``L_b^-1 (V_b - A_b V_N)`` for every block b (see `vecchia_whiten`)."""
 
     gufunc_signature = "(n,q),(b,g,k),(b,g,g),(b,k)->(n,q)"
     discrete = (3,)
 
-    def perform(self, node, inputs, output_storage):
-        with np.errstate(all="ignore"):
-            output_storage[0][0] = batches.whiten(*inputs)
+    def values(self, xp, *inputs):
+        """See `_vecchia_batches.whiten`."""
+        return (batches.whiten(*inputs, xp),)
 
     def pullback(self, inputs, outputs, cotangents):
         """See `VecchiaWhitenGrad`."""
@@ -32,7 +30,7 @@ class VecchiaWhiten(GufuncOp):
         return [*found, disconnected_type()]
 
 
-class VecchiaWhitenGrad(GufuncOp):
+class VecchiaWhitenGrad(ArrayOp):
     """Cotangents of V, A and L: with ``T = L^-T W_bar``, ``V_b += T``, ``V_N -= A' T``.
 
     ``A_bar = -T V_N'`` and ``L_bar = -tril(T W')``.
@@ -41,11 +39,9 @@ class VecchiaWhitenGrad(GufuncOp):
     gufunc_signature = "(n,q),(b,g,k),(b,g,g),(b,k),(n,q),(n,q)->(n,q),(b,g,k),(b,g,g)"
     discrete = (3,)
 
-    def perform(self, node, inputs, output_storage):
-        with np.errstate(all="ignore"):
-            outputs = batches.whiten_grad(*inputs)
-        for storage, value in zip(output_storage, outputs, strict=True):
-            storage[0] = value
+    def values(self, xp, *inputs):
+        """See `_vecchia_batches.whiten_grad`."""
+        return batches.whiten_grad(*inputs, xp)
 
 
 def vecchia_whiten(columns, A, L, neighbors):
@@ -92,17 +88,6 @@ def vecchia_whiten(columns, A, L, neighbors):
     return VecchiaWhiten()(columns, A, L, neighbors)
 
 
-@register_jitable
-def _neighbor_rows(values, neighbors, known):
-    """Rows of the neighbours (known, q), contiguous."""
-    q = values.shape[1]
-    out = np.empty((known, q))
-    for i in range(known):
-        for j in range(q):
-            out[i, j] = values[neighbors[i], j]
-    return out
-
-
 def whiten(V, A, L, neighbors):
     n, q = V.shape
     g = A.shape[1]
@@ -111,9 +96,8 @@ def whiten(V, A, L, neighbors):
         start, own = own_rows(n, 0, g, b)
         known = count_known(neighbors[b])
         T = np.zeros((own, q))
-        multiply_small(
-            corner(A[b], own, known), _neighbor_rows(V, neighbors[b], known), False, False, T
-        )
+        near = take_rows(V, neighbors[b, :known])
+        multiply_small(corner(A[b], own, known), near, False, False, T)
         for i in range(own):
             for j in range(q):
                 T[i, j] = V[start + i, j] - T[i, j]
@@ -139,7 +123,7 @@ def whiten_grad(V, A, L, neighbors, W, W_bar):
         solve_small(corner(L[b], own, own), T, True, False)
         back, slope, square = np.zeros((known, q)), np.zeros((own, known)), np.zeros((own, own))
         multiply_small(corner(A[b], own, known), T, True, False, back)
-        multiply_small(T, _neighbor_rows(V, neighbors[b], known), False, True, slope)
+        multiply_small(T, take_rows(V, neighbors[b, :known]), False, True, slope)
         multiply_small(T, white, False, True, square)
         for i in range(own):
             for j in range(q):
@@ -164,34 +148,5 @@ def numba_vecchia_whiten_grad(op):
     return nb.numba_njit(whiten_grad)
 
 
-def _blocked(values, places, there, k):
-    """Rows of the neighbours and of the blocks themselves, zeros where there are none."""
-    local = jnp.where(there[:, :, None], values[places], 0.0)
-    return local[:, :k], local[:, k:]
-
-
-@register_jax(VecchiaWhiten)
-def jax_vecchia_whiten(op):
-    def forward(V, A, L, neighbors):
-        near, own = _blocked(V, *jax_local(neighbors, 0, V.shape[0], A.shape[1]), A.shape[2])
-        T = jax.lax.linalg.triangular_solve(L, own - A @ near, lower=True, left_side=True)
-        return T.reshape(-1, V.shape[1])[: V.shape[0]]
-
-    return forward
-
-
-@register_jax(VecchiaWhitenGrad, differentiable=False)
-def jax_vecchia_whiten_grad(op):
-    def forward(V, A, L, neighbors, W, W_bar):
-        places, there = jax_local(neighbors, 0, V.shape[0], A.shape[1])
-        k = A.shape[2]
-        near, _ = _blocked(V, places, there, k)
-        _, white = _blocked(W, places, there, k)
-        _, T = _blocked(W_bar, places, there, k)
-        T = jax.lax.linalg.triangular_solve(L, T, lower=True, left_side=True, transpose_a=True)
-        local = jnp.concatenate([-A.transpose(0, 2, 1) @ T, T], axis=1)
-        local = jnp.where(there[:, :, None], local, 0.0)
-        V_bar = jnp.zeros_like(V).at[places].add(local)
-        return V_bar, -T @ near.transpose(0, 2, 1), -jnp.tril(T @ white.transpose(0, 2, 1))
-
-    return forward
+register_values(VecchiaWhiten)
+register_values(VecchiaWhitenGrad, differentiable=False)
