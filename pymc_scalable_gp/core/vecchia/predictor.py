@@ -67,28 +67,27 @@ class VecchiaPredictor(Predictor):
         found = _regressions(cov_func, training, X, phi, alone, near_)
         outputs = _given_neighbors(training, phi, mean, alone, found)
         found = _regressions(cov_func, training, X, phi, ROUNDING * prior, near_)
-        beta, white = pt.vector("beta", dtype="float64"), pt.matrix("white", dtype="float64")
-        before = (training.residual - training.phi @ beta)[:, None]
-        drawn = phi @ beta + vecchia_color(white, *found, before)[:, 0]
-        base, spread, own = _jointly(training, phi, found)
+        before = pt.matrix("before", dtype="float64")
+        white = pt.matrix("white", dtype="float64")
+        columns = vecchia_color(white, *found, before)
         self.inputs = model_inputs([*states, *outputs], model)
         check_reached([*states, *outputs], self.inputs)
         self._state = compiled(self.inputs, states)
         given = [X, near, *training, *self.inputs]
         self._features = compiled(given, outputs)
         # Compiled when first asked for: most callers want rows alone.
-        seen = [phi, drawn, ROUNDING * prior, mean]
-        self._draw = cache(partial(compiled, [*given, beta, white], seen))
-        self._joint = cache(partial(compiled, given, [mean + base, spread, own]))
+        given = [X, near, training.X, training.phi, training.noise, before, white, *self.inputs]
+        seen = [phi, ROUNDING * prior, columns, mean]
+        self._jointly = cache(partial(compiled, given, seen))
 
-    def _located(self, X, jointly=False, size=None):
+    def _located(self, X, jointly=False):
         """Blocks of new rows, each with the rows that it is given, and its neighbours' places among those.
 
         Rows from n on are new ones of blocks before; kept for the next draw.
         """
         ordering = self.likelihood.plan.ordering
-        size, key = size or self.block_rows, (X, ordering)
-        held, parts = self._last.get((jointly, size), (None, None))
+        key = X, ordering
+        held, parts = self._last.get(jointly, (None, None))
         if held is None or any(a is not b for a, b in zip(held, key, strict=True)):
             near, n = (
                 (ordering.nearest_jointly if jointly else ordering.nearest)(X),
@@ -96,9 +95,9 @@ class VecchiaPredictor(Predictor):
             )
             parts = [
                 (rows, block, *_among(near[rows], n + (rows.start if jointly else 0)))
-                for rows, block in blocks(X, size)
+                for rows, block in blocks(X, self.block_rows)
             ]
-            self._last[jointly, size] = (key, parts)
+            self._last[jointly] = (key, parts)
         return parts
 
     def _around(self, state, rows):
@@ -125,34 +124,54 @@ class VecchiaPredictor(Predictor):
 
     def full(self, state, X):
         """Mean (n*,) and covariance (n*, n*); new rows are given those before them too."""
-        if not len(X):
-            return np.zeros(0), np.zeros((0, 0))
-        ((_, X, around, near),) = self._located(X, jointly=True, size=len(X))
-        training, values = self._around(state, around)
-        mean, spread, own = self._joint()(X, near, *training, *values)
-        cov = own @ own.T + state.noise * np.eye(len(X))
+        rank, count = state.coef.size, len(X)
+        *_, phi, residual, _, _ = state.values
+        white = np.eye(count, 1 + rank + count, 1 + rank)
+        phi, mean, columns = self._given_earlier(
+            state, X, lambda rows: np.column_stack([residual[rows], phi[rows]]), white
+        )
+        spread, own = phi - columns[:, 1 : 1 + rank], columns[:, 1 + rank :]
+        cov = own @ own.T + state.noise * np.eye(count)
         if self.has_root:
             factor = spread @ state.root.T
             cov += factor @ factor.T
-        return mean + spread @ state.coef, cov
+        return mean + columns[:, 0] + spread @ state.coef, cov
 
     def _sample_jointly(self, state, X, rng):
-        """New rows are given those before them too: what was drawn in earlier blocks is known."""
-        n, white = len(self.likelihood.plan.ordering.order), rng.standard_normal((len(X), 1))
-        *values, inputs, phi, residual, noise, slack = state.values
-        seen = [X, np.empty((len(X), phi.shape[1])), np.empty(len(X)), np.empty(len(X))]
-        found = np.empty(len(X))
+        """New rows are given those before them too."""
+        *_, phi, residual, _, _ = state.values
+        phi, mean, columns = self._given_earlier(
+            state,
+            X,
+            lambda rows: (residual[rows] - phi[rows] @ state.sample)[:, None],
+            rng.standard_normal((len(X), 1)),
+        )
+        found = mean + phi @ state.sample + columns[:, 0]
+        return found + np.sqrt(state.noise) * rng.standard_normal(len(X))
+
+    def _given_earlier(self, state, X, known, white):
+        """Features, means and columns (n*, q) of new rows, given training rows and the new ones before.
+
+        ``known(rows)`` are the first columns of training rows, whose others are 0; those of a new row are
+        carried from its neighbours' and its own white ones. In row blocks: neighbours in earlier blocks
+        are known by then.
+        """
+        n = len(self.likelihood.plan.ordering.order)
+        *values, inputs, phi, _, noise, _ = state.values
+        seen = [X, np.empty((len(X), phi.shape[1])), np.empty(len(X)), np.empty(white.shape)]
+        mean = np.empty(len(X))
         for rows, block, around, near in self._located(X, jointly=True):
             old, new = around[around < n], around[around >= n] - n
-            pairs = zip((inputs, phi, residual, noise), seen, strict=True)
+            pairs = zip((inputs, phi, noise), seen, strict=False)
             training = [np.concatenate([a[old], b[new]]) for a, b in pairs]
-            *made, mean = self._draw()(
-                block, near, *training, slack, *values, state.sample, white[rows]
+            first, before = known(old), np.zeros((len(around), white.shape[1]))
+            before[: len(old), : first.shape[1]], before[len(old) :] = first, seen[3][new]
+            *made, mean[rows] = self._jointly()(
+                block, near, *training, before, white[rows], *values
             )
             for kept, part in zip(seen[1:], made, strict=True):
                 kept[rows] = part
-            found[rows] = mean + seen[2][rows]
-        return found + np.sqrt(state.noise) * rng.standard_normal(len(X))
+        return seen[1], mean, seen[3]
 
 
 def _among(near, limit):
@@ -179,14 +198,6 @@ def _given_neighbors(training, phi, mean, added, found):
     phi = phi - pt.matmul(A, training.phi[near])[:, 0]
     mean = mean + pt.matmul(A, training.residual[near][:, :, None])[:, 0, 0]
     return [phi, mean, pt.maximum(found.L[:, 0, 0] ** 2 - added, 0.0)]
-
-
-def _jointly(training, phi, found):
-    """What training residuals add to the mean; features; root of what is left, (n*, n*)."""
-    moved, spread = _carried(training, phi, found)
-    nothing = pt.zeros((training.X.shape[0], phi.shape[0]))
-    own = vecchia_color(pt.eye(phi.shape[0]), *found, nothing)
-    return moved, spread, own
 
 
 def _carried(training, phi, found):

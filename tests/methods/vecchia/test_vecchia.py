@@ -11,7 +11,7 @@ from scipy import stats
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.vecchia.normal import VecchiaNormal
 from pymc_scalable_gp.testing import draw_many, figures_at
-from pymc_scalable_gp.utils.compiled import FEW_CALLS, evaluate
+from pymc_scalable_gp.utils.compiled import FEW_CALLS, compiled, evaluate
 
 rng = np.random.default_rng(0)
 N, D = 60, 2
@@ -261,19 +261,38 @@ def test_new_rows_may_stand_alone():
     assert [x.shape for x in nothing] == [(0,), (0, 0)]
 
 
-def test_draws_in_blocks_are_those_of_all_rows_at_once(monkeypatch):
+def test_joint_predictions_in_blocks_are_those_of_all_rows_at_once(monkeypatch):
+    """Mean, covariance and draws; no compiled function sees more new rows than a block holds."""
     import xarray as xr
 
+    predictor = "pymc_scalable_gp.core.vecchia.predictor"
     posterior = {
         k: (("chain", "draw", "dim")[: 2 + v.ndim], v[None, None]) for k, v in POINT.items()
     }
-    found = []
+    found, largest = [], 0
+
+    def watched(inputs, outputs):
+        function = compiled(inputs, outputs)
+
+        def call(*values):
+            nonlocal largest
+            if inputs[0].name == "Xnew":
+                largest = max(largest, len(values[0]))
+            return function(*values)
+
+        return call
+
+    monkeypatch.setattr(f"{predictor}.compiled", watched)
     for rows in (512, 5):
-        monkeypatch.setattr("pymc_scalable_gp.core.vecchia.predictor._ROWS", rows)
+        monkeypatch.setattr(f"{predictor}._ROWS", rows)
         model, gp = model_of(vecchia(n_inducing=8, neighbors=6, block=4))
         options = {"draws": True, "progressbar": False, "random_seed": 1, "model": model}
-        found.append(gp.predict_posterior(NEW, xr.Dataset(posterior), **options)["f"].values)
-    assert_allclose(found[1], found[0], rtol=1e-9)
+        largest = 0
+        f = gp.predict_posterior(NEW, xr.Dataset(posterior), **options)["f"].values
+        found.append([f, *gp.predict(NEW, point=POINT, model=model)])
+        assert largest == min(rows, len(NEW))
+    for blocked, whole in zip(*found, strict=True):
+        assert_allclose(blocked, whole, rtol=1e-9, atol=1e-12)
 
 
 def test_draws_over_the_posterior(exact):
