@@ -2,7 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import reduce
+from operator import add
 
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
@@ -26,6 +28,13 @@ class LinearOperator(ABC):
     array([[2.5, 4. ],
            [4. , 8.5]])
     """
+
+    def __post_init__(self):
+        """Operators that are dataclasses take as tensors what can be made one."""
+        for field in fields(self):
+            if field.type is TensorVariable:
+                tensor = pt.as_tensor_variable(getattr(self, field.name))
+                object.__setattr__(self, field.name, tensor)
 
     @property
     @abstractmethod
@@ -107,21 +116,15 @@ class Diagonal(LinearOperator):
     d: TensorVariable
     size: int | None = None
 
-    def __post_init__(self):
-        object.__setattr__(self, "d", pt.as_tensor_variable(self.d))
-
     @property
     def shape(self):
-        """Rows and columns."""
         size = static_length(self.d, 0, "Diagonal") if self.size is None else self.size
         return size, size
 
     def matmat(self, V):
-        """Rows of V scaled."""
         return V * (self.d[:, None] if self.d.ndim else self.d)
 
     def diag(self):
-        """The vector d."""
         return self.d if self.d.ndim else self.d * pt.ones(self.size)
 
 
@@ -144,25 +147,18 @@ class Scaled(LinearOperator):
     scale: TensorVariable
     operator: LinearOperator
 
-    def __post_init__(self):
-        object.__setattr__(self, "scale", pt.as_tensor_variable(self.scale))
-
     @property
     def shape(self):
-        """Rows and columns."""
         return self.operator.shape
 
     @property
     def T(self):
-        """Transpose."""
         return Scaled(self.scale, self.operator.T)
 
     def matmat(self, V):
-        """``c (A V)``."""
         return self.scale * self.operator.matmat(V)
 
     def diag(self):
-        """Scaled diagonal."""
         return self.scale * self.operator.diag()
 
 
@@ -192,18 +188,14 @@ class Sum(LinearOperator):
 
     @property
     def shape(self):
-        """Rows and columns."""
         return self.terms[0].shape
 
     @property
     def T(self):
-        """Sum of the transposes."""
         return Sum(tuple(term.T for term in self.terms))
 
     def matmat(self, V):
-        """Sum of the products."""
-        return sum((term.matmat(V) for term in self.terms[1:]), self.terms[0].matmat(V))
+        return reduce(add, (term.matmat(V) for term in self.terms))
 
     def diag(self):
-        """Sum of the diagonals."""
-        return sum((term.diag() for term in self.terms[1:]), self.terms[0].diag())
+        return reduce(add, (term.diag() for term in self.terms))

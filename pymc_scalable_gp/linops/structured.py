@@ -34,26 +34,22 @@ class Dense(LinearOperator):
     matrix: TensorVariable
 
     def __post_init__(self):
-        object.__setattr__(self, "matrix", pt.as_tensor_variable(self.matrix))
+        super().__post_init__()
         if self.matrix.ndim != 2:
             raise ValueError(f"Dense needs a matrix, got {self.matrix.ndim} dimensions")
 
     @property
     def shape(self):
-        """Rows and columns."""
         return tuple(static_length(self.matrix, axis, "Dense") for axis in (0, 1))
 
     @property
     def T(self):
-        """Transpose."""
         return Dense(self.matrix.T)
 
     def matmat(self, V):
-        """``A V``."""
         return product(self.matrix, V)
 
     def diag(self):
-        """Diagonal."""
         return pt.diag(self.matrix)
 
 
@@ -73,12 +69,8 @@ class LowRank(LinearOperator):
 
     factor: TensorVariable
 
-    def __post_init__(self):
-        object.__setattr__(self, "factor", pt.as_tensor_variable(self.factor))
-
     @property
     def shape(self):
-        """Rows and columns."""
         n = static_length(self.factor, 0, "LowRank")
         return n, n
 
@@ -112,13 +104,12 @@ class Toeplitz(LinearOperator):
     column: TensorVariable
 
     def __post_init__(self):
-        object.__setattr__(self, "column", pt.as_tensor_variable(self.column))
+        super().__post_init__()
         if self.column.ndim != 1:
             raise ValueError(f"Toeplitz needs a first column, got {self.column.ndim} dimensions")
 
     @property
     def shape(self):
-        """Rows and columns."""
         m = static_length(self.column, 0, "Toeplitz")
         return m, m
 
@@ -152,23 +143,18 @@ class Kronecker(LinearOperator):
     factors: Sequence[LinearOperator]
 
     def __post_init__(self):
-        factors = tuple(
-            f if isinstance(f, LinearOperator) else Dense(pt.as_tensor_variable(f))
-            for f in self.factors
-        )
+        factors = tuple(f if isinstance(f, LinearOperator) else Dense(f) for f in self.factors)
         if not factors:
             raise ValueError("Kronecker needs at least one factor")
         object.__setattr__(self, "factors", factors)
 
     @property
     def shape(self):
-        """Products of the factors' rows and columns."""
         rows, columns = zip(*(f.shape for f in self.factors), strict=True)
         return int(np.prod(rows)), int(np.prod(columns))
 
     @property
     def T(self):
-        """Kronecker product of the transposes."""
         return Kronecker(tuple(f.T for f in self.factors))
 
     def matmat(self, V):
@@ -185,7 +171,6 @@ class Kronecker(LinearOperator):
         return out.reshape((k, size)).T
 
     def diag(self):
-        """Kronecker product of the diagonals."""
         out = self.factors[0].diag()
         for factor in self.factors[1:]:
             out = (out[:, None] * factor.diag()).ravel()
@@ -229,12 +214,10 @@ class Masked(LinearOperator):
 
     @property
     def shape(self):
-        """Numbers of places."""
         return len(self.rows), len(self.columns)
 
     @property
     def T(self):
-        """Transpose."""
         return Masked(self.operator.T, self.columns, self.rows)
 
     def matmat(self, V):
