@@ -132,17 +132,13 @@ def _trimmed(cov_func, X):
     return X[:, :wanted] if wanted < X.type.shape[1] else X
 
 
-def _columns(kernel, X, Z):
-    """The columns of X and Z that the kernel is a function of."""
-    X, Z = (
-        A if A is None or _is_all(kernel.active_dims, A) else A[:, kernel.active_dims]
-        for A in (X, Z)
-    )
-    return X, Z
-
-
-def _is_all(dims, A):
-    return np.array_equal(dims, np.arange(A.type.shape[1] or 0))
+def _columns(kernel, *inputs):
+    """The columns of the inputs, or of those that are given, that the kernel is a function of."""
+    dims = kernel.active_dims
+    return [
+        A if A is None or np.array_equal(dims, np.arange(A.type.shape[1] or 0)) else A[:, dims]
+        for A in inputs
+    ]
 
 
 def _matrix(cov, X, Z):

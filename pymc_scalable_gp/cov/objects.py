@@ -47,27 +47,24 @@ class Numeric(Covariance, ABC):
         Z = X if Xs is None else Xs
         if is_random(X, Z):
             return NumericGram(self.matrix)(X, Z)
-        _refuse_data(X, Z, kernel=self)
-        values = [compiled([], v)() for v in (X, Z)]
-        return fixed_shared(self.matrix(*values))
+        return fixed_shared(self.matrix(*self._known(X, Z)))
 
     def diag(self, X):
         """Prior variances as a tensor."""
         X, _ = own_columns(self, X)
         if is_random(X):
             return pt.diag(NumericGram(lambda a, _: np.diag(self.diagonal(a)))(X, X))
-        _refuse_data(X, kernel=self)
-        value = compiled([], X)()
-        return fixed_shared(self.diagonal(value))
+        return fixed_shared(self.diagonal(*self._known(X)))
 
-
-def _refuse_data(*tensors, kernel):
-    model = pm.modelcontext(None) if pm.Model.get_context(error_if_none=False) else None
-    known = set() if model is None else set(model.data_vars)
-    if any(isinstance(v, SharedVariable) and v in known for v in ancestors(tensors)):
-        raise ValueError(
-            f"{type(kernel).__name__} needs fixed inputs: give X as an array in place of pm.Data"
-        )
+    def _known(self, *tensors) -> list[np.ndarray]:
+        """Values of fixed inputs; ValueError for a model's data, which may change."""
+        model = pm.Model.get_context(error_if_none=False)
+        known = set() if model is None else set(model.data_vars)
+        if any(isinstance(v, SharedVariable) and v in known for v in ancestors(tensors)):
+            raise ValueError(
+                f"{type(self).__name__} needs fixed inputs: give X as an array in place of pm.Data"
+            )
+        return compiled([], list(tensors))()
 
 
 class _OnObjects(Numeric):

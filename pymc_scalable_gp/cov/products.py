@@ -1,9 +1,9 @@
 """1-D factors of ``pm.gp.cov`` kernels that are products over input dimensions."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
-from itertools import chain
+from itertools import chain, groupby
 from itertools import product as cartesian
 from typing import Any
 
@@ -23,12 +23,10 @@ from pymc.gp.cov import (
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.cov.kernels import from_square_distance, kernel_matrix, traits
-from pymc_scalable_gp.cov.objects import FromFunction, Hamming, HistogramIntersection, Spectrum
+from pymc_scalable_gp.cov.objects import Hamming
 from pymc_scalable_gp.cov.queries import is_categorical, is_stationary
 from pymc_scalable_gp.utils.classes import Listed
 from pymc_scalable_gp.utils.internals import parts_of
-
-__all__ = ["FromFunction", "Hamming", "HistogramIntersection", "Product", "Spectrum"]
 
 
 def Product(
@@ -141,31 +139,22 @@ class ProductTerm:
     """``scale * prod_i k_i(x_i, z_i)`` over the columns `dims`."""
 
     scale: TensorVariable
-    groups: tuple[tuple[Factor, ...], ...]
-
-    @property
-    def factors(self) -> list[Factor]:
-        """The 1-D kernels, in the order in which `gram` stacks them."""
-        return list(chain.from_iterable(self.groups))
+    factors: tuple[Factor, ...]  # those of one prototype next to one another
 
     @property
     def dims(self) -> list[int]:
-        """Columns of X, in the same order."""
+        """Columns of X, in the order of the factors."""
         return [factor.dim for factor in self.factors]
 
     def restricted(self, places: Sequence[int]) -> "ProductTerm":
         """The product of the factors at `places` (increasing) alone, with the same scale."""
-        kept, start, groups = set(places), 0, []
-        for group in self.groups:
-            part = tuple(f for i, f in enumerate(group, start) if i in kept)
-            groups += [part] if part else []
-            start += len(group)
-        return ProductTerm(self.scale, tuple(groups))
+        return ProductTerm(self.scale, tuple(self.factors[i] for i in places))
 
     def gram(self, a: TensorVariable, b: TensorVariable) -> TensorVariable:
         """1-D kernel matrices (d, na, nb) without the scale, for points `a` (d, na), `b` (d, nb)."""
         parts, start = [], 0
-        for group in self.groups:
+        for _, same in groupby(self.factors, lambda factor: type(factor.prototype)):
+            group = tuple(same)
             stop = start + len(group)
             parts.append(_group_gram(group, a[start:stop], b[start:stop]))
             start = stop
@@ -178,9 +167,8 @@ def _group_gram(group, a, b):
     ls = [f.ls for f in group]
     whole = ls[0].whole
     if all(entry.whole is whole for entry in ls) and whole.ndim and ls[-1].place == len(ls) - 1:
-        stacked = whole[
-            : len(ls)
-        ]  # one ARD kernel, or its first factors: the lengthscales as they are
+        # One ARD kernel, or its first factors: the lengthscales as they are.
+        stacked = whole[: len(ls)]
     else:
         stacked = pt.stack([entry.scalar() for entry in ls])
     # The squared differences do not depend on the lengthscales: they come first, in one pass.
@@ -235,7 +223,7 @@ def _term(parts) -> ProductTerm:
     for dim, factors in sorted(by_dim.items()):
         factor = factors[0] if len(factors) == 1 else _multiply(dim, factors)
         groups.setdefault(type(factor.prototype), []).append(factor)
-    return ProductTerm(scale.astype("float64"), tuple(tuple(g) for g in groups.values()))
+    return ProductTerm(scale.astype("float64"), tuple(chain.from_iterable(groups.values())))
 
 
 def _multiply(dim, factors):
@@ -255,12 +243,7 @@ def _factors(kernel: Covariance) -> list[Factor]:
     dims = [int(dim) for dim in kernel.active_dims]
     if isinstance(kernel, Exponentiated):
         return [
-            Factor(
-                f.dim,
-                lambda a, b, f=f: f.plain_gram(a, b) ** kernel.power,
-                stationary=f.stationary,
-                categorical=f.categorical,
-            )
+            replace(f, gram=lambda a, b, f=f: f.plain_gram(a, b) ** kernel.power, prototype=None)
             for f in _factors(kernel.kernel)
         ]
     if traits(kernel).stacked and (len(dims) == 1 or type(kernel) is ExpQuad):

@@ -70,7 +70,7 @@ class KMCGMap(FeatureMap):
 
 def _contract(term, grid, X, full, steps):
     """``prod_i k_i(x_i, axis_i)`` times a matrix (cells, steps), axis by axis: (rows, steps)."""
-    factors = {f.dim: f for group in term.groups for f in group}
+    factors = {f.dim: f for f in term.factors}
     out = full.reshape((grid.shape[0], -1))
     for i, axis in enumerate(grid.axes):
         if i in factors:

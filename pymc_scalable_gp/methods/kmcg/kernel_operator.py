@@ -41,7 +41,7 @@ def kernel_operator(cov_func, rows: RegularGrid, columns: RegularGrid) -> Linear
 def _factor(term, column, rows, columns):
     """1-D kernel matrix between two axes: Toeplitz where that is faster."""
     a, b = rows.axes[column], columns.axes[column]
-    factor = next((f for group in term.groups for f in group if f.dim == column), None)
+    factor = next((f for f in term.factors if f.dim == column), None)
     if factor is None:  # the kernel does not use this axis
         return Dense(np.ones((len(a), len(b))))
     gram = factor.plain_gram
