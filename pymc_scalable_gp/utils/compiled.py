@@ -16,7 +16,7 @@ from pytensor.scalar.basic import Clip
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 
-from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.graphs import is_random, nearest
 
 
 @node_rewriter([Elemwise])
@@ -47,18 +47,8 @@ def compiled(inputs, outputs, **options):
 
 def model_inputs(outputs, model) -> list:
     """Random variables of `model` that `outputs` depend on directly, in a fixed order."""
-    named = {v for v in model.basic_RVs}
-    found, stack, seen = [], list(outputs), set()
-    while stack:
-        v = stack.pop()
-        if v in seen:
-            continue
-        seen.add(v)
-        if v in named:
-            found.append(v)
-        elif v.owner is not None:
-            stack.extend(v.owner.inputs)
-    return sorted(found, key=lambda v: v.name)
+    named = set(model.basic_RVs)
+    return sorted(nearest(outputs, named.__contains__), key=lambda v: v.name)
 
 
 def check_reached(outputs, inputs) -> None:

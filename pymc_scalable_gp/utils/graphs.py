@@ -1,6 +1,6 @@
 """Questions about graphs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from uuid import uuid4
 
 import numpy as np
@@ -35,13 +35,21 @@ def parameters_of(outputs: Iterable[Variable], model) -> list[Variable]:
     digits: compiled code is found again on disk by it.
     """
     named = set(model.named_vars.values())
+    return nearest(outputs, lambda v: v in named or isinstance(v, SharedVariable))
+
+
+def nearest(outputs: Iterable[Variable], wanted: Callable[[Variable], bool]) -> list[Variable]:
+    """The `wanted` variables that `outputs` depend on directly: what lies behind one is not looked at.
+
+    Random generators are not among them.
+    """
     found, stack, seen = [], list(outputs), set()
     while stack:
         v = stack.pop()
         if v in seen or isinstance(v.type, RandomType):
             continue
         seen.add(v)
-        if v in named or isinstance(v, SharedVariable):
+        if wanted(v):
             found.append(v)
         elif v.owner is not None:
             stack.extend(v.owner.inputs)
