@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
+
+from pymc_scalable_gp.utils.lbfgs import lowest
 
 STEP = 1e-3  # of the central differences, in units of the quasi-Newton estimate of the scale
 WIDEST = 5.0  # standard deviation along an axis without curvature
@@ -45,30 +46,24 @@ def climb(density, start: np.ndarray, maxiter: int = 200, near=None, factor=None
         The search ends where a step raises the log density by less.
     """
     factor = np.eye(len(start)) if factor is None else factor
-    best = {"x": start, "value": -np.inf}
     last = [np.inf]
 
     def objective(z):
-        x = start + factor @ z
-        value, gradient = (found[0] for found in density.with_gradients(x[None]))
-        if not np.isfinite(value) or not np.isfinite(gradient).all():
-            return 1e100, np.zeros_like(z)
-        if value > best["value"]:
-            best.update(x=x, value=value)
+        value, gradient = (found[0] for found in density.with_gradients((start + factor @ z)[None]))
         return -value, -gradient @ factor
 
-    def stop(intermediate_result):
-        before, last[0] = last[0], float(intermediate_result.fun)
-        arrived = near is not None and near(start + factor @ intermediate_result.x)
-        if arrived or before - last[0] < gain:
-            raise StopIteration
+    def arrived(z, value):
+        before, last[0] = last[0], value
+        return before - value < gain or (near is not None and near(start + factor @ z))
 
-    found = minimize(
-        objective, np.zeros(len(start)), jac=True, method="L-BFGS-B", callback=stop,
-        options={"maxiter": maxiter, "ftol": 1e-10, "gtol": 1e-4, "maxls": 40},
+    found = lowest(
+        objective, np.zeros(len(start)), maxiter=maxiter, stop=arrived, ftol=1e-10, gtol=1e-4,
+        maxls=40,
     )  # fmt: skip
-    scales = np.sqrt(np.clip(np.diag(found.hess_inv.todense()), 1e-10, 1.0))
-    return best["x"], best["value"], scales
+    scales = np.ones(len(start))
+    if found.hess_inv is not None:
+        scales = np.sqrt(np.clip(np.diag(found.hess_inv.todense()), 1e-10, 1.0))
+    return start + factor @ found.theta, -found.value, scales
 
 
 def mode_near(density, start: np.ndarray, factor: np.ndarray) -> Mode:

@@ -196,10 +196,10 @@ BY_HAND = [
             "core/test_gp.py -k test_predict_posterior_of_some_draws",
         ),
         (
-            "core/fit/hyperparameters.py",
+            "utils/lbfgs.py",
             "return self.height, np.zeros_like(theta)",
             "return value, gradient",
-            "core/fit/test_hyperparameters.py -k test_a_wall_where_the_objective_is_not_finite",
+            "utils/test_lbfgs.py -k test_a_wall_where_the_objective_is_not_finite",
         ),
         (
             "core/fit/subset_map.py",

@@ -5,18 +5,15 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from better_optimize import minimize
 from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_scalable_gp.utils.compiled import compiled
+from pymc_scalable_gp.utils.lbfgs import lowest
 
 # L-BFGS stays within this distance of its start: a factor e^10 for a positive parameter.
 REACH = 10.0
-
-# A run that gained less than this is not begun again.
-WORTH_A_RESTART = 1e-2
 
 
 class Hyperparameters:
@@ -124,48 +121,12 @@ class Hyperparameters:
         """The untransformed values at `theta`, for a message."""
         return _in_words(self.untransformed(theta))
 
-    def minimize(
-        self, objective, start, *, maxiter, restarts=0, tolerance=None, progressbar=False
-    ) -> tuple[np.ndarray, float]:
-        """Lowest value that L-BFGS finds of `objective`, and where.
+    def minimize(self, objective, start, *, maxiter, **options) -> tuple[np.ndarray, float]:
+        """Where L-BFGS finds the lowest value of `objective`, and that value.
 
-        Parameters
-        ----------
-        objective : callable
-            theta (p,) to value and gradient (p,). Where either is not finite L-BFGS meets a wall: a
-            value above the last, with no slope, from which its line search comes back.
-        start : array, shape (p,)
-        maxiter : int
-            Iterations of a run.
-        restarts : int
-            Further runs from where one ended, while they gain: a wall or a bad scale may end a run
-            early.
-        tolerance : float, optional
-            Relative gain of a step below which a run ends; SciPy's when left out.
-        progressbar : bool
-
-        Returns
-        -------
-        theta : array, shape (p,)
-        value : float
-            Never above the one at `start`; NaN, with theta = start, where `objective` is not finite
-            there.
+        As `lowest`, whose `options` these are, and within a distance of 10 of the start.
         """
-        wall = _Wall(objective)
-        wall(start)
-        if wall.theta is None:
-            return start, np.nan
-        options = {} if tolerance is None else {"tol": tolerance}
-        bounds = [(v - REACH, v + REACH) for v in start]
-        for _ in range(1 + restarts):
-            before = wall.value
-            minimize(
-                wall, wall.theta, method="L-BFGS-B", jac=True, progressbar=progressbar,
-                maxiter=maxiter, bounds=bounds, **options,
-            )  # fmt: skip
-            if before - wall.value < WORTH_A_RESTART:
-                break
-        return wall.theta, wall.value
+        return lowest(objective, start, maxiter=maxiter, reach=REACH, **options)[:2]
 
     def _flat(self, values):
         """Value variables by name, as one vector."""
@@ -182,30 +143,6 @@ class Hyperparameters:
             )
         }
         return clone_replace(list(outputs), slices)
-
-
-class _Wall:
-    """`objective`, with a finite value and no slope where it is not finite; it keeps the best point.
-
-    A search may take a point behind the wall for its end, flat as it is there: what counts is the best
-    of the points that could be evaluated.
-    """
-
-    def __init__(self, objective):
-        self.objective, self.height = objective, np.inf
-        self.theta, self.value = None, np.inf
-
-    def __call__(self, theta):
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            value, gradient = self.objective(theta)
-        value, gradient = float(value), np.asarray(gradient, dtype="float64")
-        if not (np.isfinite(value) and np.isfinite(gradient).all()):
-            return self.height, np.zeros_like(theta)
-        if value < self.value:
-            self.theta, self.value = np.array(theta), value
-        # Just above the last value: a far higher one would make the line search's next step tiny.
-        self.height = value + abs(value) + 10.0
-        return value, gradient
 
 
 def _in_words(point) -> str:

@@ -100,7 +100,7 @@ def subset_map(
     start = hyper.start(point)
     best, value = hyper.minimize(
         _Objective(hyper, cov, residual), start, maxiter=maxiter, restarts=RESTARTS,
-        tolerance=TOLERANCE, progressbar=progressbar,
+        tol=TOLERANCE, progressbar=progressbar,
     )  # fmt: skip
     if not np.isfinite(value):
         raise ValueError(

@@ -1,11 +1,11 @@
-"""The flat vector of free variables: values, prior, starts, and L-BFGS with a wall."""
+"""The flat vector of free variables: values, prior, starts, and how far a search goes."""
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import optimize, stats
+from scipy import stats
 
 from pymc_scalable_gp.core.fit import hyperparameters
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
@@ -104,110 +104,12 @@ def test_discrete_variables_are_refused():
         Hyperparameters([which * 1.0], model)
 
 
-# -- L-BFGS -----------------------------------------------------------------------------------------
-
-
-def two_variables():
-    with pm.Model() as model:
-        both = pm.Normal("both", shape=2, initval=np.zeros(2))
-    return Hyperparameters([both], model)
-
-
-def bowl(theta):
-    """Lowest, -3, at (1, 2)."""
-    away = theta - np.array([1.0, 2.0])
-    return away @ (np.array([1.0, 100.0]) * away) - 3.0, 2.0 * np.array([1.0, 100.0]) * away
-
-
-def test_the_minimum():
-    theta, value = two_variables().minimize(bowl, np.zeros(2), maxiter=50)
-    assert_allclose(theta, [1.0, 2.0], atol=1e-4)
-    assert_allclose(value, -3.0, atol=1e-6)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_wall_where_the_objective_is_not_finite(bad):
-    """The first step lands far beyond it; the minimum lies just before it."""
-
-    def objective(theta):
-        value, slope = bowl(theta)
-        return (bad, np.full(2, bad)) if theta[1] > 2.01 else (1e4 * value, 1e4 * slope)
-
-    hits = []
-
-    def counted(theta):
-        found = objective(theta)
-        hits.append(not np.isfinite(found[0]))
-        return found
-
-    theta, value = two_variables().minimize(counted, np.zeros(2), maxiter=100, restarts=2)
-    assert any(hits)
-    assert_allclose(theta, [1.0, 2.0], atol=1e-3)
-    assert_allclose(value, -3e4, rtol=1e-6)
-
-
-@pytest.mark.parametrize(("height", "restarts"), [(0.0, 0), (1000.0, 2)])
-def test_no_search_ends_behind_a_wall(height, restarts):
-    """Downhill all the way to it: a step that gained is made longer, and lands behind.
-
-    From 1000 one such step gains more than the wall is high: the run ends there, and another begins.
-    """
-
-    def objective(theta):
-        if theta[0] > 2.0:
-            return np.nan, np.full(2, np.nan)
-        return height - 999.0 * theta[0] + theta[1] ** 2, np.array([-999.0, 2.0 * theta[1]])
-
-    theta, value = two_variables().minimize(objective, np.zeros(2), maxiter=100, restarts=restarts)
-    assert_allclose(value, objective(theta)[0])
-    assert 1.9 < theta[0] <= 2.0
-
-
-def test_the_best_point_that_was_met_counts(monkeypatch):
-    """Before the wall or not: whatever the optimiser ends with."""
-    met = [np.array([0.9, 1.9]), np.array([0.5, 0.5])]
-
-    def visit(objective, _start, **_options):
-        for theta in met:
-            objective(theta)
-
-    monkeypatch.setattr(hyperparameters, "minimize", visit)
-    theta, value = two_variables().minimize(bowl, np.zeros(2), maxiter=20)
-    assert_array_equal(theta, met[0])
-    assert value == bowl(met[0])[0]
-
-
-def test_a_start_that_is_not_finite_is_returned_with_nan():
-    start = np.array([3.0, 3.0])
-    theta, value = two_variables().minimize(
-        lambda theta: (np.inf, np.zeros(2)), start, maxiter=5, restarts=2
-    )
-    assert np.isnan(value)
-    assert_array_equal(theta, start)
-
-
-def test_never_above_the_start(monkeypatch):
-    """Whatever the optimiser returns."""
-    start = np.array([0.5, 0.5])
-    worse = optimize.OptimizeResult(x=start + 9.0, fun=bowl(start + 9.0)[0])
-    monkeypatch.setattr(hyperparameters, "minimize", lambda *args, **kwargs: worse)
-    theta, value = two_variables().minimize(bowl, start, maxiter=20, restarts=1)
-    assert value == bowl(start)[0]
-    assert_array_equal(theta, start)
-
-
-def test_restarts_go_on_while_they_gain():
-    """One iteration a run: each run adds one."""
-    values = [
-        two_variables().minimize(bowl, np.zeros(2), maxiter=1, restarts=k)[1] for k in range(3)
-    ]
-    assert values[2] < values[1] < values[0] < bowl(np.zeros(2))[0]
-
-
 def test_no_step_beyond_the_reach():
     """An objective without a minimum ends where a parameter has changed by e^10."""
+    with pm.Model() as model:
+        both = pm.Normal("both", shape=2)
     start = np.array([1.0, -2.0])
-    theta, value = two_variables().minimize(
+    theta, value = Hyperparameters([both], model).minimize(
         lambda theta: (-theta.sum(), -np.ones(2)), start, maxiter=100
     )
     assert_allclose(theta, start + hyperparameters.REACH)
