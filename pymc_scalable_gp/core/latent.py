@@ -1,5 +1,6 @@
 """Latent front end, shared by every method: any likelihood."""
 
+from functools import partial
 from typing import Any
 
 import pymc as pm
@@ -8,7 +9,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.core.data.inputs import Data, check_dims, check_inputs
 from pymc_scalable_gp.core.data.keywords import prior_keywords
 from pymc_scalable_gp.core.data.mean import mean_vector
-from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.likelihoods.base import LatentFunction
 from pymc_scalable_gp.core.sums import Additive
@@ -65,8 +65,8 @@ class FeatureLatent(FeatureGP):
     def _latent(self, name, data, coef, keywords):
         """The function with coefficients `coef` (r,)."""
         feature_map = self.feature_map
-        design = hold(feature_map, data, name)
-        f = feature_map.times(design, coef)
+        hold = partial(computed_once, data=data, name=f"{name}_features")
+        f = feature_map.times(data.tensor, coef, hold)
         if data.mutable and not is_random(data.tensor) and feature_map.input_range:
             f = feature_map.input_range.guard(data.tensor, f)
         f = pm.Deterministic(name, mean_vector(self.mean_func, data.tensor) + f, **keywords)
@@ -74,17 +74,11 @@ class FeatureLatent(FeatureGP):
         return f
 
 
-def hold(feature_map: FeatureMap, data: Data, name: str) -> tuple:
-    """The design at X, with what depends on nothing but X computed once."""
-
-    def held(part):
-        if isinstance(part, tuple):
-            return tuple(held(each) for each in part)
-        if not data.mutable and depends_only_on([part], [data.tensor]):
-            return fixed_shared(evaluate([part])[0], f"{name}_features")
-        return part
-
-    return held(feature_map.design(data.tensor))
+def computed_once(tensor: TensorVariable, data: Data, name: str) -> TensorVariable:
+    """A tensor's value, if it depends on nothing but inputs that stay; else the tensor itself."""
+    if data.mutable or not depends_only_on([tensor], [data.tensor]):
+        return tensor
+    return fixed_shared(evaluate([tensor])[0], name)
 
 
 class AdditiveLatent(Additive, FeatureLatent):

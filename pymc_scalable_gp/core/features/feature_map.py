@@ -1,16 +1,17 @@
 """The contract between a method and the front ends: a finite feature map."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.gp.cov import BaseCovariance
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.core.features.singular import Singular
+from pymc_scalable_gp.cov.kernels import kernel_diag
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.blocks import BLOCK
 
@@ -28,13 +29,14 @@ class FeatureSpec(Protocol):
 class FeatureMap(ABC):
     """``k~(x, z) = phi(x)' phi(z)``, with everything that depends on the training inputs fixed.
 
-    A method implements :attr:`rank`, :meth:`features`, :meth:`kernel_diag` and :meth:`outside`;
-    everything else of the package (likelihoods, predictions, additive models) follows from them. Where
-    the parameters only mix functions that do not depend on them, :meth:`basis` and :meth:`mixing` say
-    so, and a likelihood that needs no rows follows too.
+    A method sets `cov_func`, the kernel k, and implements :attr:`rank` and :meth:`features`; everything
+    else of the package (likelihoods, predictions, additive models) follows from them. Where the
+    parameters only mix functions that do not depend on them, :meth:`basis` and :meth:`mixing` say so,
+    and a likelihood that needs no rows follows too.
     """
 
-    # With ``features = unrotated.features @ rotation.vectors``, orthogonal on some rows; or None.
+    cov_func: BaseCovariance
+    # With ``features = basis @ rotation.vectors``, orthogonal on some rows; or None.
     rotation: Singular | None = None
 
     @property
@@ -53,31 +55,20 @@ class FeatureMap(ABC):
         """
         return self
 
-    def features_at(self, data: Data) -> TensorVariable:
-        """Features at checked inputs, whose structure a method may use."""
-        return self.features(data.tensor)
-
     def basis(self, X: TensorVariable) -> TensorVariable:
         """Functions (n, k) at training inputs, with ``features = basis @ mixing`` there."""
         return self.features(X)
 
     def mixing(self) -> TensorVariable | None:
-        """Matrix (k, r) with ``features = basis @ mixing``; None stands for the identity."""
+        """Matrix (k, r) of the parameters with ``features = basis @ mixing``; None where there is none."""
         return None
 
-    @property
-    def unrotated(self) -> "FeatureMap":
-        """The map before any rotation, in whose basis statistics of rows are kept."""
-        return self
-
-    def design(self, X: TensorVariable) -> tuple:
-        """What :meth:`times` needs of training inputs X: tensors, perhaps in nested tuples."""
-        return (self.features(X) if self.mixing() is None else self.basis(X),)
-
-    def times(self, design: tuple, coef: TensorVariable) -> TensorVariable:
-        """``features @ coef`` (n,) from a design."""
+    def times(self, X: TensorVariable, coef: TensorVariable, hold: Callable) -> TensorVariable:
+        """``features @ coef`` (n,) at training inputs X; `hold` is called with each tensor made of X."""
         mixing = self.mixing()
-        return product(design[0], coef if mixing is None else product(mixing, coef))
+        if mixing is None:
+            return product(hold(self.features(X)), coef)
+        return product(hold(self.basis(X)), product(mixing, coef))
 
     def intermediates(self) -> list[TensorVariable]:
         """What the features at new rows have in common: computed once, not for every block of rows."""
@@ -88,36 +79,26 @@ class FeatureMap(ABC):
         """Number of new rows to compute features for at a time: their features stay small."""
         return max(1, min(BLOCK, _ENTRIES // max(self.rank, 1)))
 
-    @abstractmethod
     def kernel_diag(self, X: TensorVariable) -> TensorVariable:
         """Prior variances ``k(x_i, x_i)`` (n,) of the kernel that is approximated."""
+        return kernel_diag(self.cov_func, X)
 
     def missed(self, X: TensorVariable, phi: TensorVariable) -> TensorVariable:
         """Prior variances (n,) that the features `phi` at X do not hold."""
         return pt.maximum(self.kernel_diag(X) - (phi**2).sum(axis=1), 0.0)
 
-    @abstractmethod
     def outside(self, X: np.ndarray) -> str | None:
-        """Description of how far X lies beyond what the features cover, or None."""
+        """Description of how far X lies beyond what the features cover; None where they end nowhere."""
+        return None
 
     @property
     def input_range(self) -> InputRange | None:
         """Inputs between which the features hold the prior variance, or None for all inputs."""
         return None
 
-    def trained_on(self, X: np.ndarray) -> bool:
-        """Whether `basis` also gives the features of inputs X that replace the training inputs."""
-        return True
-
     def covering(self, low: np.ndarray, high: np.ndarray) -> "FeatureMap":
-        """The map for rows in that range too, where the same features serve; else this one."""
+        """The map whose :meth:`basis` holds between `low` and `high` (d,) too: this one, if it does."""
         return self
-
-    def probes(self) -> np.ndarray:
-        """A few inputs (p, d) at which the functions of another basis have other values."""
-        if self.input_range is None:
-            raise ValueError(f"{type(self).__name__} has no range of inputs to tell its basis by")
-        return self.input_range.probes()
 
 
 def side_by_side(parts: Sequence[TensorVariable]) -> TensorVariable:
@@ -147,18 +128,10 @@ class SumMap(FeatureMap):
         """Sum of the parts' maps."""
         return SumMap([part.for_residual() for part in self.parts])
 
-    def features_at(self, data):
-        """Concatenation along the features."""
-        return side_by_side([part.features_at(data) for part in self.parts])
-
-    def design(self, X):
-        """The parts' designs in turn."""
-        return tuple(part.design(X) for part in self.parts)
-
-    def times(self, design, coef):
+    def times(self, X, coef, hold):
         """Sum of the parts' products."""
-        places = zip(self.parts, design, self.starts[:-1], self.starts[1:], strict=True)
-        return sum(part.times(rows, coef[start:stop]) for part, rows, start, stop in places)
+        places = zip(self.parts, self.starts[:-1], self.starts[1:], strict=True)
+        return sum(part.times(X, coef[start:stop], hold) for part, start, stop in places)
 
     def intermediates(self):
         """Shared quantities of all parts."""

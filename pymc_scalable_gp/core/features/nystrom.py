@@ -85,14 +85,6 @@ class NystromMap(FeatureMap):
         other.by_rows = True
         return other
 
-    def kernel_diag(self, X):
-        """``k(x_i, x_i)``."""
-        return kernel_diag(self.cov_func, X)
-
-    def outside(self, X):
-        """None: the features use the exact kernel everywhere."""
-        return None
-
 
 def nystrom(cov_func, X, points, factor=1.0):
     """Features (n, m) of the kernel at X (n, d) times `factor`, for points (m, d); stored by columns."""

@@ -22,11 +22,19 @@ class InputRange:
     """Lowest and highest inputs (d,) between which features hold the prior variance.
 
     Beyond them features die away, and without a term for the missing variance the model would be
-    certain of the mean there.
+    certain of the mean there. `probes` are a few inputs (p, d) at which the functions of another basis
+    have other values; five random ones within the range when left out.
     """
 
     low: np.ndarray
     high: np.ndarray
+    probes: np.ndarray | None = None
+
+    def __post_init__(self):
+        if self.probes is None:
+            low, high = (np.where(np.isfinite(side), side, 0.0) for side in (self.low, self.high))
+            shares = np.random.default_rng(0).random((5, len(low)))
+            object.__setattr__(self, "probes", low + (high - low) * shares)
 
     def _with_margin(self):
         margin = _MARGIN * (self.high - self.low)
@@ -54,11 +62,6 @@ class InputRange:
             "model again on X that covers them"
         )
         return Refuse(message)(rows, (X >= low).all() & (X <= high).all())
-
-    def probes(self) -> np.ndarray:
-        """Five inputs (5, d) within the range."""
-        low, high = (np.where(np.isfinite(side), side, 0.0) for side in (self.low, self.high))
-        return low + (high - low) * np.random.default_rng(0).random((5, len(low)))
 
 
 def _missed(feature_map, X: np.ndarray, point=None, model=None) -> np.ndarray:

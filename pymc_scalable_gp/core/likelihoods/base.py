@@ -145,7 +145,7 @@ class TrainingRows(ABC):
         self, name, data: Data, feature_map, mean_func, coef, variance, **kwargs
     ) -> TensorVariable:
         """Random variable of the function at new inputs; `variance` is added to each row's own."""
-        phi = feature_map.features_at(data)
+        phi = feature_map.features(data.tensor)
         mean = mean_vector(mean_func, data.tensor) + product(phi, coef.mean)
         variance = feature_map.missed(data.tensor, phi) + variance
         factor = coef.factor(phi)

@@ -69,22 +69,27 @@ class ArrayRows:
         basis = feature_map.basis if rotation is None else feature_map.features
         self._function, self._design = row_function(basis, design), design
         self._kept = None if X.mutable else X.value
-        self._serves = feature_map.trained_on
+        self._map = feature_map
         self._mutable = X.mutable or data.y.mutable
         # Copies: what can be replaced needs its value now.
         self._first = DataCopy(np.array(X.value) if X.mutable else None, y)
         if rotation is None:
             self._summary = self._summarized(X.value, y, progressbar)
         else:
-            plain = row_function(feature_map.unrotated.features, design)
+            plain = row_function(feature_map.basis, design)
             self._summary = RotatedSummary.of_rows(
                 lambda: target_blocks(plain, X.value, y, "Projecting the targets", progressbar),
-                feature_map.unrotated.rank, len(y), rotation,
+                len(rotation.vectors), len(y), rotation,
             )  # fmt: skip
 
     def _summarized(self, X, y, progressbar=True) -> RowSummary:
         factor = triangle_of_rows(self._function, X, y, progressbar)
         return RowSummary.of(factor, len(factor) - self._design.count - 1, len(y))
+
+    def _has_basis(self, X) -> bool:
+        """Whether the features at inputs X (n, d) are those of the fixed basis too."""
+        found = self._map
+        return found.mixing() is None or found.covering(X.min(axis=0), X.max(axis=0)) is found
 
     @property
     def path(self) -> str:
@@ -104,7 +109,7 @@ class ArrayRows:
             return None
         now, summary = DataCopy.now(X, y), self._summary
         if now != self._first:
-            if X is not None and not self._serves(now.X):
+            if X is not None and not self._has_basis(now.X):
                 return None
             summary = self._summarized(self._kept if X is None else now.X, now.y)
         elif not self._mutable:

@@ -56,8 +56,12 @@ class Basis(NamedTuple):
                 "build(X) the GP first, on a sample of rows that spans the range of all (the same "
                 "sample, wherever these statistics are used)"
             )
-        feature_map = gp.feature_map.unrotated
-        probes = feature_map.probes()
+        feature_map = gp.feature_map
+        if feature_map.input_range is None:
+            raise ValueError(
+                f"{type(feature_map).__name__} has no range of inputs to tell its basis by"
+            )
+        probes = feature_map.input_range.probes
         design = mean_design(gp.mean_func, probes.shape[1])
         if design is None:
             raise ValueError(

@@ -12,7 +12,6 @@ from pymc_scalable_gp.core.features.feature_map import FeatureMap, side_by_side
 from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.core.rows.triangle import RowFunction, triangle_of_rows
-from pymc_scalable_gp.cov.kernels import kernel_diag
 from pymc_scalable_gp.methods.grief.eigenfunctions import TermGrid
 from pymc_scalable_gp.utils.graphs import is_random
 
@@ -49,10 +48,10 @@ class GriefMap(FeatureMap):
 
     def features(self, X):
         """Feature matrix (n, r) at inputs (n, d)."""
-        phi = self.plain_features(X)
+        phi = self.basis(X)
         return phi if self.rotation is None else phi @ self.rotation.vectors
 
-    def plain_features(self, X):
+    def basis(self, X):
         """Eigenfunctions (n, r) before any rotation."""
         return side_by_side([grid.features(X) for grid in self.grids])
 
@@ -70,23 +69,14 @@ class GriefMap(FeatureMap):
                 low[dim], high[dim] = nodes.min(), nodes.max()
         return InputRange(low, high)
 
-    @property
-    def unrotated(self):
-        """The eigenfunctions themselves."""
-        return self if self.rotation is None else self.rotated(None)
-
-    def rotated(self, rotation: Singular | None) -> "GriefMap":
+    def rotated(self, rotation: Singular) -> "GriefMap":
         """The map with the eigenfunctions combined by `rotation`."""
         return GriefMap(self.cov_func, self.grids, self.missing, self.columns, rotation)
 
     def rotation_on(self, X: np.ndarray, progressbar: bool = True) -> Singular:
         """The rotation that makes the eigenfunctions orthogonal on the rows of X (n, d)."""
-        triangle = triangle_of_rows(RowFunction(self.plain_features), X, None, progressbar)
+        triangle = triangle_of_rows(RowFunction(self.basis), X, None, progressbar)
         return Singular.of(triangle)[0]
-
-    def kernel_diag(self, X):
-        """``k(x_i, x_i)``."""
-        return kernel_diag(self.cov_func, X)
 
     def outside(self, X):
         """Columns of X that reach beyond the grid, and how far."""

@@ -4,10 +4,11 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
-from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
+from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
+from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.blocks import BLOCK
 
@@ -18,8 +19,12 @@ _ENTRIES = 2**24
 class KMCGMap(FeatureMap):
     """``phi(x) = L^{-1} Q_P' k(X_M, x)`` for the basis' kernel, or for a part of it in a sum."""
 
-    def __init__(self, cov_func, basis: KrylovBasis):
-        self.cov_func, self.krylov = cov_func, basis
+    def __init__(self, cov_func, basis: KrylovBasis, cells: RegularGrid | None = None):
+        self.cov_func, self.krylov, self.cells = cov_func, basis, cells
+
+    def at_cells(self, grid: RegularGrid) -> "KMCGMap":
+        """The map for the cells of a grid alone, by structured products between grids."""
+        return KMCGMap(self.cov_func, self.krylov, grid)
 
     @property
     def rank(self):
@@ -29,19 +34,15 @@ class KMCGMap(FeatureMap):
     def features(self, X):
         """``k(X, X_M) Q_P L^{-T}`` (n, P)."""
         grid = self.krylov.X.grid
+        if self.cells is not None:
+            operator = kernel_operator(self.cov_func, self.cells, grid)
+            return self.krylov.scaled(operator.matmat(self.krylov.directions))
         if grid is None:
             kernel = kernel_matrix(self.cov_func, X, self.krylov.inner)
             return self.krylov.scaled(product(kernel, self.krylov.directions))
         terms = product_terms(self.cov_func)
         rank, V = self.krylov.rank, self.krylov.on_all_cells
         return self.krylov.scaled(sum(_contract(t, grid, X, V, rank) for t in terms))
-
-    def features_at(self, data):
-        """As `features`; between grids by structured products."""
-        if data.grid is None:
-            return self.features(data.tensor)
-        operator = kernel_operator(self.cov_func, data.grid, self.krylov.X.grid)
-        return self.krylov.scaled(operator.matmat(self.krylov.directions))
 
     def intermediates(self):
         """The basis and the factor of T, which all rows share."""
@@ -58,14 +59,6 @@ class KMCGMap(FeatureMap):
             first, *rest = train.grid.shape
             width = max(first, int(np.prod(rest)) * self.rank)
         return max(1, min(BLOCK, _ENTRIES // width))
-
-    def kernel_diag(self, X):
-        """``k(x_i, x_i)``."""
-        return kernel_diag(self.cov_func, X)
-
-    def outside(self, X):
-        """None: features use the exact kernel with the training rows everywhere."""
-        return None
 
 
 def _contract(term, grid, X, full, steps):

@@ -75,6 +75,12 @@ class KrylovLikelihood(Likelihood):
         cov_func = sum((parts[place].cov_func for place in places[1:]), parts[places[0]].cov_func)
         return KMCGMap(cov_func, self.basis), self.coefficients()
 
+    def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):
+        """As of other features; at the cells of a grid by structured products."""
+        if data.grid is not None:
+            feature_map = feature_map.at_cells(data.grid)
+        return super().conditional(name, data, feature_map, mean_func, coef, variance, **kwargs)
+
     def figures(self, points, model=None):
         """How far conjugate gradients have come, at the worst of the points.
 

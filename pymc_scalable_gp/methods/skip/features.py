@@ -143,20 +143,12 @@ class SKIPMap(FeatureMap):
         """Features (n, r), term after term."""
         return side_by_side([roots.features() for roots in self.roots(X)])
 
-    def design(self, X):
-        """The roots at inputs X, each as the tensors that it is made of."""
-        return tuple(
-            tuple(part for part in roots if isinstance(part, Variable)) for roots in self.roots(X)
-        )
-
-    def times(self, design, coef):
+    def times(self, X, coef, hold):
         """``features @ coef`` (n,), without forming the features."""
         out, start = 0.0, 0
-        for place, parts in enumerate(design):
-            if place and self.task_dim is not None:
-                roots = OwnRoots(*parts, self.task_count)
-            else:
-                roots = Roots(*parts) if len(parts) == 2 else Roots(*parts, None)
+        for found in self.roots(X):
+            parts = [hold(part) if isinstance(part, Variable) else part for part in found]
+            roots = type(found)(*parts)
             out = out + roots.times(coef[start : start + roots.rank])
             start += roots.rank
         return out

@@ -84,14 +84,14 @@ class SoftKIMap(FeatureMap):
     @property
     def input_range(self):
         """The range of the training inputs."""
-        return InputRange(self.low, self.high)
-
-    def trained_on(self, X):
-        """Within the range of the training inputs, where nothing fades."""
-        return not self.stationary or bool(((self.low <= X) & (self.high >= X)).all())
+        Z = self.points.value[:6]
+        between_points = 0.5 * (Z[1:] + Z[:-1]) if len(Z) > 1 else Z
+        return InputRange(self.low, self.high, between_points)
 
     def covering(self, low, high):
         """The same weights, which fade only beyond a range that includes `low` and `high`."""
+        if (self.low <= low).all() and (self.high >= high).all():
+            return self
         other = copy(self)
         other.low, other.high = np.minimum(self.low, low), np.maximum(self.high, high)
         return other
@@ -101,11 +101,6 @@ class SoftKIMap(FeatureMap):
         other = copy(self)
         other.corrected = True
         return other
-
-    def probes(self):
-        """Half way between points."""
-        Z = self.points.value[:6]
-        return 0.5 * (Z[1:] + Z[:-1]) if len(Z) > 1 else Z
 
     def for_residual(self):
         """The points as inducing points, since the variance after interpolation may exceed the kernel's."""
@@ -145,10 +140,6 @@ class SoftKIMap(FeatureMap):
         if self.stationary:
             weights = self.basis(self._inside(X)) * self._decay(X)[:, None]
         return product(self.mixing(), weights.T, transpose_a=True).T
-
-    def kernel_diag(self, X):
-        """``k(x_i, x_i)``."""
-        return kernel_diag(self.cov_func, X)
 
     def missed(self, X, phi):
         """``(1 - g^2) (v + (1 - g^2)^4 (k(x, x) - v))`` with ``v = |L' w(x')|^2``.

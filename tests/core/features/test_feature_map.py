@@ -1,7 +1,6 @@
 """The contract of feature maps, and their sums."""
 
 import numpy as np
-import pytensor.tensor as pt
 from numpy.testing import assert_array_equal
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap, SumMap
@@ -20,12 +19,6 @@ class Columns(FeatureMap):
 
     def features(self, X):
         return X
-
-    def kernel_diag(self, X):
-        return pt.ones(X.shape[0])
-
-    def outside(self, X):
-        return None
 
 
 def test_a_sum_holds_its_prior_where_every_part_does():
