@@ -52,33 +52,34 @@ class Candidate:
 
     def code(self) -> str:
         """Lines that make it from an array X and a kernel."""
-        inside = [f"{name}={value!r}" for name, value in self.settings.items()]
-        line = f"gp = sgp.{self.class_name}({', '.join(['cov_func=cov', *inside])})"
+        line = f"gp = sgp.{self._call({'cov_func': 'cov'})}"
         if self.class_name == "KMCGMarginal":
             line = f"grid, order = sgp.RegularGrid.from_points(X)  # y[order]\n{line}"
         return line
 
     def __str__(self):
-        inside = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
-        return f"{self.class_name}({inside})"
+        return self._call({})
+
+    def _call(self, first: dict[str, str]) -> str:
+        """The class with its arguments, after those whose text is given."""
+        texts = first | {name: repr(value) for name, value in self.settings.items()}
+        return f"{self.class_name}({', '.join(f'{name}={text}' for name, text in texts.items())})"
 
 
 def candidates(facts: Facts) -> list[Candidate]:
     """All classes and settings that the data and the kernel allow."""
-    found = list(_marginal(facts) if facts.is_normal else _integrated(facts))
+    found = list(_marginal(facts)) if facts.is_normal or facts.has_modes else []
+    if not facts.is_normal:
+        # All rows at each mode: not with features of Gaussian targets, learned points or summaries.
+        found = [
+            replace(c, by_mode=True)
+            for c in found
+            if c.class_name not in ("KMCGMarginal", "SoftKIMarginal")
+            and not {"rotate", "basis"} & set(c.settings)
+        ]
     if facts.d + OTHERS > MOST_PARAMETERS:
         found = [replace(c, steps=c.steps or STEPS) for c in found]
     return found if facts.is_normal else [*found, *_latent(facts)]
-
-
-def _integrated(facts) -> Iterator[Candidate]:
-    """Under another likelihood, the function integrated out: all rows at each mode."""
-    if not facts.has_modes:
-        return
-    for candidate in _marginal(facts):
-        rows = not {"rotate", "basis"} & set(candidate.settings)
-        if rows and candidate.class_name not in ("KMCGMarginal", "SoftKIMarginal"):
-            yield replace(candidate, by_mode=True)
 
 
 def _marginal(facts) -> Iterator[Candidate]:
@@ -101,7 +102,7 @@ def _marginal(facts) -> Iterator[Candidate]:
         yield Candidate("SKIPMarginal", {"rank": rank})
     for m in _softki_points(facts):
         yield Candidate("SoftKIMarginal", {"inducing": m})
-    for steps, probes in ((20, 4), (50, 8)) if facts.has_grid else ():
+    for steps, probes in ((20, 4), (50, 8)) if facts.grid and facts.suits_grids else ():
         if steps < facts.n:
             yield Candidate("KMCGMarginal", {"n_iter": steps, "probes": probes})
     for m in (50, 150) if facts.is_categorical is not False else ():
@@ -130,13 +131,11 @@ def _latent(facts) -> Iterator[Candidate]:
 
 def _grief_ranks(facts, ranks):
     most = min(facts.distinct, MOST_NODES**facts.d)
-    suits = facts.is_product and facts.is_categorical is False
-    return [rank for rank in ranks if suits and rank < most]
+    return [rank for rank in ranks if facts.suits_grids and rank < most]
 
 
 def _skip_ranks(facts):
-    suits = facts.is_product and facts.is_categorical is False
-    suits = suits and SKIP_INPUTS[0] <= facts.d <= SKIP_INPUTS[1]
+    suits = facts.suits_grids and SKIP_INPUTS[0] <= facts.d <= SKIP_INPUTS[1]
     return [rank for rank in (10, 20) if suits and rank**2 < facts.distinct]
 
 

@@ -5,11 +5,11 @@ of ``make bench``, measures the rates and prints :data:`RATES`.
 """
 
 import math
-import os
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from joblib import cpu_count
 
 from pymc_scalable_gp.advice.facts import Facts
 from pymc_scalable_gp.methods.kmcg.regular_grid import DENSE_AXIS
@@ -74,8 +74,7 @@ def held(cost: Cost, facts: Facts, chains: int) -> float:
 
 def chains_at_once() -> int:
     """One chain per core that this process may use, and at most four."""
-    allowed = hasattr(os, "sched_getaffinity")
-    return min(4, len(os.sched_getaffinity(0)) if allowed else os.cpu_count() or 1)
+    return min(4, cpu_count())
 
 
 def _low_rank(n, r) -> float:

@@ -36,9 +36,9 @@ class Facts:
     has_modes: bool = True  # the likelihood is one that `likelihood=` takes
 
     @property
-    def has_grid(self) -> bool:
-        """Whether the grid is of use to the kernel: a product over its axes."""
-        return self.grid is not None and self.is_product and self.is_categorical is False
+    def suits_grids(self) -> bool:
+        """Whether 1-D kernels between the nodes of a grid make up the kernel."""
+        return self.is_product and self.is_categorical is False
 
     def in_words(self) -> str:
         """One sentence."""

@@ -3,7 +3,12 @@
 import textwrap
 
 import numpy as np
+import pandas as pd
 import xarray as xr
+
+from pymc_scalable_gp.advice.candidates import Candidate
+from pymc_scalable_gp.advice.facts import Facts
+from pymc_scalable_gp.advice.loss import Sample
 
 GIB = 2**30
 
@@ -12,8 +17,6 @@ MUCH = 100.0
 
 # Times the minutes of the budget up to which what is better is worth a word.
 REACH = 50.0
-
-_HEAD = ("candidate", "s per gradient", "minutes", "GiB", "loss", "missed", "fits")
 
 
 class Suggestions(xr.Dataset):
@@ -29,20 +32,18 @@ class Suggestions(xr.Dataset):
 
 def _table(found) -> str:
     """Aligned columns, candidates as calls without their kernel."""
-    columns = [
-        [str(name) for name in found.candidate.values],
-        [_short(value) for value in found.seconds_a_gradient.values],
-        [_short(value) for value in found.minutes.values],
-        [_short(value / GIB) for value in found.memory.values],
-        [_nats(value) for value in found.loss.values],
-        ["-" if np.isnan(value) else f"{value:.1%}" for value in found.missed.values],
-        ["yes" if value else "no" for value in found.fits.values],
-    ]
-    columns = [[head, *cells] for head, cells in zip(_HEAD, columns, strict=True)]
-    for place, cells in enumerate(columns):
-        width = max(map(len, cells))
-        columns[place] = [cell.rjust(width) if place else cell.ljust(width) for cell in cells]
-    return "\n".join(map("  ".join, zip(*columns, strict=True)))
+    columns = {
+        "s per gradient": map(_short, found.seconds_a_gradient.values),
+        "minutes": map(_short, found.minutes.values),
+        "GiB": map(_short, found.memory.values / GIB),
+        "loss": map(_nats, found.loss.values),
+        "missed": ("-" if np.isnan(value) else f"{value:.1%}" for value in found.missed.values),
+        "fits": ("yes" if value else "no" for value in found.fits.values),
+    }
+    cells = pd.DataFrame(
+        {k: list(v) for k, v in columns.items()}, index=found.candidate.values, dtype=str
+    )
+    return cells.rename_axis(columns="candidate").to_string()
 
 
 def _short(value) -> str:
@@ -95,3 +96,24 @@ def _in_words(loss) -> str:
             "believing them"
         )
     return f"{text}."
+
+
+def notes_on(facts: Facts, sample: Sample, first: Candidate) -> list[str]:
+    """What else is worth knowing."""
+    share, where = sample.noise / float(np.diag(sample.K).mean()), "the kernel's hyperparameters"
+    if sample.model is not None and facts.is_free:
+        where = "the hyperparameters given" if sample.point else "the initial point of the model"
+    found = [
+        f"Losses are those on {len(sample.X)} rows with a noise variance of {share:.2g} of the prior "
+        f"variance, at {where}."
+    ]
+    if first.settings.get("basis") == "frozen":
+        found.append("A frozen basis loses that with reference= there; gp.check has it elsewhere.")
+    if first.class_name.startswith("SoftKI"):
+        found.append("Its points have to be learned: sgp.fit_inducing.")
+    if facts.distinct < facts.n:
+        found.append(
+            f"{facts.n - facts.distinct} rows repeat the inputs of others: under one sigma the mean of "
+            "their targets, with sigma over the root of their number, is as good and costs less."
+        )
+    return found

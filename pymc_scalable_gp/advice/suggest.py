@@ -1,18 +1,17 @@
 """Classes and settings for data, kernel and budget, with what they cost and what they lose."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from scipy.spatial.distance import cdist
 
 from pymc_scalable_gp.advice.candidates import candidates
 from pymc_scalable_gp.advice.costs import chains_at_once, cost_of, held, seconds
 from pymc_scalable_gp.advice.facts import Facts, find_facts
-from pymc_scalable_gp.advice.loss import expected_loss
-from pymc_scalable_gp.advice.report import GIB, MUCH, Suggestions, verdict
-from pymc_scalable_gp.advice.sample import Sample, default_kernel, take_sample
+from pymc_scalable_gp.advice.loss import Sample, expected_loss, profile_noise, take_sample
+from pymc_scalable_gp.advice.report import GIB, MUCH, Suggestions, notes_on, verdict
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_target
 from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.cov.queries import check_kernel
@@ -29,6 +28,11 @@ LIKELIHOODS = (
 COLUMNS = (
     "class_name", "settings", "seconds_a_gradient", "minutes", "memory", "loss", "missed", "fits",
 )  # fmt: skip
+
+# Multiples of the columns' spread that are tried as lengthscales where no kernel was given, and rows on
+# which they are.
+LENGTHSCALES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+FITTED = 400
 
 
 def suggest(
@@ -126,17 +130,16 @@ def suggest(
     as_grid = isinstance(X, RegularGrid)
     X, y, grid = _checked(X, y)
     is_normal = likelihood == "normal"
+    y = y if is_normal else None  # of which the noise is estimated
     notes, is_free = [], None
     if cov_func is None:
-        cov_func, text = default_kernel(X, y if is_normal else None, random_seed)
+        cov_func, text = default_kernel(X, y, random_seed)
         is_free, point, model = True, None, None
-        notes.append(text + ".")
+        notes.append(text)
     _check_kernel(cov_func, X, model)
     facts = find_facts(X, grid, cov_func, is_free, is_normal)
     facts = replace(facts, has_modes=likelihood != "other")
-    sample = take_sample(
-        X, y if is_normal else None, cov_func, point, model, facts.is_dear, random_seed
-    )
+    sample = take_sample(X, y, cov_func, point, model, facts.is_dear, random_seed)
     found = compare(facts, sample, minutes, memory or 0.5 * free_memory(), notes)
     return found.assign_attrs(code=found.attrs["code"].splitlines()[-1]) if as_grid else found
 
@@ -156,7 +159,7 @@ def compare(facts: Facts, sample: Sample, minutes, memory, notes=()) -> Suggesti
         row["fits"] = row["over"] <= 1.0
     rows.sort(key=lambda row: order_of(row, facts.n))
     first = rows[0].pop("made_by")
-    notes = [*notes, *_notes(facts, sample, first)]
+    notes = [*notes, *notes_on(facts, sample, first)]
     notes += [f"{name} was left out: {reason}." for name, reason in refused.items()]
     data = {name: ("candidate", np.array([row[name] for row in rows])) for name in COLUMNS}
     return Suggestions(
@@ -194,24 +197,23 @@ def order_of(row, n) -> tuple:
     return False, lost, row["minutes"]
 
 
-def _notes(facts, sample, first) -> Iterator[str]:
-    """What else is worth knowing."""
-    share, where = sample.noise / float(np.diag(sample.K).mean()), "the kernel's hyperparameters"
-    if sample.model is not None and facts.is_free:
-        where = "the hyperparameters given" if sample.point else "the initial point of the model"
-    yield (
-        f"Losses are those on {len(sample.X)} rows with a noise variance of {share:.2g} of the prior "
-        f"variance, at {where}."
+def default_kernel(X, y, random_seed) -> tuple[pm.gp.cov.BaseCovariance, str]:
+    """An ExpQuad with a lengthscale per column, and in words how these were chosen."""
+    rows = np.random.default_rng(random_seed).permutation(len(X))[:FITTED]
+    spread, d = X.std(axis=0), X.shape[1]
+    spread = np.where(spread > 0.0, spread, 1.0)
+    multiple, scale, how = np.sqrt(d), 1.0, "the square root of the number of columns"
+    if y is not None:
+        square = cdist(X[rows] / spread, X[rows] / spread, "sqeuclidean")
+        e = y[rows] - y.mean()
+        tried = [(profile_noise(np.exp(-0.5 * square / each**2), e), each) for each in LENGTHSCALES]
+        (_, _, scale), multiple = max(tried)
+        how = f"the best of {len(tried)} multiples on {len(rows)} rows"
+    text = (
+        f"No cov_func was given: ExpQuad with lengthscales of {multiple:.3g} standard deviations of each "
+        f"column ({how})."
     )
-    if first.settings.get("basis") == "frozen":
-        yield "A frozen basis loses that with reference= there; gp.check has it elsewhere."
-    if first.class_name.startswith("SoftKI"):
-        yield "Its points have to be learned: sgp.fit_inducing."
-    if facts.distinct < facts.n:
-        yield (
-            f"{facts.n - facts.distinct} rows repeat the inputs of others: under one sigma the mean of "
-            "their targets, with sigma over the root of their number, is as good and costs less."
-        )
+    return float(scale) * pm.gp.cov.ExpQuad(d, ls=multiple * spread), text
 
 
 def _checked(X, y):

@@ -16,8 +16,13 @@ from pymc_scalable_gp.advice import costs
 from pymc_scalable_gp.advice.candidates import Candidate, candidates
 from pymc_scalable_gp.advice.costs import cost_of
 from pymc_scalable_gp.advice.facts import count_distinct, find_facts, find_grid
-from pymc_scalable_gp.advice.loss import expected_loss, grid_stretch
-from pymc_scalable_gp.advice.sample import Sample, profile_noise, take_sample
+from pymc_scalable_gp.advice.loss import (
+    Sample,
+    expected_loss,
+    grid_stretch,
+    profile_noise,
+    take_sample,
+)
 from pymc_scalable_gp.advice.suggest import compare, order_of
 
 GIB = 2.0**30
@@ -110,7 +115,7 @@ def test_code_for_a_grid_says_how_to_make_it():
     X = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
     facts = find_facts(X, None, pm.gp.cov.ExpQuad(2, ls=3.0), True, True)
     assert facts.grid.shape == (40, 40)
-    assert facts.has_grid
+    assert facts.suits_grids
     kmcg = next(c for c in candidates(facts) if c.class_name == "KMCGMarginal")
     assert "RegularGrid.from_points(X)" in kmcg.code()
 
