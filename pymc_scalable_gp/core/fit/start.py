@@ -2,19 +2,23 @@
 
 import logging
 
+import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.fit.subset_map import subset_map
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows
-from pymc_scalable_gp.importance.density import Density
+from pymc_scalable_gp.importance.density import MOST_PARAMETERS, Density
 from pymc_scalable_gp.importance.mode import climb
 from pymc_scalable_gp.utils.compiled import model_inputs
+from pymc_scalable_gp.utils.graphs import is_random
 
 _log = logging.getLogger("pymc")
 # Rows from which the mode on some of them is worth its search.
 FEWEST_FOR_SUBSET = 3000
+# Rows from which a likelihood chooses its neighbours at the mode on REFERENCE_ROWS of them.
+FEWEST_FOR_REFERENCE, REFERENCE_ROWS = 1000, 300
 # Steps towards the mode of all rows, under another likelihood than the normal.
 STEPS = 10
 
@@ -34,11 +38,12 @@ def start_of_search(gp, density: Density, random_seed) -> dict | None:
     if training.any_likelihood:
         return _after_steps(gp, density) if near else None
     X, y = held_value(training.X, "X"), held_value(training.data.y, "y")
-    if len(X) < FEWEST_FOR_SUBSET or not model_inputs([training.sigma, *_kernel(gp)], model):
+    if len(X) < FEWEST_FOR_SUBSET or not model_inputs([training.sigma, *_kernel(gp, X)], model):
         return None
     point = subset_map(
-        gp, X, y, training.sigma, random_seed=random_seed, progressbar=False, model=model
-    )
+        gp, X, y, training.sigma, point=gp.reference, random_seed=random_seed, progressbar=False,
+        model=model,
+    )  # fmt: skip
     words = "Starts from the mode of the exact GP on 1000 of the rows"
     if near:
         with model:
@@ -59,7 +64,32 @@ def _after_steps(gp, density) -> dict:
     return point
 
 
-def _kernel(gp) -> list:
-    """Kernel and mean at one row."""
-    at = pt.zeros((1, gp.training.X.value.shape[1]))
+def reference_on_subset(gp, X, y, sigma) -> dict | None:
+    """Hyperparameters that points and neighbours of a new likelihood go by: the mode on a few rows.
+
+    None where nothing is free, for few rows, for inputs with a prior, and for more parameters than
+    such rows tell: then they go by the model's initial point.
+    """
+    one_kernel = gp.whole_kernel and gp.parts == (gp,)
+    if len(X.value) < FEWEST_FOR_REFERENCE or not one_kernel or is_random(X.tensor):
+        return None
+    model = pm.modelcontext(None)
+    free = model_inputs([sigma, *_kernel(gp, X.value)], model)
+    if not free or sum(rv.size.eval() for rv in free) > MOST_PARAMETERS:
+        return None
+    try:
+        point = subset_map(
+            gp, X.value, y.value, sigma, max_rows=REFERENCE_ROWS, random_seed=0, progressbar=False,
+            model=model,
+        )  # fmt: skip
+    except ValueError as error:
+        _log.info(f"Neighbors are chosen at the model's initial point, as {error}")
+        return None
+    _log.info(f"Neighbors are chosen at the mode of the exact GP on {REFERENCE_ROWS} of the rows")
+    return point
+
+
+def _kernel(gp, X) -> list:
+    """Kernel and mean at one row of as many columns as X (n, d) has."""
+    at = pt.zeros((1, X.shape[1]))
     return [gp.cov_func(at), mean_vector(gp.mean_func, at)]

@@ -146,3 +146,7 @@ class VecchiaMarginal(PivotedGP, FeatureMarginal):
             mean_func=mean_func, cov_func=cov_func, n_inducing=n_inducing, neighbors=neighbors,
             block=block, pred_neighbors=pred_neighbors,
         )  # fmt: skip
+
+    def build_at(self, X, point) -> None:
+        """Build on the rows X at a point."""
+        self.build(X, point=point)
