@@ -7,7 +7,7 @@ from typing import Any
 from pymc_scalable_gp.advice.facts import Facts
 from pymc_scalable_gp.importance.density import MOST_PARAMETERS
 
-# With more rows than these, an exact GP and a latent variable for each row are not worth a line.
+# With more rows than these, an exact GP and a latent variable for each row are not listed.
 MOST_EXACT = 20_000
 MOST_LATENT_ROWS = 20_000
 
@@ -15,15 +15,15 @@ MOST_LATENT_ROWS = 20_000
 LEAST_TO_TRAIN = 5000
 LEAST_SOFTKI_INPUTS = 4
 
-# Inputs that SKIP's trees are for, and those in which neighbours alone are near.
+# Numbers of inputs for which SKIP is listed, and up to which neighbours without inducing points are.
 SKIP_INPUTS = (2, 6)
 NEAR_INPUTS = 3
 
 # Nodes of a column in GriefGP's finest grids, and so its rank in one input.
 MOST_NODES = 200
 
-# Gradients per draw of NUTS: more parameters than weights take; a few hundred coefficients; a variable for
-# each row. Draws of a chain, and those that tune the sampler before.
+# Gradients per draw of NUTS: for more parameters than importance sampling takes, for a few hundred
+# coefficients, and for a variable for each row. Draws of a chain, and draws that tune the sampler before.
 STEPS, STEPS_COEFFICIENTS, STEPS_ROWS = 15, 31, 127
 DRAWS, TUNE = 1000, 1000
 
@@ -31,7 +31,7 @@ DRAWS, TUNE = 1000, 1000
 # densities, each a third of a gradient. bench_importance.py.
 WEIGHED = 300
 
-# Parameters beside a lengthscale for each input.
+# Parameters of a model besides a lengthscale for each input.
 OTHERS = 3
 
 
@@ -47,7 +47,7 @@ class Candidate:
 
     @property
     def gradients(self) -> int:
-        """Of a posterior."""
+        """Number of gradients that a posterior takes."""
         return WEIGHED if self.steps is None else (DRAWS + TUNE) * self.steps
 
     def code(self) -> str:
@@ -75,7 +75,7 @@ def candidates(facts: Facts) -> list[Candidate]:
             replace(c, by_mode=True)
             for c in found
             if c.class_name not in ("KMCGMarginal", "SoftKIMarginal")
-            and not {"rotate", "basis"} & set(c.settings)
+            and {"rotate", "basis"}.isdisjoint(c.settings)
         ]
     if facts.d + OTHERS > MOST_PARAMETERS:
         found = [replace(c, steps=c.steps or STEPS) for c in found]

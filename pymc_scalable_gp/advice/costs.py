@@ -21,16 +21,16 @@ RATES = {
     "KMCGMarginal": 0.031, "CholQRMarginal": 0.015,
 }  # fmt: skip
 
-# What takes as long as so many floating-point operations of a matrix product: an operation of a large
-# Cholesky factor, and of one of some forty rows; a number read or written; a point of a Fourier transform
-# times log2 of their number; an entry of a kernel matrix, and one that Python computes from two objects.
+# How many operations of a matrix product each of these takes the time of: an operation of a large Cholesky
+# factor, and of one of some forty rows; a number read or written; a point of a Fourier transform, times
+# log2 of the number of points; an entry of a kernel matrix, and one that Python computes from two objects.
 FACTOR, SMALL, MEMORY, FOURIER, ENTRY, OBJECT = 2.0, 17.0, 100.0, 100.0, 1000.0, 1e6
 
-# Under another likelihood than the normal: steps to the mode, and a gradient's adjoint, in gradients under
-# Gaussian noise. bench_likelihoods.py.
+# A gradient under a likelihood that is not normal, with steps to the mode and an adjoint, takes the time of
+# so many gradients under Gaussian noise. bench_likelihoods.py.
 NEWTON = 7.0
 
-# Seconds that the calls of any compiled density take.
+# Seconds that calling a compiled density takes, whatever it computes.
 OVERHEAD = 1.5e-5
 
 # Seconds from a model to its first gradient, with empty caches: bench_first_use.py.
@@ -39,13 +39,12 @@ COMPILATION = 90.0
 # Bytes of a process with PyMC in it, before it has any data.
 PROCESS = 0.6 * 2**30
 
-# Passes over the rows that training SoftKI's points takes, and nodes of a column that GriefGP's rows are
-# evaluated at.
+# Passes over the rows in the training of SoftKI's points, and nodes of each column of GriefGP's grid.
 EPOCHS, NODES = 30, 60
 
 
 class Cost(NamedTuple):
-    """Operations of one gradient, numbers that are held, and operations once before sampling."""
+    """Operations of a gradient, numbers held in memory, and operations once before sampling."""
 
     operations: float
     numbers: float
@@ -53,7 +52,7 @@ class Cost(NamedTuple):
 
 
 def cost_of(class_name: str, settings: dict, facts: Facts, by_mode: bool = False) -> Cost:
-    """What a class with its settings takes; `by_mode` under another likelihood, integrated out."""
+    """Cost of a class with its settings; `by_mode`: under another likelihood, integrated out."""
     if not by_mode:
         return _COSTS[class_name](facts, **settings)
     # The noise of the pseudo-targets is one per row and never the same: nothing is computed once.

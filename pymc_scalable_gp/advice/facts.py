@@ -1,4 +1,4 @@
-"""What the data and the kernel are, as far as the choice of a class goes by it."""
+"""Properties of the data and the kernel on which the choice of a class depends."""
 
 from dataclasses import dataclass
 
@@ -12,16 +12,16 @@ from pymc_scalable_gp.cov.queries import describe, is_categorical, leaves, used_
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.utils.graphs import is_random
 
-# A grid of which fewer cells than this share are observed is no structure worth using.
+# A grid is not used if a smaller share of its cells is observed.
 OBSERVED_SHARE = 0.25
 
-# More axes than this are not looked at: a grid of them has more cells than rows.
+# Grids of more axes are not looked for: they have more cells than rows.
 MOST_AXES = 4
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Rows, inputs and kernel in a few words and numbers."""
+    """Sizes of the data, and traits of the kernel and the likelihood."""
 
     n: int
     d: int  # columns that the kernel looks at

@@ -1,4 +1,4 @@
-"""What a candidate loses against the exact Gaussian process, on some rows at one point of the model."""
+"""Loss of a candidate against the exact Gaussian process, on some rows at one point of the model."""
 
 import warnings
 from dataclasses import dataclass, replace
@@ -173,7 +173,7 @@ def marginal_class(candidate: Candidate, cov_func) -> FeatureMarginal:
 
 
 def divergence(gp: FeatureMarginal, sample: Sample) -> float:
-    r"""Of the class' likelihood from ``N(0, S)``, S = K + noise I, in nats per thousand rows.
+    r"""Divergence of the likelihood from ``N(0, S)``, S = K + noise I, in nats per thousand rows.
 
     .. math:: E \log N(y \mid 0, S) - E \log p(y), \qquad
               E \log p(y) = \log p(0) - \tfrac{1}{2} \operatorname{tr}(P S)
@@ -197,11 +197,11 @@ def divergence(gp: FeatureMarginal, sample: Sample) -> float:
 
 
 def loss_by_products(settings: dict, sample: Sample, facts: Facts) -> float:
-    """KMCG's, nats per thousand rows: its quadratic form after so many steps, and its log determinant.
+    """KMCG's loss in nats per thousand rows, by its quadratic form and its log determinant.
 
-    On some cells of the grid that lie side by side. The form's excess is the same share on any number of
-    rows, since the spectrum of a stationary kernel on a grid is; the determinant's standard error, known
-    from the dense matrix, grows with the root of that number.
+    Both are found on some cells of the grid that lie side by side. The form's excess per row does not
+    depend on the number of rows, nor does the spectrum of a stationary kernel on a grid; the determinant's
+    standard error, known from the dense matrix, grows with the root of that number.
     """
     cells, model = grid_stretch(facts.grid, len(sample.X)), pm.modelcontext(None)
     q = cells.n

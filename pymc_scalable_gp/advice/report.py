@@ -15,7 +15,7 @@ GIB = 2**30
 # Nats per thousand rows from which a posterior of hyperparameters is another one: a tenth of a nat per row.
 MUCH = 100.0
 
-# Times the minutes of the budget up to which what is better is worth a word.
+# A better candidate is mentioned if it takes up to this multiple of the budget's minutes.
 REACH = 50.0
 
 
@@ -58,7 +58,7 @@ def _nats(value) -> str:
 
 
 def verdict(rows: list[dict], n: int, minutes: float, memory: float) -> str:
-    """What comes first, why, and what it costs to be closer to the exact GP."""
+    """Name the first candidate, its loss, and the cost of one that is closer to the exact GP."""
     first, fitting = rows[0], sum(row["fits"] for row in rows)
     budget, loss = f"{minutes:g} minutes and {memory / GIB:.3g} GiB", _in_words(first["loss"])
     if not fitting:
@@ -99,7 +99,7 @@ def _in_words(loss) -> str:
 
 
 def notes_on(facts: Facts, sample: Sample, first: Candidate) -> list[str]:
-    """What else is worth knowing."""
+    """Conditions of the losses, and advice on the first candidate and on repeated rows."""
     share, where = sample.noise / float(np.diag(sample.K).mean()), "the kernel's hyperparameters"
     if sample.model is not None and facts.is_free:
         where = "the hyperparameters given" if sample.point else "the initial point of the model"

@@ -184,15 +184,15 @@ def _row(candidate, loss, facts) -> dict:
 
 
 def order_of(row, n) -> tuple:
-    """What fits first, by loss; what does not, by how far it misses the budget; the faster first."""
+    """Within the budget by loss, beyond it by how far it is exceeded; then the faster first."""
     if not row["fits"]:
         return True, row["over"], row["minutes"]
-    lost = MUCH if np.isnan(row["loss"]) else row["loss"]  # not known: between good and bad
-    if lost * n < 1000.0:  # less than a nat over all rows, which no posterior shows
+    lost = MUCH if np.isnan(row["loss"]) else row["loss"]  # not known: neither good nor bad
+    if lost * n < 1000.0:  # less than a nat over all rows: no posterior shows it
         lost = 0.0
-    if row["settings"].get("basis") == "frozen":  # at its reference alone: more where the draws go
+    if row["settings"].get("basis") == "frozen":  # known at its reference alone: more elsewhere
         lost = max(lost, MUCH)
-    if row["class_name"] == "ExactMarginal":  # at other hyperparameters either
+    if row["class_name"] == "ExactMarginal":  # nothing is lost at other hyperparameters either
         lost = -1.0
     return False, lost, row["minutes"]
 

@@ -1,4 +1,4 @@
-"""What the Marginal and the Latent front end share: checks and predictions."""
+"""Checks and predictions, shared by the Marginal and the Latent front end."""
 
 from dataclasses import replace
 from threading import RLock
@@ -163,7 +163,7 @@ class FeatureGP(TrainedGP):
         check_dims(kwargs.get("dims"), data, "Xnew")
         feature_map, coef = self._features_of(training, places, given)
         variance = self._noise(training, pred_noise) + jitter
-        return training.conditional(
+        return training.predictive.conditional(
             name, data, feature_map, self.mean_func, coef, variance, **kwargs
         )
 

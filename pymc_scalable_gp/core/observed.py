@@ -1,4 +1,4 @@
-"""How every method observes targets with Gaussian noise, the function integrated out."""
+"""Observed targets of every method, with the function integrated out."""
 
 from collections.abc import Callable
 from dataclasses import asdict, replace

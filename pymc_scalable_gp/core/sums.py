@@ -16,7 +16,7 @@ def sums(parts: Sequence[FeatureGP]):
 
 
 def joint_approx(parts) -> str:
-    """What the parts of a sum agree on: what was given to one of them, or their default.
+    """The `approx` of a sum: the one that was given to some of its parts, or their common default.
 
     Raises
     ------

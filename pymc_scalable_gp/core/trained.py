@@ -1,4 +1,4 @@
-"""What predictions follow from: a likelihood or prior, and its compiled predictors."""
+"""A GP with a likelihood or prior, and the compiled predictors that follow from it."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from pymc_scalable_gp.core.data.inputs import Data, check_given, check_inputs
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.reach import warn_beyond
-from pymc_scalable_gp.core.likelihoods.base import TrainingRows
+from pymc_scalable_gp.core.likelihoods.base import Training
 from pymc_scalable_gp.utils.classes import as_typed
 from pymc_scalable_gp.utils.recent import Recent
 
@@ -22,7 +22,7 @@ class TrainedGP(BuiltGP):
 
     def __init__(self, spec=None, *, mean_func=None, cov_func):
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
-        self._training: TrainingRows | None = None
+        self._training: Training | None = None
         self._model: pm.Model | None = None
         self._predictors, self._givens, self._exact = Recent(), Recent(), Recent()
 
@@ -32,7 +32,7 @@ class TrainedGP(BuiltGP):
         return self._model
 
     @property
-    def training(self) -> TrainingRows | None:
+    def training(self) -> Training | None:
         """The likelihood or latent function that predictions follow from."""
         return self._training
 
@@ -45,7 +45,7 @@ class TrainedGP(BuiltGP):
                 "its predictions follow: make another GP with the same cov_func for other data"
             )
 
-    def _follow(self, training: TrainingRows) -> None:
+    def _follow(self, training: Training) -> None:
         """Make predictions follow from `training`, in the model of the context."""
         self._training, self._model = training, pm.modelcontext(None).root
 
@@ -61,17 +61,19 @@ class TrainedGP(BuiltGP):
         """Checked inputs of a prediction."""
         data = check_inputs(Xnew, "Xnew", training.X.value.shape[1], empty=True)
         if len(data.value):
-            training.prediction_map().outside(data.value)  # raises for categories that are new
+            training.predictive.prediction_map().outside(
+                data.value
+            )  # raises for categories that are new
         return data
 
     @staticmethod
     def _warn_beyond(training, data, point=dict, model=None) -> None:
         """Warn where the prior's features lose variance and nothing holds it, at a point of the model."""
-        if not training.holds_residual:
-            warn_beyond(training.prior_map(), data.value, point, model)
+        if not training.predictive.holds_residual:
+            warn_beyond(training.predictive.prior_map(), data.value, point, model)
 
-    def _given(self, given, exact: bool = False) -> tuple[TrainingRows, Sequence[int] | None]:
-        """What to condition on, and this GP's places among the parts of the sum that owns it."""
+    def _given(self, given, exact: bool = False) -> tuple[Training, Sequence[int] | None]:
+        """The likelihood or prior to condition on, and this GP's places in the sum that it is a part of."""
         given = check_given(given)
         owner = given.get("gp", self)
         places = None
@@ -91,11 +93,11 @@ class TrainedGP(BuiltGP):
             raise ValueError("exact=True predicts a sum as a whole: leave given= out, or exact=")
         check_comparable(self, training)
         return self._exact.get(
-            (training,), training.state, lambda: exact_rows(self, training)
+            (training,), training.present_data, lambda: exact_rows(self, training)
         ), None
 
-    def conditioned_on(self, given: dict) -> TrainingRows | None:
-        """What predictions follow from under ``given=``: own data, where it brings none."""
+    def conditioned_on(self, given: dict) -> Training | None:
+        """The likelihood or prior under ``given=``; this GP's own where it brings no data."""
         if "X" in given:
             raise ValueError(
                 f"{type(self).__name__} has no marginal likelihood: its given takes only 'gp'"
@@ -103,9 +105,10 @@ class TrainedGP(BuiltGP):
         return self._training
 
     def _features_of(self, training, places, given) -> tuple[FeatureMap, Coefficients]:
+        rows = training.predictive
         if places is None:
-            return training.prediction_map(), training.coefficients()
-        return training.of_parts(given["gp"].parts, places)
+            return rows.prediction_map(), rows.coefficients()
+        return rows.of_parts(given["gp"].parts, places)
 
     def _noise(self, training, pred_noise):
         """Noise variance of a new observation (a scalar)."""
@@ -138,8 +141,8 @@ class TrainedGP(BuiltGP):
             raise ValueError(
                 "pred_noise=True is for the sum, whose likelihood it is: leave given= out"
             )
-        key = (training.state, places, bool(pred_noise))
+        key = (training.present_data, places, bool(pred_noise))
         return self._predictors.get((model, training, data.grid, likelihood), key, make)
 
     def _make_predictor(self, data, training, feature_map, coef, noise, model):
-        return training.predictor(feature_map, self.mean_func, coef, noise, model)
+        return training.predictive.predictor(feature_map, self.mean_func, coef, noise, model)

@@ -8,7 +8,6 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
-from pymc.progress_bar import create_simple_progress
 from scipy.special import logsumexp
 
 from pymc_scalable_gp.core.checking.comparison import (
@@ -26,6 +25,7 @@ from pymc_scalable_gp.core.data.draws import (
     entry_names,
     mean_point,
     posterior_draws,
+    with_progress,
 )
 from pymc_scalable_gp.core.data.inputs import check_inputs, held_value
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, TrainingRows
@@ -43,7 +43,7 @@ from pymc_scalable_gp.utils.compiled import (
 
 @dataclass
 class Comparison:
-    """What is compared: symbolic log densities by name, and points at which to evaluate them."""
+    """A comparison: symbolic log densities by name, and the points at which to evaluate them."""
 
     gp: Any
     training: TrainingRows | None
@@ -118,7 +118,7 @@ def _begin(gp, X, y, rows, rng, model) -> Comparison:
     if training is None or training.gaussian is None:
         return Comparison(gp, training, model, values, inside, outside)
     # Under any likelihood what stands for the rows is compared: the pseudo-targets at each mode.
-    found = Comparison(gp, training.pseudo, model, values, inside, outside)
+    found = Comparison(gp, training.predictive, model, values, inside, outside)
     log_ratios = training.log_ratios()
     return found if log_ratios is None else replace(found, errors={"laplace": log_ratios})
 
@@ -206,13 +206,9 @@ def _evaluate(job, features, progressbar) -> dict[str, np.ndarray]:
         for each in job.pair or ()
     ]
     found, moments = [], []
-    progress = create_simple_progress(progressbar=progressbar)
-    with progress:
-        task = progress.add_task("Comparing", completed=0, total=len(job.points))
-        for point in job.points:
-            found.append(function(*(point[v.name] for v in inputs)))
-            moments.append([each.diagonal(each.state(point), where) for each in predictors])
-            progress.advance(task)
+    for point in with_progress(job.points, "Comparing", len(job.points), progressbar):
+        found.append(function(*(point[v.name] for v in inputs)))
+        moments.append([each.diagonal(each.state(point), where) for each in predictors])
     names = ("missing", "missed", "noise", *shown)
     result = {
         name: np.array(each) for name, each in zip(names, zip(*found, strict=True), strict=True)
@@ -242,14 +238,9 @@ def _dataset(job, found) -> Check:
         ("logp_neighbors", "logp_all", "_all"),
         ("logp_recomputed", "logp_approx", "_recomputed"),
     ):
-        if better not in found:
-            continue
-        gap = found[better] - found[own]
-        attrs |= {f"gap{suffix}": float(gap.mean()), f"lost{suffix}": float(gap.std())}
-        if better != "logp_recomputed" and len(gap) >= FEWEST and gap.std() > 0.0:
-            moved, sds, attrs[f"k_hat{suffix}"] = _weighted(gap, job)
-            data[f"moved{suffix}"] = ("hyperparameter", moved)
-            data[f"sd_change{suffix}"] = ("hyperparameter", sds)
+        if better in found:
+            gap = found[better] - found[own]
+            _add_gap(gap, suffix, job, data, attrs, weigh=better != "logp_recomputed")
     if "laplace" in found:
         _add_laplace(found["laplace"], job, data, attrs)
     if job.gp.frozen is not None:
@@ -263,21 +254,26 @@ def _dataset(job, found) -> Check:
     return check
 
 
+def _add_gap(gap, suffix, job, data, attrs, weigh) -> None:
+    """Add the difference to a better log density at the draws, and the effect of weights by it."""
+    attrs |= {f"gap{suffix}": float(gap.mean()), f"lost{suffix}": float(gap.std())}
+    if weigh and len(gap) >= FEWEST and gap.std() > 0.0:
+        moved, sds, attrs[f"k_hat{suffix}"] = _weighted(gap, job)
+        data[f"moved{suffix}"] = ("hyperparameter", moved)
+        data[f"sd_change{suffix}"] = ("hyperparameter", sds)
+
+
 def _add_laplace(log_ratios, job, data, attrs) -> None:
-    """What Laplace's approximation leaves out of the log density, and what its weights (draws, 2 s) say."""
+    """Add the error of Laplace's approximation at each draw, from log weights (draws, 2 s)."""
     usable = np.isfinite(log_ratios.max(axis=1))
     attrs["modes_missing"] = int((~usable).sum())
     log_ratios = log_ratios[usable]
     if not len(log_ratios):
         return
     _, k_hats = xr.DataArray(-log_ratios, dims=("each", "sample")).azstats.psislw(dim="sample")
-    gap = logsumexp(log_ratios, axis=1) - np.log(log_ratios.shape[1])
-    attrs |= {"gap_laplace": float(gap.mean()), "lost_laplace": float(gap.std())}
     attrs["k_hat_functions"] = float(k_hats.median())
-    if usable.all() and len(gap) >= FEWEST and gap.std() > 0.0:
-        moved, sds, attrs["k_hat_laplace"] = _weighted(gap, job)
-        data["moved_laplace"] = ("hyperparameter", moved)
-        data["sd_change_laplace"] = ("hyperparameter", sds)
+    gap = logsumexp(log_ratios, axis=1) - np.log(log_ratios.shape[1])
+    _add_gap(gap, "_laplace", job, data, attrs, weigh=usable.all())
 
 
 def _entries(job) -> list[np.ndarray]:
@@ -296,7 +292,7 @@ def _from_reference(job) -> np.ndarray:
 
 
 def _weighted(gap, job):
-    """What weights towards the better posterior do to the hyperparameters' means and sds."""
+    """Changes of the hyperparameters' means and sds by weights towards the better posterior."""
     # ArviZ smooths the weights exp(-x) of what it is given.
     log_weights, k_hat = xr.DataArray(-gap, dims="sample").azstats.psislw(dim="sample")
     weights = np.exp(log_weights.values - log_weights.values.max())

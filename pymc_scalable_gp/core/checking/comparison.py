@@ -7,7 +7,7 @@ import numpy as np
 
 from pymc_scalable_gp.core.data.inputs import Data, held_value
 from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
-from pymc_scalable_gp.core.likelihoods.base import Likelihood, TrainingRows
+from pymc_scalable_gp.core.likelihoods.base import Likelihood, Training
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows, VecchiaSettings
 from pymc_scalable_gp.utils.graphs import fixed_shared, is_random
@@ -32,14 +32,12 @@ class Pair(NamedTuple):
 def part_of(training: Likelihood, rows: np.ndarray) -> Likelihood:
     """The same kind of likelihood for a subset of its rows."""
     X, y = held_value(training.data.X, "X")[rows], training.data.y
-    X = Data(fixed_shared(X), X, False)
     if is_random(y.tensor):  # pseudo-targets
         y = Data(y.tensor[rows], y.value[rows], True)
     else:
-        y = held_value(y, "y")[rows]
-        y = Data(fixed_shared(y), y, False)
+        y = Data.fixed(held_value(y, "y")[rows])
     sigma = training.sigma if training.sigma.ndim == 0 else training.sigma[rows]
-    return training.given(X, y, sigma)
+    return training.given(Data.fixed(X), y, sigma)
 
 
 def subset_pair(training: Likelihood, cov_func, rows: np.ndarray) -> Pair:
@@ -49,7 +47,7 @@ def subset_pair(training: Likelihood, cov_func, rows: np.ndarray) -> Pair:
     return Pair(ExactRows(data, cov_func), own)
 
 
-def check_comparable(gp, training: TrainingRows | None) -> None:
+def check_comparable(gp, training: Training | None) -> None:
     """Raise ValueError where no other likelihood of the same rows and prior can be had."""
     if training is None or training.gaussian is None:
         raise ValueError(
@@ -66,21 +64,21 @@ def check_comparable(gp, training: TrainingRows | None) -> None:
         )
 
 
-def exact_rows(gp, training: TrainingRows) -> TrainingRows:
+def exact_rows(gp, training: Training) -> Training:
     """The same likelihood of the same rows, with the exact GP."""
     return training.around(ExactRows(training.gaussian.data, gp.prior_cov))
 
 
 def with_neighbors(
     training, cov_func, neighbors: int, point, progressbar, n_inducing: int = POINTS
-) -> TrainingRows:
+) -> Training:
     """The same likelihood of the same rows with inducing points and neighbours, chosen at a point."""
     X = held_value(training.data.X, "X")
     chosen = pivoted_rows(cov_func, X, min(n_inducing, len(X)), 0, point)
     points = NystromMap(cov_func, fixed_shared(X[chosen]), X.min(axis=0), X.max(axis=0))
-    X = Data(fixed_shared(X), X, False)
-    data = training.gaussian.data
-    data = replace(data, X=X, feature_map=points, approx="VIF", weights=None)
+    data = replace(
+        training.gaussian.data, X=Data.fixed(X), feature_map=points, approx="VIF", weights=None
+    )
     settings = VecchiaSettings.checked(neighbors, BLOCK)
     return training.around(VecchiaRows.of(data, cov_func, settings, point, progressbar))
 

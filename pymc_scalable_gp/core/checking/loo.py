@@ -7,18 +7,17 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import xarray as xr
-from pymc.progress_bar import create_simple_progress
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
-from pymc_scalable_gp.core.data.draws import FEWEST, posterior_draws
+from pymc_scalable_gp.core.data.draws import FEWEST, posterior_draws, with_progress
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.likelihoods.base import Likelihood
 
 
 @dataclass(frozen=True)
 class LeaveOut:
-    """What one pass over the draws gives, and what it was made of: likelihood, draws and data."""
+    """Results of one pass over the draws, with the likelihood, draws and data they are for."""
 
     elpd: Any
     pit: xr.DataArray | None  # None for groups
@@ -86,18 +85,14 @@ def _replaceable(variable, training) -> list[np.ndarray]:
 def _densities(function, values, members, progressbar) -> tuple[list, list]:
     """At each draw: log densities of what is left out, and each row's probability below it."""
     logp, below = [], []
-    progress = create_simple_progress(progressbar=progressbar)
-    with progress:
-        task = progress.add_task("Leaving rows out", completed=0, total=len(values))
-        for at in values:
-            found = function(at)
-            if members is None:
-                own, under = found.left_out()
-                logp.append(own)
-                below.append(under)
-            else:
-                logp.append([found.group_logp(rows) for rows in members])
-            progress.advance(task)
+    for at in with_progress(values, "Leaving rows out", len(values), progressbar):
+        found = function(at)
+        if members is None:
+            own, under = found.left_out()
+            logp.append(own)
+            below.append(under)
+        else:
+            logp.append([found.group_logp(rows) for rows in members])
     return logp, below
 
 

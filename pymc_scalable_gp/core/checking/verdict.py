@@ -73,17 +73,13 @@ def _subset(gp, training, check):
     if "logp_exact" not in check:
         return "", []
     a = check.attrs
-    text = (
-        f"On {a['rows']} rows the exact log density is {_difference(a['gap'])} the approximate one"
-        f"{_varies(a['lost'], a['draws'])}. "
-    )
+    text = f"On {a['rows']} rows the exact log density is {_gap(a, '', 'the approximate one')}. "
     # A comparison with NaN is false, and what is not finite must not be called good.
     bad = [] if np.isfinite(a["lost"]) else ["log densities are not finite"]
-    if "moved" in check:
-        words, near = _weights(check.moved, a["k_hat"], a["lost"])
-        text += f"Weighted towards the exact posterior, {words}. "
-        if not near:
-            bad.append("the posterior of the hyperparameters is another one")
+    words, near = _weights(check, "")
+    text += words and f"Weighted towards the exact posterior, {words}. "
+    if not near:
+        bad.append("the posterior of the hyperparameters is another one")
     shift, ratio = float(np.quantile(check.mean_shift.values, 0.95)), check.sd_ratio.values
     wide = float(ratio[np.abs(np.log(ratio)).argmax()])
     text += (
@@ -108,10 +104,7 @@ def _frozen(gp, training, check):
     a, excess = check.attrs, float(check.excess.max())
     text += f"Frozen features exceed the kernel's variance by up to {excess:.1%}. "
     if "lost_recomputed" in a:
-        text += (
-            f"Features computed anew have a log density {_difference(a['gap_recomputed'])} this one"
-        )
-        text += f"{_varies(a['lost_recomputed'], a['draws'])}. "
+        text += f"Features computed anew have a log density {_gap(a, '_recomputed', 'this one')}. "
     if _is_far(check):
         bad.append("the basis is frozen too far from these draws")
     return text, bad
@@ -142,16 +135,15 @@ def _all(gp, training, check):
             "of them: most_rows=None compares them all. "
         ), []
     rows = f"all {a['n']} rows" if a["n"] == a["n_all"] else f"{a['n']} of {a['n_all']} rows"
+    words, near = _weights(check, "_all")
     text = (
         f"On {rows} the log density with inducing points and {a['neighbors']} neighbors is "
-        f"{_difference(a['gap_all'])} this one{_varies(a['lost_all'], a['draws'])}"
+        f"{_gap(a, '_all', 'this one')}{words and f'; weighted towards it, {words}'}. "
     )
-    near = np.isfinite(a["lost_all"])
-    if "moved_all" in check:
-        words, near = _weights(check.moved_all, a["k_hat_all"], a["lost_all"])
-        text += f"; weighted towards it, {words}"
+    if near and np.isfinite(a["lost_all"]):
+        return text, []
     where = "all rows" if a["n"] == a["n_all"] else rows
-    return f"{text}. ", [] if near else [f"on {where} the posterior is another one"]
+    return text, [f"on {where} the posterior is another one"]
 
 
 def _laplace(gp, training, check):
@@ -164,14 +156,12 @@ def _laplace(gp, training, check):
         text = f"At {a['modes_missing']} of {a['draws']} draws no mode of the function was found. "
         bad.append("modes of the function are missing")
     if "gap_laplace" in a:
-        gap = _difference(a["gap_laplace"])
-        text += f"Draws of the function put the log density {gap} Laplace's approximation"
-        text += f"{_varies(a['lost_laplace'], a['draws'])} (Pareto k {a['k_hat_functions']:.2f})"
-        near = True
-        if "moved_laplace" in check:
-            words, near = _weights(check.moved_laplace, a["k_hat_laplace"], a["lost_laplace"])
-            text += f"; weighted towards it, {words}"
-        text += ". "
+        gap = _gap(a, "_laplace", "Laplace's approximation")
+        words, near = _weights(check, "_laplace")
+        text += (
+            f"Draws of the function put the log density {gap} (Pareto k {a['k_hat_functions']:.2f})"
+        )
+        text += f"{words and f'; weighted towards it, {words}'}. "
         if not (near and a["k_hat_functions"] <= LIMITS["k_hat"]):
             bad.append("Laplace's approximation is poor")
     return text, bad
@@ -248,16 +238,24 @@ def _correction(training, check, bad) -> str:
     )
 
 
-def _difference(gap: float) -> str:
-    return f"{abs(gap):.3g} nats {'above' if gap >= 0.0 else 'below'}"
+def _gap(a: dict, suffix: str, other: str) -> str:
+    """Describe the difference between a better log density and the `other`, from a check's attributes."""
+    gap, lost, draws = a[f"gap{suffix}"], a[f"lost{suffix}"], a["draws"]
+    text = f"{abs(gap):.3g} nats {'above' if gap >= 0.0 else 'below'} {other}"
+    if draws > 1:
+        text += f", and the difference varies by {lost:.2g} (sd) over {draws} draws"
+    return text
 
 
-def _varies(lost: float, draws: int) -> str:
-    return f", and the difference varies by {lost:.2g} (sd) over {draws} draws" if draws > 1 else ""
+def _weights(check, suffix: str) -> tuple[str, bool]:
+    """Describe the hyperparameter that weights move most, and tell whether it moves little.
 
-
-def _weights(moved, k_hat: float, lost: float) -> tuple[str, bool]:
-    """Describe the hyperparameter that weights move most, and tell whether it moves little."""
+    No words, and nothing that moves, where there are too few draws for weights.
+    """
+    moved = check.get(f"moved{suffix}")
+    if moved is None:
+        return "", True
+    k_hat, lost = check.attrs[f"k_hat{suffix}"], check.attrs[f"lost{suffix}"]
     worst = int(np.abs(moved.values).argmax())
     name, by = str(moved.hyperparameter.values[worst]), float(moved[worst])
     # Weights without a tail have no k: nearly equal ones, or one draw with all the weight.
@@ -351,7 +349,7 @@ def plot_check(check: Check, *, backend: str | None = None, figure_kwargs=None) 
 
 
 def _panels(check) -> xr.Dataset:
-    """What is drawn, by panel."""
+    """Values to draw, by panel."""
     found = {}
     if "logp_exact" in check:
         found["difference"] = check.logp_exact - check.logp_approx

@@ -1,11 +1,26 @@
 """Values of a model's variables at posterior draws, in whatever shape they come."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from pymc.progress_bar import create_simple_progress
 
 # Draws below which the tail of importance weights has no fit.
 FEWEST = 25
+
+# Dimensions over which draws may be arranged.
+_DIMS = ("chain", "draw", "sample")
+
+
+def with_progress(items: Iterable, label: str, total: int, progressbar: bool) -> Iterator:
+    """Each of some items in turn, with progress as they are done with."""
+    progress = create_simple_progress(progressbar=progressbar)
+    with progress:
+        task = progress.add_task(label, completed=0, total=total)
+        for item in items:
+            yield item
+            progress.advance(task)
 
 
 def mean_point(points: list[dict]) -> dict[str, np.ndarray]:
@@ -28,10 +43,16 @@ def _posterior(idata):
     return idata["posterior"] if "posterior" in getattr(idata, "children", {}) else idata
 
 
+def _check_present(posterior, names) -> None:
+    missing = [name for name in names if name not in posterior]
+    if missing:
+        raise ValueError(f"the posterior has no {', '.join(missing)}; it holds {list(posterior)}")
+
+
 def at_most(idata, num_samples: int | None) -> int | None:
     """The number of draws to take: `num_samples`, or None for all where there are no more."""
     sizes = getattr(_posterior(idata), "sizes", {})
-    count = np.prod([sizes[dim] for dim in ("chain", "draw", "sample") if dim in sizes])
+    count = np.prod([sizes[dim] for dim in _DIMS if dim in sizes])
     return None if num_samples is None or num_samples >= count else num_samples
 
 
@@ -48,10 +69,8 @@ def posterior_draws(idata, inputs, num_samples=None, rng=None) -> Draws:
             "idata must be what pm.sample returns, its posterior group, or az.extract of it, got "
             f"{type(idata).__name__}"
         )
-    missing = [v.name for v in inputs if v.name not in posterior]
-    if missing:
-        raise ValueError(f"the posterior has no {', '.join(missing)}; it holds {list(posterior)}")
-    order = [dim for dim in ("chain", "draw", "sample") if dim in sizes]
+    _check_present(posterior, [v.name for v in inputs])
+    order = [dim for dim in _DIMS if dim in sizes]
     if not order:
         raise ValueError(
             f"the posterior has no dimension chain, draw or sample, only {list(sizes)}"
@@ -90,10 +109,8 @@ def _column(variable, v, order, total):
 def posterior_mean(idata, names) -> dict[str, np.ndarray]:
     """Mean of some variables over all draws."""
     posterior = _posterior(idata)
-    missing = [name for name in names if name not in posterior]
-    if missing:
-        raise ValueError(f"the posterior has no {', '.join(missing)}; it holds {list(posterior)}")
-    over = [d for d in ("chain", "draw", "sample") if d in posterior.sizes]
+    _check_present(posterior, names)
+    over = [dim for dim in _DIMS if dim in posterior.sizes]
     return {name: posterior[name].mean(over).values for name in names}
 
 

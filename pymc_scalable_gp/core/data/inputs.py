@@ -32,9 +32,14 @@ class Data:
     mutable: bool
     grid: Any = None
 
+    @classmethod
+    def fixed(cls, value: np.ndarray) -> "Data":
+        """Numbers that nothing replaces."""
+        return cls(fixed_shared(value), value, False)
+
 
 def held_value(data: Data, name: str) -> np.ndarray:
-    """What checked inputs or targets hold now.
+    """Present value of checked inputs or targets.
 
     Raises
     ------
@@ -228,10 +233,8 @@ def _as_data(value, name, ndim) -> Data:
         shared = isinstance(value, SharedVariable)
         present = value.get_value(borrow=True) if shared else evaluate([value])[0]
         return Data(_float64(value), _numeric(present, name), True)
-    array = np.array(
-        _numeric(value, name)
-    )  # later changes of the user's array do not reach the model
-    return Data(fixed_shared(array), array, False)
+    # A copy: later changes of the user's array do not reach the model.
+    return Data.fixed(np.array(_numeric(value, name)))
 
 
 def _numeric(value, name):

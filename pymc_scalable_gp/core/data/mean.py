@@ -46,13 +46,10 @@ class MeanDesign(NamedTuple):
     beta: TensorVariable | None
     count: int  # h, of the columns
 
-    def fixed_values(self, X: TensorVariable) -> TensorVariable:
-        """Fixed part (n,)."""
-        return sum((mean_vector(f, X) for f in self.fixed), pt.zeros_like(X[:, 0]))
-
     def values(self, X: TensorVariable) -> list[TensorVariable]:
-        """The columns H, in pieces."""
-        return [column(X) for column in self.columns]
+        """The columns H, in pieces, and the fixed part (n, 1)."""
+        fixed = sum((mean_vector(f, X) for f in self.fixed), pt.zeros_like(X[:, 0]))
+        return [*(column(X) for column in self.columns), fixed[:, None]]
 
 
 def mean_design(mean_func, d: int) -> MeanDesign | None:

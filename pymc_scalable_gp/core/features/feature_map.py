@@ -20,7 +20,7 @@ _ENTRIES = 2**24
 
 
 class FeatureSpec(Protocol):
-    """What a method needs to know before it has seen inputs: kernel, rank, and its own settings."""
+    """Settings of a method before it has seen inputs: kernel, rank, and its own."""
 
     def fit(self, X: np.ndarray, **options) -> "FeatureMap":
         """Feature map for training inputs (n, d); earlier maps stay unchanged."""
@@ -71,7 +71,7 @@ class FeatureMap(ABC):
         return product(hold(self.basis(X)), product(mixing, coef))
 
     def intermediates(self) -> list[TensorVariable]:
-        """What the features at new rows have in common: computed once, not for every block of rows."""
+        """Tensors that the features of all new rows need: computed once, not for every block of rows."""
         return []
 
     @property

@@ -1,4 +1,4 @@
-"""Where features describe the kernel: the prior variance that they hold, within and beyond the data."""
+"""The range of inputs in which features hold the prior variance, and warnings beyond it."""
 
 from dataclasses import dataclass
 

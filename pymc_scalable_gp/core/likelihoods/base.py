@@ -1,4 +1,4 @@
-"""What a GP is conditioned on: a Gaussian likelihood of one kind or another, or a latent function."""
+"""The likelihood or prior of a GP: Gaussian likelihoods of several kinds, and latent functions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from pymc_scalable_gp.utils.graphs import is_random
 
 @dataclass(frozen=True, eq=False)
 class MarginalData:
-    """What a marginal likelihood is made of: nothing of it changes when a GP is built again.
+    """Features, mean, data and noise of a marginal likelihood; they stay when a GP is built again.
 
     `weights` are prior variances of the features' coefficients, or None for 1.
     """
@@ -80,8 +80,8 @@ class MarginalData:
         return limits.guard(self.X.tensor, rows)
 
 
-class TrainingRows(ABC):
-    """What predictions follow from: training inputs, features, and their coefficients' posterior.
+class Training(ABC):
+    """A likelihood or a prior at training inputs X.
 
     `sigma` is the noise standard deviation, or None where the likelihood is not Gaussian.
     """
@@ -89,8 +89,12 @@ class TrainingRows(ABC):
     X: Data
     sigma: TensorVariable | None
     has_rows: ClassVar[bool] = True  # X holds the training inputs, not their range alone
-    holds_residual: ClassVar[bool] = False  # what the features miss is part of the function
     any_likelihood: ClassVar[bool] = False  # new observations are drawn by a user's distribution
+
+    @property
+    @abstractmethod
+    def predictive(self) -> "TrainingRows":
+        """The Gaussian likelihood, or the latent function, that predictions follow from."""
 
     def observing(self, predictor, likelihood, model):
         """Predictor of new observations; `likelihood` is that of new rows where a user has one."""
@@ -99,11 +103,6 @@ class TrainingRows(ABC):
                 "likelihood= is for new observations, pred_noise=True, of a GP that was given one"
             )
         return predictor
-
-    @property
-    def pseudo(self) -> "Likelihood | None":
-        """The Gaussian likelihood that predictions follow from; None for a latent function."""
-        return self.gaussian
 
     def log_ratios(self) -> TensorVariable | None:
         """Log weights of functions towards the likelihood itself, where it is approximated; else None."""
@@ -114,9 +113,25 @@ class TrainingRows(ABC):
         """The Gaussian likelihood that is evaluated; None for a latent function."""
         return None
 
-    def around(self, gaussian: "Likelihood") -> "TrainingRows":
+    def around(self, gaussian: "Likelihood") -> "Training":
         """The same likelihood with another Gaussian one; latent functions have none."""
         raise NotImplementedError
+
+    @property
+    def present_data(self):
+        """Data that a compiled prediction keeps, where they can be replaced."""
+        return None
+
+
+class TrainingRows(Training):
+    """Training inputs, features and their coefficients' posterior, from which predictions follow."""
+
+    holds_residual: ClassVar[bool] = False  # what the features miss is part of the function
+
+    @property
+    def predictive(self):
+        """Itself."""
+        return self
 
     @abstractmethod
     def coefficients(self) -> Coefficients:
@@ -153,13 +168,8 @@ class TrainingRows(ABC):
             return pm.Normal(name, mean, pt.sqrt(variance), **kwargs)
         return LowRank(mean, factor, variance).variable(name, **kwargs)
 
-    @property
-    def state(self):
-        """What a compiled prediction depends on besides this object."""
-        return None
-
     def figures(self, points, model=None) -> dict[str, float]:
-        """What this kind can tell about its own approximation, at the worst of some points."""
+        """Figures of this likelihood's own approximation, at the worst of some points."""
         return {}
 
 

@@ -48,10 +48,13 @@ class CavityPrecision(Precision):
 
 
 class CavityPrecisions(Precisions):
-    """Of a :class:`LaplaceRows`, at a draw; counts and classes get a random place within their step."""
+    """Precision under a :class:`LaplaceRows`, as a function of the model's variables.
+
+    Probabilities below counts and classes are those of a random place within their step.
+    """
 
     def __init__(self, laplace, model):
-        pseudo, rows = laplace.pseudo, laplace.rows
+        pseudo, rows = laplace.predictive, laplace.rows
         self._inner = pseudo.precisions(model)
         functions = pt.matrix("functions", dtype="float64")
         y = laplace.y.tensor

@@ -101,8 +101,6 @@ class ExactPredictor(Predictor):
 
     def __init__(self, likelihood, mean_func, noise, model):
         self.model, self.block_rows = model, 2048
-        self.has_root, self.downdates, self.diagonal_root = False, False, False
-        self.fixed_features = False
         X, inverse = pt.matrix("Xnew", dtype="float64"), pt.matrix("inverse", dtype="float64")
         white, cov_func = pt.vector("white", dtype="float64"), likelihood.cov_func
         states = [pt.zeros(0), noise, *likelihood.whitened()]

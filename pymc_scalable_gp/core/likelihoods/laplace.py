@@ -13,7 +13,7 @@ from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data, held_value
-from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData, TrainingRows
+from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData, Training
 from pymc_scalable_gp.core.likelihoods.cavity import CavityPrecisions
 from pymc_scalable_gp.core.likelihoods.laplace_error import log_ratios
 from pymc_scalable_gp.core.likelihoods.new_rows import ObservationPredictor
@@ -187,7 +187,7 @@ def jax_laplace(op):
 
 
 @dataclass(frozen=True, eq=False)
-class LaplaceRows(TrainingRows):
+class LaplaceRows(Training):
     r"""Any likelihood, by Laplace's approximation at the mode of f.
 
     ``log p(y) = log N(t; mu, C + W^-1) + sum_i [log p(y_i | f_i) - log N(t_i; f_i, 1 / W_i)]`` with
@@ -232,11 +232,6 @@ class LaplaceRows(TrainingRows):
         return self.inner.data.X
 
     @property
-    def holds_residual(self) -> bool:
-        """As of the Gaussian likelihood."""
-        return self.inner.holds_residual
-
-    @property
     def prior_function(self) -> StructuredNormal:
         """The function at the training inputs, before any target."""
         data = self.inner.data
@@ -279,7 +274,7 @@ class LaplaceRows(TrainingRows):
         return self._graph.pseudo(self.mode, self.y.tensor)
 
     @cached_property
-    def pseudo(self) -> Likelihood:
+    def predictive(self) -> Likelihood:
         """The Gaussian likelihood of the pseudo-targets at the mode."""
         t, v = self.pseudo_targets
         data = replace(self.inner.data, y=Data(t, self.y.value, True), sigma=pt.sqrt(v))
@@ -319,7 +314,7 @@ class LaplaceRows(TrainingRows):
         return self._found[0]
 
     def log_ratios(self) -> TensorVariable | None:
-        """Of functions drawn at the mode; None where the likelihood goes by products."""
+        """Log weights of functions drawn at the mode; None where the likelihood goes by products."""
         try:
             return log_ratios(self)
         except NotImplementedError:
@@ -327,49 +322,16 @@ class LaplaceRows(TrainingRows):
 
     @property
     def data(self) -> MarginalData:
-        """What the likelihood is made of; sigma is of no meaning."""
+        """Features, inputs and targets; sigma is without meaning."""
         return replace(self.inner.data, y=self.y)
 
     def precisions(self, model) -> CavityPrecisions:
-        """What all other rows say of each, at a draw."""
+        """Precision of the pseudo-targets, and the rows' own densities, at the model's variables."""
         return CavityPrecisions(self, model)
 
-    def coefficients(self):
-        """Given the pseudo-targets."""
-        return self.pseudo.coefficients()
-
-    def prediction_map(self):
-        """Features of the Gaussian likelihood."""
-        return self.inner.prediction_map()
-
-    def prior_map(self):
-        """Features of the Gaussian likelihood."""
-        return self.inner.prior_map()
-
-    def of_parts(self, parts, places):
-        """As of the Gaussian likelihood."""
-        return self.pseudo.of_parts(parts, places)
-
-    def predictor(self, feature_map, mean_func, coef, noise, model):
-        """Given the pseudo-targets."""
-        return self.pseudo.predictor(feature_map, mean_func, coef, noise, model)
-
     def observing(self, predictor, likelihood, model):
-        """By quadrature over the function, and draws."""
+        """Predictor of new observations, by quadrature over the function and by draws."""
         rows = RowDistribution(likelihood or self.rows.make, model)
         if likelihood is None:
             rows.check_without_rows(len(held_value(self.y, "y")))
         return ObservationPredictor(predictor, rows, model)
-
-    def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):
-        """Given the pseudo-targets."""
-        return self.pseudo.conditional(name, data, feature_map, mean_func, coef, variance, **kwargs)
-
-    @property
-    def state(self):
-        """As of the Gaussian likelihood."""
-        return self.inner.state
-
-    def figures(self, points, model=None):
-        """As of the Gaussian likelihood."""
-        return self.inner.figures(points, model)

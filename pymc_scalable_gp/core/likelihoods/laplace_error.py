@@ -1,4 +1,4 @@
-"""What Laplace's approximation leaves out of the evidence, from draws of the function."""
+"""The error of Laplace's approximation to the evidence, from draws of the function."""
 
 import numpy as np
 import pytensor

@@ -10,12 +10,12 @@ from pymc.distributions.continuous import WeibullBetaRV
 from pymc.distributions.distribution import DiracDelta
 from pymc.distributions.mixture import MixtureRV
 from pymc.distributions.moments.means import mean as mean_of
-from pymc.progress_bar import create_simple_progress
 from pymc.pytensorf import find_rng_nodes, reseed_rngs
 from pytensor.tensor.random import basic as random
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data.draws import posterior_draws
+from pymc_scalable_gp.core.data.draws import posterior_draws, with_progress
+from pymc_scalable_gp.core.likelihoods.predictor import Mixture
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs, point_values
 
 NODES, WEIGHTS = hermgauss(32)
@@ -73,7 +73,7 @@ def moments(variable: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
 
 
 def _of_mixture(variable):
-    """Of the components' moments; a single component has the mixture on its last axis."""
+    """Moments of a mixture, from its components'; a single component has the mixture on its last axis."""
     weights, *components = variable.owner.op.dist_params(variable.owner)
     pairs = [moments(each) for each in components]
     means, variances = (pt.stack(each, axis=-1) for each in zip(*pairs, strict=True))
@@ -84,7 +84,7 @@ def _of_mixture(variable):
 
 
 class ObservationPredictor:
-    r"""As a `Predictor`, of new observations rather than the function.
+    r"""A `Predictor` of new observations, not of the function.
 
     With ``f ~ N(m, s^2)`` at a draw, ``E[y] = int E[y | f] N(f) df`` and the variance is that of
     ``E[y | f]`` plus the mean of ``var(y | f)``, by Gauss-Hermite quadrature of 32 nodes.
@@ -140,25 +140,19 @@ class ObservationPredictor:
         known, generators = _has_moments(self.rows.variable), find_rng_nodes([self.rows.variable])
         if not (known or sample):
             moments(self.rows.variable)  # raises
-        means, variances, functions, observations = [], [], [], []
-        progress = create_simple_progress(progressbar=progressbar)
-        with progress:
-            task = progress.add_task("Predicting over draws", completed=0, total=len(draws))
-            for values in draws.values:
-                state = self._at(values, rng if sample else None)
-                if known:
-                    _add(means, variances, *self.diagonal(state, X))
-                if sample:
-                    functions.append(self.inner.sampled(state[0], X, rng))
-                    reseed_rngs(generators, int(rng.integers(2**31)))
-                    observations.append(self._drawn(functions[-1], *values))
-                progress.advance(task)
-        if not known:
-            means = [len(observations), np.mean(observations, axis=0)]
-            variances = [np.var(observations, axis=0) * len(observations), 0.0]
-        dims = ("obs", "class")[: np.ndim(means[1])]
-        sd = np.sqrt((variances[0] + variances[1]) / means[0])
-        found = {"mean": (dims, means[1]), "sd": (dims, sd)}
+        mixture, functions, observations = Mixture(), [], []
+        for values in with_progress(draws.values, "Predicting over draws", len(draws), progressbar):
+            state = self._at(values, rng if sample else None)
+            if known:
+                mixture.add(*self.diagonal(state, X))
+            if sample:
+                functions.append(self.inner.sampled(state[0], X, rng))
+                reseed_rngs(generators, int(rng.integers(2**31)))
+                observations.append(self._drawn(functions[-1], *values))
+            if not known:
+                mixture.add(observations[-1], 0.0)
+        dims = ("obs", "class")[: np.ndim(mixture.mean)]
+        found = {"mean": (dims, mixture.mean), "sd": (dims, np.sqrt(mixture.variance))}
         if sample:
             shape = (draws.chains, len(draws) // draws.chains, len(X))
             for name, each in (("f", functions), ("y", observations)):
@@ -172,15 +166,3 @@ def _has_moments(variable) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _add(means, variances, mean, var) -> None:
-    """Welford's update: count and mean; sums of squares between draws, and of variances within."""
-    if not means:
-        means += [0, np.zeros_like(mean)]
-        variances += [np.zeros_like(mean), np.zeros_like(mean)]
-    means[0] += 1
-    shift = mean - means[1]
-    means[1] = means[1] + shift / means[0]
-    variances[0] = variances[0] + shift * (mean - means[1])
-    variances[1] = variances[1] + var

@@ -18,7 +18,7 @@ from pymc_scalable_gp.utils.internals import register_logprob
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a parameter of the variable stood."""
+    """Placeholder of a parameter, by its number."""
 
     index: int
 

@@ -1,4 +1,4 @@
-"""What a Gaussian likelihood says of each row given all others: its precision matrix, by parts."""
+"""Each row given all others under a Gaussian likelihood, from parts of its precision matrix."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -11,8 +11,9 @@ from scipy.stats import norm
 
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.data.mean import mean_vector
+from pymc_scalable_gp.core.likelihoods.predictor import in_two_stages
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.compiled import check_reached, compile_outputs, compiled, model_inputs
+from pymc_scalable_gp.utils.compiled import compile_outputs
 
 
 class Moments(NamedTuple):
@@ -78,12 +79,7 @@ class LowRankPrecisions(Precisions):
         left = likelihood.missed(X, phi) if data.approx == "FITC" else pt.zeros_like(phi[:, 0])
         outputs = [phi, left, mean_vector(data.mean_func, X)]
         states = [coef.mean, coef.root, data.sigma**2, data.y.tensor, *common]
-        self.inputs = model_inputs([*states, *outputs], model)
-        check_reached([*states, *outputs], self.inputs)
-        self._state = compiled(self.inputs, states)
-        given = {tensor: tensor.type() for tensor in common}
-        arguments = [X, *self.inputs, *given.values()]
-        self._rows = compiled(arguments, outputs, givens=given)
+        self.inputs, self._state, self._rows = in_two_stages(X, states, outputs, common, model)
         self.X = held_value(data.X, "X")
         self.block_rows = feature_map.block_rows
 
@@ -111,7 +107,7 @@ class LowRankPrecisions(Precisions):
 
 
 class DensePrecisions(Precisions):
-    """Of a dense covariance: ``P = L^-T L^-1``. O(n^3) per draw."""
+    """Precision of a dense covariance: ``P = L^-T L^-1``. O(n^3) per draw."""
 
     def __init__(self, likelihood, model):
         outputs = [*likelihood.whitened(), likelihood.data.y.tensor]

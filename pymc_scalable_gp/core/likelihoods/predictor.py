@@ -5,9 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import pytensor.tensor as pt
 import xarray as xr
-from pymc.progress_bar import create_simple_progress
 
-from pymc_scalable_gp.core.data.draws import posterior_draws
+from pymc_scalable_gp.core.data.draws import posterior_draws, with_progress
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.utils.blocks import blocks
 from pymc_scalable_gp.utils.compiled import (
@@ -33,12 +32,48 @@ class State(NamedTuple):
     sample: np.ndarray | None = None
 
 
+class Mixture:
+    """Mean and variance of an equal-weight mixture, by Welford's update."""
+
+    def __init__(self):
+        self.count, self.mean = 0, 0.0
+        self._between, self._within = 0.0, 0.0
+
+    def add(self, mean, var) -> None:
+        """One more part."""
+        self.count += 1
+        shift = mean - self.mean
+        self.mean = self.mean + shift / self.count
+        self._between = self._between + shift * (mean - self.mean)
+        self._within = self._within + var
+
+    @property
+    def variance(self):
+        """Mean of the variances plus variance of the means."""
+        return (self._within + self._between) / self.count
+
+
+def in_two_stages(X, states, outputs, common, model) -> tuple:
+    """Compile what is computed once for a point of the model, and what for each block of rows.
+
+    Returns the model's variables among the inputs, the function of these for `states`, and that of X, of
+    these and of `common`, the last of the states, for `outputs`.
+    """
+    inputs = model_inputs([*states, *outputs], model)
+    check_reached([*states, *outputs], inputs)
+    given = {tensor: tensor.type() for tensor in common}
+    of_rows = compiled([X, *inputs, *given.values()], outputs, givens=given)
+    return inputs, compiled(inputs, states), of_rows
+
+
 class Predictor:
     """Compiled state and prediction functions of one GP in one model.
 
     ``state`` costs one pass over the training rows; each block of new rows then costs O(rows r^2),
     or O(rows r) when the coefficients' covariance is diagonal.
     """
+
+    has_root = downdates = diagonal_root = fixed_features = False
 
     def __init__(self, feature_map, mean_func, coef, noise, model):
         self.model = model
@@ -50,13 +85,8 @@ class Predictor:
         self.has_root = root is not None
         states = [coef.mean, noise] + ([root] if self.has_root else []) + common
         outputs = [phi, mean, missed]
-        self.inputs = model_inputs([*states, *outputs], model)
-        check_reached([*states, *outputs], self.inputs)
-        self._state = compiled(self.inputs, states)
+        self.inputs, self._state, self._features = in_two_stages(X, states, outputs, common, model)
         self.fixed_features = not model_inputs(outputs, model)
-        given = {tensor: tensor.type() for tensor in common}
-        arguments = [X, *self.inputs, *given.values()]
-        self._features = compiled(arguments, outputs, givens=given)
         self.diagonal_root = self.has_root and root.ndim == 1
         self.block_rows = feature_map.block_rows
 
@@ -142,7 +172,7 @@ class Predictor:
         return self.full(state, X)
 
     def _factor(self, state, phi):
-        """Features times the root of the coefficients' covariance, or of what it lacks."""
+        """Features times the root of the coefficients' covariance, or of its distance from the identity."""
         root = state.root
         if root.ndim == 1:
             return phi * root
@@ -152,17 +182,13 @@ class Predictor:
         """Dataset of the mean and sd of the draws' mixture, and of one sample per draw if `sample`."""
         rng = np.random.default_rng(random_seed)
         draws = posterior_draws(idata, self.inputs, num_samples, rng)
-        progress = create_simple_progress(progressbar=progressbar)
         drawing = rng if sample else None
-        with progress:
-            task = progress.add_task("Predicting over draws", completed=0, total=len(draws))
-            states = (
-                (self.at(values, drawing), progress.advance(task))[0] for values in draws.values
-            )
-            if self.diagonal_root and self.fixed_features and not sample:
-                mean, var, f = *self._mix_diagonal(X, list(states)), None
-            else:
-                mean, var, f = self._mix(X, states, len(draws), drawing)
+        each = with_progress(draws.values, "Predicting over draws", len(draws), progressbar)
+        states = (self.at(values, drawing) for values in each)
+        if self.diagonal_root and self.fixed_features and not sample:
+            mean, var, f = *self._mix_diagonal(X, list(states)), None
+        else:
+            mean, var, f = self._mix(X, states, len(draws), drawing)
         found = {"mean": ("obs", mean), "sd": ("obs", np.sqrt(var))}
         if sample:
             shape = (draws.chains, len(draws) // draws.chains, len(mean))
@@ -170,27 +196,24 @@ class Predictor:
         return xr.Dataset(found)
 
     def _mix(self, X, states, count, rng=None):
-        """One draw after the other: mean of variances plus variance of means (Welford's update)."""
+        """One draw after the other."""
         n = X.shape[0]
-        first, second, spread = np.zeros(n), np.zeros(n), np.zeros(n)
+        found, mean, var = Mixture(), np.empty(n), np.empty(n)
         f = None if rng is None else np.empty((count, n))
         kept = None
-        for k, state in enumerate(states, start=1):
+        for k, state in enumerate(states):
             parts = kept or self._parts(state, X)
             if kept is None and self.fixed_features and n * state.coef.size <= _CACHED_VALUES:
                 parts = kept = list(parts)
             jointly = None if f is None else self._sample_jointly(state, X, rng)
             if jointly is not None:
-                f[k - 1] = jointly
+                f[k] = jointly
             for rows, part in parts:
-                mean, var = self._moments(state, part)
-                shift = mean - first[rows]
-                first[rows] += shift / k
-                second[rows] += shift * (mean - first[rows])
-                spread[rows] += var
+                mean[rows], var[rows] = self._moments(state, part)
                 if f is not None and jointly is None:
-                    f[k - 1, rows] = self._sample(state, part, rng)
-        return first, (spread + second) / count, f
+                    f[k, rows] = self._sample(state, part, rng)
+            found.add(mean, var)
+        return found.mean, found.variance, f
 
     def _mix_diagonal(self, X, states):
         """All draws at once: with a diagonal root every block is three matrix products."""

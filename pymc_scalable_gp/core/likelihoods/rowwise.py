@@ -106,7 +106,7 @@ class RowDistribution:
 
     @property
     def dependencies(self) -> list[TensorVariable]:
-        """What the distribution's parameters depend on: variables of the model, data and constants."""
+        """Variables of the model, data and constants that the distribution's parameters depend on."""
         return [
             v
             for v in ancestors([self.variable], blockers=self.model.named_vars.values())

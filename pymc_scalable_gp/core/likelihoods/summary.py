@@ -96,7 +96,7 @@ class ArrayRows:
         """Path of the summary."""
         return self._summary.path
 
-    def state(self, X, y) -> DataCopy | None:
+    def present_data(self, X, y) -> DataCopy | None:
         """The data that X and y hold now, where they can be replaced."""
         return DataCopy.now(X, y) if self._mutable else None
 
@@ -213,9 +213,9 @@ class SummarizedRows(Likelihood):
         return self.data.X.tensor if self.has_rows and self.data.X.mutable else None
 
     @property
-    def state(self):
+    def present_data(self):
         """The data, where they can be replaced."""
-        return self.rows.state(self._inputs, self.data.y.tensor) if self.has_rows else None
+        return self.rows.present_data(self._inputs, self.data.y.tensor) if self.has_rows else None
 
     def normal(self, noise):
         """Distribution of the rows, or of their projections where only statistics are known."""
@@ -285,7 +285,7 @@ def likelihood_of(gp, statistics, sigma, weights=None) -> SummarizedRows:
     else:
         summary = RotatedSummary.of_statistics(statistics, rotation)
     ends = check_inputs(np.stack([statistics.low, statistics.high]))
-    target = Data(fixed_shared(summary.projected[:, -1]), summary.projected[:, -1], False)
+    target = Data.fixed(summary.projected[:, -1])
     feature_map = gp.feature_map.covering(statistics.low, statistics.high)
     data = MarginalData(feature_map, gp.mean_func, ends, target, sigma, "DTC", weights)
     return SummarizedRows(data, beta, summary)

@@ -24,17 +24,11 @@ _PERIOD = 60.0
 
 def row_function(basis, design: MeanDesign) -> RowFunction:
     """Numbers of ``[B | H | fixed mean]``, with B a function of X and H the columns of the mean."""
-
-    def rows(X):
-        return pt.concatenate(
-            [basis(X), *design.values(X), design.fixed_values(X)[:, None]], axis=1
-        )
-
-    return RowFunction(rows)
+    return RowFunction(lambda X: pt.concatenate([basis(X), *design.values(X)], axis=1))
 
 
 class Basis(NamedTuple):
-    """What the rows are summarised in: the map, the mean, numbers of both, and the mark."""
+    """The functions that rows are summarised in: features, columns of the mean, both compiled; a mark."""
 
     feature_map: FeatureMap
     design: MeanDesign
@@ -117,7 +111,7 @@ def basis_of(gp, statistics) -> Basis:
 
 
 def rotation_of(gp, statistics) -> Singular:
-    """What makes a GP's basis orthogonal on the rows that the statistics have seen."""
+    """The rotation that makes a GP's basis orthogonal on the rows that the statistics have seen."""
     columns = basis_of(gp, statistics).mark.columns
     return Singular.of(statistics.triangle[:, :columns])[0]
 
@@ -131,7 +125,7 @@ class Collector:
         self.factor = RowFactor(mark.columns + mark.design + 1, limit)
         self.low = np.full(mark.inputs.shape[1], np.inf)
         self.high = -self.low
-        self.whole = True  # no block is half taken in
+        self.whole = True  # False while a block is being taken in
 
     def add(self, block: Block, label: str) -> None:
         """Take in rows."""

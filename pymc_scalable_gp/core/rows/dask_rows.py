@@ -1,5 +1,7 @@
 """Statistics of rows that dask holds: one task per chunk, and a tree of merges."""
 
+from contextlib import contextmanager
+
 import numpy as np
 from pymc.progress_bar import create_simple_progress
 
@@ -36,7 +38,7 @@ def is_dask(source) -> bool:
 
 
 def _bare(array):
-    """What an xarray DataArray holds, or the array itself."""
+    """The array within an xarray DataArray, or the array itself."""
     return array.data if hasattr(array, "dims") else array
 
 
@@ -64,7 +66,7 @@ def collect_dask(basis: Basis, source, y, columns, progressbar) -> RowStatistics
     count = len(parts)
     while len(parts) > 1:
         parts = [join(parts[i : i + _FAN_IN]) for i in range(0, len(parts), _FAN_IN)]
-    with _Progress(count, progressbar):
+    with _progress(count, progressbar):
         (found,) = compute(parts[0])
     if found is None:
         raise ValueError(f"{label}: the source has no rows")
@@ -122,28 +124,20 @@ def _join(parts) -> RowStatistics | None:
     return sum(found[1:], found[0]) if found else None
 
 
-class _Progress:
+@contextmanager
+def _progress(count, progressbar):
     """A bar that goes on with each chunk, where dask runs in this process; a cluster has its dashboard."""
+    from dask.base import get_scheduler
+    from dask.callbacks import Callback
 
-    def __init__(self, count, progressbar):
-        from dask.base import get_scheduler
-        from dask.callbacks import Callback
+    scheduler = type(getattr(get_scheduler(), "__self__", None)).__module__
+    remote = scheduler.startswith("distributed")
+    bar = create_simple_progress(progressbar=progressbar and not remote)
+    task = bar.add_task("Summarising the rows", completed=0, total=count)
 
-        remote = type(getattr(get_scheduler(), "__self__", None)).__module__.startswith(
-            "distributed"
-        )
-        self._bar = create_simple_progress(progressbar=progressbar and not remote)
-        self._task = self._bar.add_task("Summarising the rows", completed=0, total=count)
-        self._callback = Callback(posttask=self._done)
-
-    def _done(self, key, *_):
+    def done(key, *_):
         if str(key).startswith(_LEAF):
-            self._bar.advance(self._task)
+            bar.advance(task)
 
-    def __enter__(self):
-        self._bar.__enter__()
-        self._callback.__enter__()
-
-    def __exit__(self, *error):
-        self._callback.__exit__(*error)
-        self._bar.__exit__(*error)
+    with bar, Callback(posttask=done):
+        yield

@@ -17,7 +17,7 @@ _SAME = 1e-7
 
 @dataclass(frozen=True, eq=False)
 class BasisMark:
-    """What tells a basis from others: its values (p, k + h) at some inputs (p, d), and its widths."""
+    """Marks by which a basis is recognised: its values (p, k + h) at some inputs (p, d), and its widths."""
 
     inputs: np.ndarray
     values: np.ndarray
