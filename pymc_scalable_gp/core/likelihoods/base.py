@@ -15,9 +15,9 @@ from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.likelihoods.lowrank import LowRank
-from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal
 from pymc_scalable_gp.core.likelihoods.precision import LowRankPrecisions, Precisions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
+from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.graphs import is_random

@@ -12,9 +12,9 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
-from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal, white
 from pymc_scalable_gp.core.likelihoods.precision import DensePrecisions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
+from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, white
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.ops.gaussian_logp import gaussian_logp
 from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky

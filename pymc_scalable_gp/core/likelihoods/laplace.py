@@ -17,8 +17,8 @@ from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData, Tra
 from pymc_scalable_gp.core.likelihoods.cavity import CavityPrecisions
 from pymc_scalable_gp.core.likelihoods.laplace_error import log_ratios
 from pymc_scalable_gp.core.likelihoods.new_rows import ObservationPredictor
-from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal
 from pymc_scalable_gp.core.likelihoods.rowwise import RowDistribution
+from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal
 from pymc_scalable_gp.ops._expanded import Expanded, jax_function
 from pymc_scalable_gp.ops._jax import register_jax
 from pymc_scalable_gp.ops.repeat import repeat

@@ -6,7 +6,11 @@ from typing import ClassVar
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.likelihoods.observed import NormalVector, StructuredNormal, white
+from pymc_scalable_gp.core.likelihoods.structured_normal import (
+    NormalVector,
+    StructuredNormal,
+    white,
+)
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS, lowrank_logp
 from pymc_scalable_gp.utils.checks import check_choice, check_keywords
 

@@ -13,9 +13,9 @@ from pymc_scalable_gp.core.data.mean import MeanDesign, mean_design
 from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.lowrank import draw_low_rank
-from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal
 from pymc_scalable_gp.core.likelihoods.precision import LowRankPrecisions
 from pymc_scalable_gp.core.likelihoods.row_summary import RotatedSummary, RowSummary
+from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal
 from pymc_scalable_gp.core.rows.collect import basis_of, row_function
 from pymc_scalable_gp.core.rows.triangle import target_blocks, triangle_of_rows
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp

@@ -8,7 +8,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.features.residual import Regressions
 from pymc_scalable_gp.core.likelihoods.lowrank import LowRank
-from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal, white
+from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, white
 from pymc_scalable_gp.ops.lowrank_logp import LowRankTerms, lowrank_logp
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color

@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.likelihoods.lowrank import draw_low_rank
-from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal
+from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.checks import Refuse

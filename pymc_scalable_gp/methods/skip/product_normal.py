@@ -7,7 +7,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal, white
+from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, white
 from pymc_scalable_gp.linops.base import LinearOperator
 from pymc_scalable_gp.linops.krylov import tridiagonal
 from pymc_scalable_gp.linops.preconditioner import root_inverse

@@ -7,7 +7,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.likelihoods.observed import StructuredNormal, white
+from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, white
 from pymc_scalable_gp.ops.segments import segment_gram, segment_times
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky, stacked_cholesky
 from pymc_scalable_gp.ops.stacked_product import product, stacked_product

@@ -1,4 +1,4 @@
-"""Observed variables: one PyMC distribution for normal vectors whose covariance has any structure."""
+"""Normal vectors whose covariance has any structure, and one PyMC distribution for all of them."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
