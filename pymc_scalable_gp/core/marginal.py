@@ -18,8 +18,6 @@ from pymc_scalable_gp.utils.classes import as_typed
 class FeatureMarginal(ObservedGP):
     """Front end for Gaussian noise: the function is integrated out, rows are left out, draws corrected."""
 
-    _left_out: LeaveOut | None = None
-
     # -- rows left out ----------------------------------------------------------------------
 
     def loo(
@@ -104,11 +102,10 @@ class FeatureMarginal(ObservedGP):
 
     def _leave_out(self, idata, groups, num_samples, progressbar, random_seed, model) -> LeaveOut:
         """Both figures of one pass over the draws; kept, so that the second need not be a second pass."""
-        self._left_out = leave_out(
-            self, idata, groups, num_samples, progressbar, random_seed,
-            self.model_of(model), self._left_out,
-        )  # fmt: skip
-        return self._left_out
+        model = self.model_of(model)
+        return leave_out(
+            self, self._left_out, idata, groups, num_samples, progressbar, random_seed, model
+        )
 
     # -- a better posterior -----------------------------------------------------------------
 

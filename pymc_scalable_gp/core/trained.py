@@ -25,6 +25,7 @@ class TrainedGP(BuiltGP):
         self._training: Training | None = None
         self._model: pm.Model | None = None
         self._predictors, self._givens, self._exact = Recent(), Recent(), Recent()
+        self._left_out = Recent()
 
     @property
     def model(self) -> pm.Model | None:

@@ -1,46 +1,29 @@
 """Leave-one-out and leave-group-out predictions in closed form, mixed over posterior draws."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import arviz as az
 import numpy as np
-import pymc as pm
 import xarray as xr
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
 from pymc_scalable_gp.core.data.draws import FEWEST, posterior_draws, with_progress
-from pymc_scalable_gp.core.data.inputs import held_value
-from pymc_scalable_gp.core.likelihoods.base import Likelihood
+from pymc_scalable_gp.core.data.inputs import digest, held_value
+from pymc_scalable_gp.utils.recent import Recent
 
 
-@dataclass(frozen=True)
-class LeaveOut:
-    """Results of one pass over the draws, with the likelihood, draws and data they are for."""
+class LeaveOut(NamedTuple):
+    """ArviZ' `ELPDData`, and the probability integral transform (None for groups)."""
 
     elpd: Any
-    pit: xr.DataArray | None  # None for groups
-    training: Likelihood
-    model: pm.Model
-    inputs: list
-    posterior: dict[str, np.ndarray]
-    data: list[np.ndarray]
-
-    def is_of(self, posterior, data) -> bool:
-        """Whether it was made of these draws and data, which ``pm.set_data`` may have replaced."""
-        return (
-            self.pit is not None
-            and len(data) == len(self.data)
-            and all(a is b for a, b in zip(data, self.data, strict=True))
-            and all(np.array_equal(self.posterior[name], posterior[name]) for name in posterior)
-        )
+    pit: xr.DataArray | None
 
 
 def leave_out(
-    gp, idata, groups, num_samples, progressbar, random_seed, model, before: LeaveOut | None
+    gp, cache: Recent, idata, groups, num_samples, progressbar, random_seed, model
 ) -> LeaveOut:
-    """Each row, or each group of rows, given all others; returns `before` if nothing has changed since."""
+    """Each row, or each group of rows, given all others; results for rows are kept in `cache`."""
     training = gp.training
     if training is None or training.gaussian is None:
         raise ValueError(
@@ -53,25 +36,24 @@ def leave_out(
             "subtracting their statistics"
         )
     members = None if groups is None else check_groups(groups, len(held_value(training.X, "X")))
-    again = before is not None and before.training is training and before.model is model
-    function = None if again else training.precisions(model)
-    inputs = before.inputs if again else function.inputs
-    draws = posterior_draws(idata, inputs, num_samples, np.random.default_rng(random_seed))
+    made_of = training, model, *_replaceable(gp.variable, training)
+    function = cache.get(made_of, "precisions", lambda: training.precisions(model))
+    draws = posterior_draws(idata, function.inputs, num_samples, np.random.default_rng(random_seed))
     if len(draws) < FEWEST:
         raise ValueError(
             f"{len(draws)} draws are too few for importance weights: leaving rows out needs {FEWEST}"
         )
     shape = draws.chains, len(draws) // draws.chains
-    columns = zip(inputs, zip(*draws.values, strict=True), strict=True)
+    columns = zip(function.inputs, zip(*draws.values, strict=True), strict=True)
     posterior = {v.name: np.reshape(c, (*shape, *np.shape(c[0]))) for v, c in columns}
-    data = _replaceable(gp.variable, training)
-    if again and members is None and before.is_of(posterior, data):
-        return before
-    function = training.precisions(model) if function is None else function
-    logp, below = _densities(function, draws.values, members, progressbar)
-    logp = np.reshape(logp, (*shape, -1))
-    pit = _pit(logp, np.reshape(below, (*shape, -1))) if members is None else None
-    return LeaveOut(_elpd(logp, posterior), pit, training, model, inputs, posterior, data)
+
+    def make():
+        logp, below = _densities(function, draws.values, members, progressbar)
+        logp = np.reshape(logp, (*shape, -1))
+        pit = _pit(logp, np.reshape(below, (*shape, -1))) if members is None else None
+        return LeaveOut(_elpd(logp, posterior), pit)
+
+    return make() if members else cache.get(made_of, digest(*posterior.values()), make)
 
 
 def _replaceable(variable, training) -> list[np.ndarray]:

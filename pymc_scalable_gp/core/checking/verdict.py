@@ -42,9 +42,9 @@ class Check(xr.Dataset):
 
 def verdict(gp, training, check) -> str:
     """Good or poor, why and what to do; in a second paragraph what was compared, and the figures."""
+    compared = _subset(check), _frozen(check), _all(check), _laplace(check)
     text, bad = "", []
-    for part in (_subset, _frozen, _all, _laplace, _missing, _solver):
-        said, faults = part(gp, training, check)
+    for said, faults in (*compared, _missing(check, training), _solver(check)):
         text, bad = text + said, bad + faults
     return f"{_judged(gp, training, check, bad)}\n{text.rstrip()}".rstrip()
 
@@ -68,7 +68,7 @@ def _judged(gp, training, check, bad) -> str:
     return "Good, as far as this goes: no exact likelihood was compared."
 
 
-def _subset(gp, training, check):
+def _subset(check):
     """Compare with the exact Gaussian process of some rows."""
     if "logp_exact" not in check:
         return "", []
@@ -91,7 +91,7 @@ def _subset(gp, training, check):
     return text, bad
 
 
-def _frozen(gp, training, check):
+def _frozen(check):
     """Compare a frozen basis with features that are computed anew at each draw."""
     if "excess" not in check:
         return "", []
@@ -124,7 +124,7 @@ def _is_far(check) -> bool:
     return not (lost <= LIMITS["frozen"] and excess <= LIMITS["missing"])
 
 
-def _all(gp, training, check):
+def _all(check):
     """Compare with more neighbours, for all rows or many of them."""
     a = check.attrs
     if "logp_all" not in check:
@@ -146,7 +146,7 @@ def _all(gp, training, check):
     return text, [f"on {where} the posterior is another one"]
 
 
-def _laplace(gp, training, check):
+def _laplace(check):
     """Report what Laplace's approximation leaves out, from draws of the function."""
     a, bad = check.attrs, []
     if "modes_missing" not in a:
@@ -167,7 +167,7 @@ def _laplace(gp, training, check):
     return text, bad
 
 
-def _missing(gp, training, check):
+def _missing(check, training):
     """Report the prior variance that features miss, unless neighbours account for it."""
     if check.attrs["holds_residual"]:
         return "", []
@@ -183,7 +183,7 @@ def _missing(gp, training, check):
     return text, []
 
 
-def _solver(gp, training, check):
+def _solver(check):
     """Report errors of iterative solvers, and neighbours chosen at other hyperparameters."""
     a, text, bad = check.attrs, "", []
     # Where all rows' density was compared, what the iterations leave is in that difference.

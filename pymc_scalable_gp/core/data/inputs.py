@@ -55,7 +55,7 @@ def held_value(data: Data, name: str) -> np.ndarray:
 def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) -> Data:
     """Inputs (n, d) of any array kind, shared data or expression as float64 :class:`Data`."""
     columns = [str(c) for c in getattr(X, "columns", [])]
-    data = _as_data(X, name, 2)
+    data = _as_data(X, name)
     value = data.value
     if value.ndim != 2:
         hint = "; reshape a single column with X[:, None]" if value.ndim == 1 else ""
@@ -99,20 +99,18 @@ def refuse_masked(value, name: str) -> None:
         )
 
 
-def check_target(y, n: int, name: str = "y") -> Data:
+def check_target(y, n: int) -> Data:
     """Targets (n,) as float64 :class:`Data`; raises as :func:`check_inputs` does."""
-    data = _as_data(y, name, 1)
+    data = _as_data(y, "y")
     value = data.value
     if value.ndim != 1:
         hint = "; use y[:, 0]" if value.ndim == 2 and value.shape[1] == 1 else ""
-        raise ValueError(f"{name} must have shape (n,), got shape {value.shape}{hint}")
+        raise ValueError(f"y must have shape (n,), got shape {value.shape}{hint}")
     if value.shape[0] != n:
-        raise ValueError(f"{name} has {value.shape[0]} values, but X has {n} rows")
+        raise ValueError(f"y has {value.shape[0]} values, but X has {n} rows")
     bad = int((~np.isfinite(value)).sum())
     if bad:
-        raise ValueError(
-            f"{name} has {bad} NaN or infinite values: drop those rows of X and {name}"
-        )
+        raise ValueError(f"y has {bad} NaN or infinite values: drop those rows of X and y")
     return data
 
 
@@ -194,15 +192,15 @@ def check_temperature(temperature) -> TensorVariable:
     return tensor
 
 
-def check_given(given, allowed=("X", "y", "sigma", "gp")) -> dict[str, Any]:
+def check_given(given) -> dict[str, Any]:
     """``given=`` as a dictionary with known keys: X, y and sigma together, or none of them."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
         raise TypeError(f"given must be a dictionary, got {type(given).__name__}")
-    unknown = set(given) - set(allowed)
+    unknown = set(given) - {"X", "y", "sigma", "gp"}
     if unknown:
-        raise ValueError(f"given has unknown keys {sorted(unknown)}; it takes {sorted(allowed)}")
+        raise ValueError(f"given has unknown keys {sorted(unknown)}; it takes X, gp, sigma, y")
     missing = [key for key in ("X", "y", "sigma") if key not in given]
     if 0 < len(missing) < 3:
         raise ValueError(
@@ -226,10 +224,10 @@ def _float64(tensor):
     return tensor.astype("float64")
 
 
-def _as_data(value, name, ndim) -> Data:
+def _as_data(value, name) -> Data:
     if isinstance(value, Variable):
         if isinstance(value, Constant):
-            return _as_data(value.data, name, ndim)
+            return _as_data(value.data, name)
         shared = isinstance(value, SharedVariable)
         present = value.get_value(borrow=True) if shared else evaluate([value])[0]
         return Data(_float64(value), _numeric(present, name), True)

@@ -72,9 +72,9 @@ class ExactRows(Likelihood):
         """Exact likelihood of other data."""
         return ExactRows(self.data.with_rows(X, y, sigma), self.cov_func)
 
-    def whitened(self, target=None, noise=None) -> tuple[TensorVariable, TensorVariable]:
+    def whitened(self) -> tuple[TensorVariable, TensorVariable]:
         """``L^-1`` (n, n) and ``L^-1 e`` (n,)."""
-        target, noise = self.handed(target, noise)
+        target, noise = self.handed(None, None)
         normal = self.normal(noise)
         inverse = inverse_cholesky((normal.cov + pt.diag(normal.noise))[None], 0.0)[0]
         return inverse, inverse @ (target - normal.mean)

@@ -124,38 +124,15 @@ class SummarizedNormal(StructuredNormal):
     The density of those targets comes from the summary, O(r^3) or O(r) whatever n; where `pm.set_data`
     replaced them, from one that is made again when the density is built. That of other values, and
     draws, come from the rows. Without rows the vector is ``U'y``, and B stands for ``U'B``: the
-    density is that of all targets.
-
-    Parameters
-    ----------
-    mean : tensor, shape (n,)
-        Mean.
-    features : tensor, shape (n, r)
-        Features at the rows, times the roots of their prior variances: used for draws, and for targets
-        that were not summarised.
-    weights : tensor, shape (k,) or (k, r)
-        Prior variances of the basis' coefficients, or a matrix L with prior covariance ``L L'``.
-    noise : tensor, scalar or shape (n,)
-        Noise variance.
-    beta : tensor, shape (h,), or None
-        Coefficients of the mean.
-    X : tensor, shape (n, d), or None
-        Inputs that `pm.set_data` may replace.
-    rows : RowSummary or ArrayRows
-        What is known of the rows: their statistics alone, or they themselves.
-
-    Warns
-    -----
-    UserWarning
-        When the density is built for inputs that have no summary.
+    density is that of all targets. A density that is built for inputs without a summary warns.
     """
 
-    features: TensorVariable
-    weights: TensorVariable
-    noise: TensorVariable
-    beta: TensorVariable | None
-    X: TensorVariable | None
-    rows: RowSummary | ArrayRows
+    features: TensorVariable  # (n, r) at the rows, times the roots of their prior variances
+    weights: TensorVariable  # (k,) prior variances of B's coefficients, or L (k, r), W = L L'
+    noise: TensorVariable  # variance, a scalar or (n,)
+    beta: TensorVariable | None  # (h,) coefficients of the mean
+    X: TensorVariable | None  # (n, d) inputs, where `pm.set_data` may replace them
+    rows: RowSummary | ArrayRows  # statistics alone, or the rows themselves
 
     def draw(self, rng, size):
         """Draw from the low-rank form of the rows."""

@@ -51,14 +51,7 @@ class Source:
 
 
 def open_source(source, y=None, columns=None) -> Source:
-    """Rows of any kind of source.
-
-    Parameters
-    ----------
-    source : array, table, path, pair or iterable
-        See :meth:`FeatureMarginal.summarize`.
-    y : array or str, optional
-    columns : sequence of str, optional
+    """Rows of any kind of source: see :meth:`FeatureMarginal.summarize`.
 
     Raises
     ------
