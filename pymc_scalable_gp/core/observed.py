@@ -288,8 +288,8 @@ class ObservedGP(FeatureGP):
         The log density becomes another function: do not go on with draws or adaptations from before.
         Functions that PyMC compiled for JAX keep the old one.
         """
-        laplace = self._training if isinstance(self._training, LaplaceRows) else None
-        training = None if self._training is None else self._training.gaussian
+        observed = self._training
+        training = None if observed is None else observed.gaussian
         if not isinstance(training, VecchiaRows):
             raise ValueError(
                 'rebuild is for a marginal_likelihood with approx="VIF"; for the others build(X, point) '
@@ -297,8 +297,8 @@ class ObservedGP(FeatureGP):
             )
         training.reorder(point)
         self.move_points(training, point)
-        if laplace is not None:
-            laplace.begin(point)
+        if isinstance(observed, LaplaceRows):
+            observed.begin(point)
 
     def move_points(self, training, point) -> None:
         """Choose inducing points again, where :meth:`rebuild` may."""

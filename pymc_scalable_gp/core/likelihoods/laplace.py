@@ -15,7 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.core.data.inputs import Data, held_value
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData, Training
 from pymc_scalable_gp.core.likelihoods.cavity import CavityPrecisions
-from pymc_scalable_gp.core.likelihoods.laplace_error import log_ratios
+from pymc_scalable_gp.core.likelihoods.laplace_error import LOG_2PI, log_ratios
 from pymc_scalable_gp.core.likelihoods.new_rows import ObservationPredictor
 from pymc_scalable_gp.core.likelihoods.rowwise import RowDistribution
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal
@@ -37,7 +37,6 @@ SHARES = 0.5 ** np.arange(12)  # of a step, all of it or, where that leads too f
 # approximated at each v anew, and the mode is not quite where the objective is highest.
 SHORT = 1.0
 ROUNDING = 1e-9  # of the objective
-LOG_2PI = float(np.log(2.0 * np.pi))
 _FAR = pt.constant(np.inf, dtype="float64")
 
 
