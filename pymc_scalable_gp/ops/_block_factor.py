@@ -6,8 +6,10 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 
+from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import GufuncOp, connected
 from pymc_scalable_gp.ops._jax import jnp, register_jax
+from pymc_scalable_gp.ops._stationary import KINDS
 
 
 class ArrayOp(GufuncOp):
@@ -48,6 +50,35 @@ class BlockOp(ArrayOp):
     def lengths(self):
         """The length of a block."""
         return {"g": self.block}
+
+
+class StationaryBlockOp(BlockOp):
+    """An Op on blocks of rows under a stationary kernel, which is computed on the way."""
+
+    __props__ = ("kind", "block")
+
+    def __init__(self, kind, block):
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
+        super().__init__(block)
+        self.kind = kind
+
+    def factor(self, xp, X, scale, variance, shape, phi, noise, neighbors, first):
+        """Regressions of all blocks: see `_vecchia_batches.factor`."""
+
+        def blocks_of(part, places):
+            return variance * batches.local_kernel(self.kind, X, scale, shape, places, xp)[0]
+
+        return batches.factor(blocks_of, phi, noise, neighbors, first, self.block, xp)
+
+    def factor_grad(self, xp, X, scale, variance, shape, *rest):
+        """Cotangents of the kernel's parameters, features and noise: see `_vecchia_batches.factor_grad`."""
+
+        def kernel_bar(places, M_bar):
+            return batches.kernel_bars(self.kind, X, scale, variance, shape, places, M_bar, xp)
+
+        parts, *rest = batches.factor_grad(kernel_bar, *rest, xp)
+        return *map(sum, zip(*parts, strict=True)), *rest
 
 
 class BlockFactor(BlockOp):

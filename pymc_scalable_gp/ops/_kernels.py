@@ -70,6 +70,21 @@ def _add_gram(rows, out):
     return impl
 
 
+def add_gram_columns(rows, out):
+    """``out += rows.T @ rows`` on the lower triangle; contiguous."""
+    out += rows.T @ rows
+
+
+@overload(add_gram_columns)
+def _add_gram_columns(rows, out):
+    def impl(rows, out):
+        k, r = rows.shape
+        if r and k:
+            _dsyrk(_UPPER, _NO, r, k, 1.0, rows, r, 1.0, out, r)
+
+    return impl
+
+
 def multiply(matrix, rows, out):
     """``out[...] = matrix @ rows``: (p, r) by (r, k); last axes of `rows` and `out` contiguous."""
     out[...] = matrix @ rows

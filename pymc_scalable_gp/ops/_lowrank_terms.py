@@ -61,7 +61,7 @@ def logp_terms(phi_t, weights, noise, residual, kdiag, approx):
     logdet, sharp = _factor_gram(phi_t, root_w, variance, uniform, lower)
     beta = np.zeros(r)
     if not sharp and not np.isnan(logdet):
-        logdet = _factor_qr(phi_t, root_w, variance, residual, lower, beta)
+        logdet = factor_qr(phi_t, root_w, variance, residual, lower, beta)
     if np.isnan(logdet):
         lower[:] = np.nan
         return np.nan, alpha, coef, lower, variance
@@ -130,9 +130,18 @@ def _gram(phi_t, variance, uniform, lower):
 
 @register_jitable
 def _factor_gram(phi_t, root_w, variance, uniform, lower):
-    """Inverse Cholesky factor of B into `lower`; (log det B, well conditioned?), NaN: bad input."""
-    r = phi_t.shape[0]
+    """As `factor_scaled`, of ``Phi' D^-1 Phi``."""
     _gram(phi_t, variance, uniform, lower)
+    return factor_scaled(root_w, lower)
+
+
+@register_jitable
+def factor_scaled(root_w, lower):
+    """Inverse Cholesky factor of ``B = I + W^1/2 lower W^1/2``, which overwrites the triangle `lower`.
+
+    Returns log det B, NaN for bad input, and whether B is well conditioned.
+    """
+    r = lower.shape[0]
     scale = np.empty(r)
     for i in range(r):
         scale[i] = 1.0 / np.sqrt(1.0 + root_w[i] * root_w[i] * lower[i, i])
@@ -162,7 +171,7 @@ def _factor_gram(phi_t, root_w, variance, uniform, lower):
 
 
 @register_jitable
-def _factor_qr(phi_t, root_w, variance, residual, lower, beta):
+def factor_qr(phi_t, root_w, variance, residual, lower, beta):
     """``R^-T`` of ``[D^-1/2 Phi W^1/2 | e; I | 0] = Q R`` by QR in row blocks, and the ridge solution."""
     r, n = phi_t.shape
     rows = max(4 * r, 256)

@@ -7,7 +7,12 @@ blocks here are too small for it, and chains that run side by side would wait fo
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_scalable_gp.ops._kernels import add_gram, cholesky_lower, multiply_any, solve_lower
+from pymc_scalable_gp.ops._kernels import (
+    cholesky_lower,
+    invert_lower,
+    multiply_any,
+    solve_lower,
+)
 
 _SMALL = 128  # rows, up to which loops take the place of LAPACK
 _WORK = 200_000  # multiplications, up to which OpenBLAS keeps to one thread
@@ -23,17 +28,24 @@ def factor_small(a):
     for i in range(n):
         for j in range(i + 1):
             upper[j, i] = a[i, j]
-    for k in range(n):
-        pivot = upper[k, k]
-        if not pivot > 0.0:
-            return False
-        scale = 1.0 / np.sqrt(pivot)
-        for j in range(k, n):
-            upper[k, j] *= scale
-        for i in range(k + 1, n):
-            factor = upper[k, i]
+    for k in range(0, n, 4):  # four rows, then what they leave of the rows below in one pass
+        stop = min(k + 4, n)
+        for p in range(k, stop):
+            row = upper[p]
+            for q in range(k, p):
+                known, factor = upper[q], upper[q, p]
+                for j in range(p, n):
+                    row[j] -= factor * known[j]
+            if not row[p] > 0.0:
+                return False
+            scale = 1.0 / np.sqrt(row[p])
+            for j in range(p, n):
+                row[j] *= scale
+        for i in range(stop, n):
+            row, u0, u1, u2, u3 = upper[i], upper[k], upper[k + 1], upper[k + 2], upper[k + 3]
+            f0, f1, f2, f3 = u0[i], u1[i], u2[i], u3[i]
             for j in range(i, n):
-                upper[i, j] -= factor * upper[k, j]
+                row[j] -= f0 * u0[j] + f1 * u1[j] + f2 * u2[j] + f3 * u3[j]
     for i in range(n):
         for j in range(i + 1):
             a[i, j] = upper[j, i]
@@ -44,8 +56,12 @@ def factor_small(a):
 
 @register_jitable
 def inverse_small(lower):
-    """Inverse of a lower-triangular matrix, row by row."""
+    """Inverse of a lower-triangular matrix, row by row; its upper triangle must hold zeros."""
     n = lower.shape[0]
+    if n > _SMALL:
+        out = lower.copy()
+        invert_lower(out)
+        return out
     out = np.zeros((n, n))
     for i in range(n):
         for k in range(i):
@@ -92,9 +108,13 @@ def multiply_small(a, b, transpose_a, transpose_b, out):
 
 
 @register_jitable
-def gram_small(rows, out):
-    """As `add_gram`, by columns: ``out += rows @ rows.T`` on the lower triangle."""
-    n, columns = rows.shape
-    step = max(8, _WORK // max(n * (n + 1), 1))
-    for start in range(0, columns, step):
-        add_gram(rows[:, start : min(start + step, columns)], out)
+def subtract_gram(rows, out):
+    """``out -= rows @ rows.T`` on the lower triangle, some rows at a time."""
+    n = rows.shape[0]
+    for start in range(0, n, 16):
+        stop = min(start + 16, n)
+        part = np.empty((stop - start, stop))
+        multiply_small(rows[start:stop], rows[:stop], False, True, part)
+        for i in range(start, stop):
+            for j in range(i + 1):
+                out[i, j] -= part[i - start, j]

@@ -8,8 +8,9 @@ covariance, the block given its neighbours has mean ``A v_N``, ``A = M_bN M_NN^-
 import numpy as np
 from numba.extending import register_jitable
 
+from pymc_scalable_gp.ops._kernels import empty_matrix
 from pymc_scalable_gp.ops._numba import inlined
-from pymc_scalable_gp.ops._small import factor_small, gram_small, multiply_small, solve_small
+from pymc_scalable_gp.ops._small import factor_small, multiply_small, solve_small, subtract_gram
 from pymc_scalable_gp.ops._stationary import (
     add_kernel_bars,
     fill_squares,
@@ -51,22 +52,41 @@ def take_rows(values, places):
     q = values.shape[1]
     out = np.empty((len(places), q))
     for i in range(len(places)):
+        row, own = (
+            values[places[i]],
+            out[i],
+        )  # faster than by two places: none of them may be negative
         for j in range(q):
-            out[i, j] = values[places[i], j]
+            own[j] = row[j]
     return out
 
 
 @register_jitable
-def subtract_features(M, local):
-    """``M - local local'`` in the lower triangle of M (s, s), which is overwritten."""
-    s = M.shape[0]
-    if local.shape[1] == 0:
-        return
-    gram = np.zeros((s, s))
-    gram_small(local, gram)
-    for i in range(s):
+def zero_matrix(rows, columns):
+    """Zeros, on huge pages where they are many."""
+    out = empty_matrix(rows, columns)
+    out[:] = 0.0
+    return out
+
+
+@register_jitable
+def add_rows(out, places, factor, rows):
+    """Add multiples of rows to those of `out` at some places."""
+    for i in range(len(places)):
+        target, row = out[places[i]], rows[i]
+        for j in range(out.shape[1]):
+            target[j] += factor * row[j]
+
+
+@register_jitable
+def local_covariance(values, variance, noise, local, places, M):
+    """``variance values + D - local local'`` in the lower triangle of M (s, s), which may be `values`."""
+    for i in range(len(places)):
         for j in range(i + 1):
-            M[i, j] -= gram[i, j]
+            M[i, j] = variance * values[i, j]
+        M[i, i] += noise[places[i]]
+    if local.shape[1] > 0:
+        subtract_gram(local, M)
 
 
 @register_jitable
@@ -171,9 +191,7 @@ def add_local(M_bar, local, places, phi_bar, noise_bar):
     if r > 0:
         product = np.zeros((s, r))
         multiply_small(M_bar, local, False, False, product)
-        for i in range(s):
-            for j in range(r):
-                phi_bar[places[i], j] -= 2.0 * product[i, j]
+        add_rows(phi_bar, places, -2.0, product)
     for i in range(s):
         noise_bar[places[i]] += M_bar[i, i]
 
@@ -203,12 +221,7 @@ def factor_blocks(blocks, X, scale, variance, shape, kind, phi, noise, neighbors
             squares, slopes = np.zeros((s, s)), np.zeros((s, s))
             fill_squares(local_inputs(X, scale, places), squares)
             kernel_values(squares, kind, shape, M, slopes)
-            for i in range(s):
-                for j in range(i + 1):
-                    M[i, j] *= variance
-        for i in range(s):
-            M[i, i] += noise[places[i]]
-        subtract_features(M, take_rows(phi, places))
+        local_covariance(M, variance, noise, take_rows(phi, places), places, M)
         factor_block(M, known, A[b], L[b], F[b])
     return A, L, F
 
@@ -220,7 +233,7 @@ def factor_blocks_grad(
 ):  # fmt: skip
     """Cotangents of the kernel's parameters, features and noise; a `kind` below 0 fills `blocks_bar`."""
     k, bars = neighbors.shape[1], np.zeros(len(scale) + 2)
-    phi_bar, noise_bar = np.zeros(phi.shape), np.zeros(noise.shape)
+    phi_bar, noise_bar = zero_matrix(phi.shape[0], phi.shape[1]), np.zeros(noise.shape)
     for b in range(neighbors.shape[0]):
         start, own = own_rows(phi.shape[0], first, g, b)
         known = count_known(neighbors[b])

@@ -5,34 +5,18 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
-from pymc_scalable_gp.ops import _vecchia_batches as batches
-from pymc_scalable_gp.ops._block_factor import BlockFactor, BlockOp, register_values
+from pymc_scalable_gp.ops._block_factor import BlockFactor, StationaryBlockOp, register_values
 from pymc_scalable_gp.ops._numba import register_numba
 from pymc_scalable_gp.ops._stationary import KINDS
 from pymc_scalable_gp.ops._vecchia_blocks import factor_blocks, factor_blocks_grad
 
 
-class StationaryFactor(BlockFactor):
+class StationaryFactor(StationaryBlockOp, BlockFactor):
     """As `VecchiaFactor`, with the kernel's blocks computed on the way (see `stationary_factor`)."""
 
-    __props__ = ("kind", "block")
     gufunc_signature = "(n,d),(d),(),(),(n,r),(n),(b,k),()->(b,g,k),(b,g,g),(b,k,k)"
     discrete = (6, 7)
-
-    def __init__(self, kind, block):
-        if kind not in KINDS:
-            raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
-        super().__init__(block)
-        self.kind = kind
-
-    def values(self, xp, *inputs):
-        """See `_vecchia_batches.factor`."""
-        (X, scale, variance, shape), rest = inputs[:4], inputs[4:]
-
-        def blocks_of(part, places):
-            return variance * batches.local_kernel(self.kind, X, scale, shape, places, xp)[0]
-
-        return batches.factor(blocks_of, *rest, self.block, xp)
+    values = StationaryBlockOp.factor
 
     def backward(self, inputs, made):
         """See `StationaryFactorGrad`; the inputs X are data."""
@@ -43,29 +27,15 @@ class StationaryFactor(BlockFactor):
         return [[i not in (0, 6, 7)] * 3 for i in range(8)]
 
 
-class StationaryFactorGrad(BlockOp):
+class StationaryFactorGrad(StationaryBlockOp):
     """Cotangents of the inverse lengthscales, variance, alpha, features and noise."""
 
-    __props__ = ("kind", "block")
     gufunc_signature = (
         "(n,d),(d),(),(),(n,r),(n),(b,k),(),(b,g,k),(b,g,g),(b,k,k),(b,g,k),(b,g,g)"
         "->(d),(),(),(n,r),(n)"
     )
     discrete = (6, 7)
-
-    def __init__(self, kind, block):
-        super().__init__(block)
-        self.kind = kind
-
-    def values(self, xp, *inputs):
-        """See `_vecchia_batches.factor_grad`."""
-        kernel, rest = inputs[:4], inputs[4:]
-
-        def kernel_bar(places, M_bar):
-            return batches.kernel_bars(self.kind, *kernel, places, M_bar, xp)
-
-        parts, *rest = batches.factor_grad(kernel_bar, *rest, xp)
-        return *map(sum, zip(*parts, strict=True)), *rest
+    values = StationaryBlockOp.factor_grad
 
 
 def stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, first, block):

@@ -113,7 +113,7 @@ def numba_vecchia_factor(op):
     @nb.numba_njit
     def vecchia_factor(blocks, phi, noise, neighbors, first):
         return factor_blocks(
-            blocks, np.zeros((0, 0)), np.zeros(0), 0.0, 0.0, -1, phi, noise, neighbors,
+            blocks, np.zeros((0, 0)), np.zeros(0), 1.0, 1.0, -1, phi, noise, neighbors,
             first.item(), g,
         )  # fmt: skip
 
@@ -129,7 +129,7 @@ def numba_vecchia_factor_grad(op):
         s = neighbors.shape[1] + g
         blocks_bar = np.zeros((neighbors.shape[0], s, s))
         _, phi_bar, noise_bar = factor_blocks_grad(
-            blocks_bar, np.zeros((0, 0)), np.zeros(0), 0.0, 0.0, -1, phi, noise, neighbors,
+            blocks_bar, np.zeros((0, 0)), np.zeros(0), 1.0, 1.0, -1, phi, noise, neighbors,
             first.item(), A, L, F, A_bar, L_bar, g,
         )  # fmt: skip
         return blocks_bar, phi_bar, noise_bar

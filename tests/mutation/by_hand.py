@@ -143,14 +143,14 @@ BY_HAND = [
         ),
         (
             "core/vecchia/likelihood.py",
-            "return self.data.residual[self.plan.order]",
+            "return self.data.residual[self.order]",
             "return self.data.residual",
             "methods/vecchia/test_vecchia.py -k test_predictions_with_all_neighbors",
         ),
         (
             "core/vecchia/likelihood.py",
-            "return self.residual[pt.argsort(self.plan.order)]",
-            "return self.residual[self.plan.order]",
+            "return self.residual[pt.argsort(self.order)]",
+            "return self.residual[self.order]",
             "methods/vecchia/test_latent.py -k test_with_all_neighbors",
         ),
         (

@@ -5,9 +5,12 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
+from scipy import stats
 
 from pymc_scalable_gp.ops._stationary import KINDS
+from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stationary_factor import StationaryFactor, stationary_factor
+from pymc_scalable_gp.ops.stationary_logp import StationaryLogp
 from pymc_scalable_gp.ops.vecchia_color import VecchiaColor, vecchia_color
 from pymc_scalable_gp.ops.vecchia_factor import VecchiaFactor, vecchia_factor
 from pymc_scalable_gp.ops.vecchia_whiten import VecchiaWhiten, vecchia_whiten
@@ -264,3 +267,91 @@ def test_stationary_factor_is_the_factor_of_its_blocks(kind):
 
 # The kernels whose JAX form is compared.
 FEW = ("RatQuad", "Matern52")
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "g", "k", "r"),
+    [
+        ("RatQuad", 11, 3, 4, 2), ("ExpQuad", 7, 1, 3, 0), ("Matern52", 6, 6, 0, 1),
+        ("Matern32", 5, 2, 0, 1), ("Matern52", 9, 4, 6, 12),
+    ],
+)  # fmt: skip
+def test_stationary_logp_is_that_of_whitened_columns(kind, n, g, k, r):
+    rng = np.random.default_rng(6)
+    neighbors = plan(n, g, k)
+    X, phi, e = rng.standard_normal((n, 2)), 0.1 * rng.standard_normal((n, r)), np.arange(n) / n
+    noise, scale = 0.8 + 0.1 * rng.uniform(size=n), np.array([0.7, 1.6])
+
+    def build(scale, variance, shape, phi, noise, e):
+        return StationaryLogp(kind, g)(X, scale, variance, shape, phi, noise, e, neighbors)[:3]
+
+    def twin(scale, variance, shape, phi, noise, e):
+        factor = stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, 0, g)
+        white = [vecchia_whiten(x, *factor, neighbors) for x in (phi, e[:, None])]
+        half = pt.log(pt.diagonal(factor[1], axis1=1, axis2=2)).sum()
+        return lowrank_logp(white[0], 1.0, white[1][:, 0]).logp - half
+
+    def reference(scale, variance, shape, phi, noise, e):
+        squares = (((X[:, None] - X) * scale) ** 2).sum(axis=2)
+        K = variance * kernel_of(kind, squares, shape, np) + np.diag(noise) - phi @ phi.T
+        whiten = dense_rows(*dense_factor(K, neighbors, g), neighbors, n)
+        S = np.linalg.inv(whiten.T @ whiten)
+        cov = np.linalg.inv(np.eye(r) + phi.T @ np.linalg.solve(S, phi))
+        logp = stats.multivariate_normal(cov=S + phi @ phi.T).logpdf(e)
+        return (
+            logp,
+            cov @ phi.T @ np.linalg.solve(S, e),
+            np.linalg.inv(np.linalg.cholesky(np.linalg.inv(cov))),
+        )
+
+    case = (scale, np.array(1.3), np.array(2.2), phi, noise, e)
+    check_op(
+        StationaryLogp, build, reference, [case], twin=twin, differentiable=(0,), jax_cases=kind in FEW,
+        modes=("NUMBA",) if kind == "RatQuad" else (),
+    )  # fmt: skip
+
+
+def numba_logp(*arguments):
+    """Value and gradients in features and residual, by Numba and by Python."""
+    X, scale, phi, noise, e, neighbors, g = arguments
+    inputs = pt.dmatrix(), pt.dvector()
+    found = StationaryLogp("ExpQuad", g)(X, scale, 1.0, 1.0, inputs[0], noise, inputs[1], neighbors)
+    outputs = [*found[:2], *pt.grad(found[0], inputs)]
+    return [pytensor.function(inputs, outputs, mode=mode)(phi, e) for mode in ("NUMBA", PY)]
+
+
+@pytest.mark.parametrize(("n", "g", "k", "r"), [(1300, 16, 5, 3), (300, 140, 7, 2), (40, 3, 0, 0)])
+def test_streamed_density_at_other_sizes(n, g, k, r):
+    """More rows than are whitened at a time; blocks too large for the small kernels; no features."""
+    rng = np.random.default_rng(7)
+    X, phi, e = (
+        rng.standard_normal((n, 2)),
+        0.1 * rng.standard_normal((n, r)),
+        rng.standard_normal(n),
+    )
+    fast, expected = numba_logp(X, np.ones(2), phi, np.full(n, 0.5), e, plan(n, g, k), g)
+    for a, b in zip(fast, expected, strict=True):
+        assert_allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(b).max(initial=0.0))
+
+
+def test_streamed_density_of_nearly_collinear_features():
+    """Coefficients as well determined as by the QR factor of the whitened features."""
+    rng = np.random.default_rng(8)
+    n, base = 200, rng.standard_normal((200, 1))
+    phi = np.concatenate([base, base + 1e-6 * rng.standard_normal((n, 1))], axis=1)
+    phi *= np.sqrt((1.0 - 1e-8) / (phi**2).sum(axis=1, keepdims=True))
+    X, e = np.arange(n)[:, None] * 10.0, base[:, 0] + 1e-6 * rng.standard_normal(n)
+    none = np.zeros((n, 0), dtype=int)
+    fast, expected = numba_logp(X, np.ones(1), phi, np.full(n, 1e-10), e, none, 1)
+    assert np.isfinite(expected[0])
+    assert_allclose(fast[0], expected[0], rtol=1e-9)
+    assert_allclose(fast[1], expected[1], rtol=1e-6)
+
+
+def test_streamed_density_fails_with_nan():
+    phi = np.zeros((4, 1))
+    phi[3] = 2.0  # more than the prior variance
+    for found in numba_logp(
+        np.arange(4.0)[:, None], np.ones(1), phi, np.zeros(4), np.ones(4), plan(4, 2, 2), 2
+    ):
+        assert all(np.isnan(x).all() for x in found)

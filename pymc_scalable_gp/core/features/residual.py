@@ -44,26 +44,41 @@ def regressions(cov_func, X, phi, noise, neighbors, block: int, first=0) -> Regr
     first : int or scalar tensor
         The blocks are cut from this row on.
     """
-    scale, kernels = split_scale(cov_func)
-    neighbors = pt.as_tensor(neighbors)
-    if _is_fused(X, scale, kernels):
-        kernel = kernels[0]
-        dims, shape = kernel.active_dims, getattr(kernel, "alpha", 1.0)
-        rates = pt.ones(len(dims)) / pt.as_tensor(kernel.ls)
-        A, L = stationary_factor(
-            type(kernel).__name__, X[:, dims], rates, pt.as_tensor(scale), shape, phi, noise,
-            neighbors, first, block,
-        )  # fmt: skip
+    neighbors, kernel = pt.as_tensor(neighbors), stationary(cov_func, X)
+    if kernel is not None:
+        A, L = stationary_factor(*kernel, phi, noise, neighbors, first, block)
         return Regressions(A, L, neighbors)
     blocks = _blocks(cov_func, X, neighbors, block, first)
     return Regressions(*vecchia_factor(blocks, phi, noise, neighbors, first), neighbors)
 
 
-def _is_fused(X, scale, kernels) -> bool:
-    """Inputs with a prior need the gradient that the fused Op does not have."""
-    if len(kernels) != 1 or not traits(kernels[0]).fused or pt.as_tensor(scale).ndim:
-        return False
-    return pt.as_tensor(kernels[0].ls).ndim <= 1 and not is_random(X)
+class StationaryKernel(NamedTuple):
+    """A scaled stationary kernel between rows, as the fused Ops take it."""
+
+    kind: str
+    X: TensorVariable  # (n, p), the active inputs
+    rates: TensorVariable  # inverse lengthscales (p,)
+    variance: TensorVariable
+    shape: TensorVariable  # alpha of a RatQuad
+
+
+def stationary(cov_func, X) -> StationaryKernel | None:
+    """The kernel in the form of the fused Ops; None where it has none.
+
+    Inputs with a prior need the gradient that the fused Ops do not have.
+    """
+    scale, kernels = split_scale(cov_func)
+    scale = pt.as_tensor(scale)
+    if len(kernels) != 1 or not traits(kernels[0]).fused or scale.ndim or is_random(X):
+        return None
+    (kernel,) = kernels
+    dims, ls = kernel.active_dims, pt.as_tensor(kernel.ls)
+    if ls.ndim > 1:
+        return None
+    shape = pt.as_tensor(getattr(kernel, "alpha", 1.0))
+    return StationaryKernel(
+        type(kernel).__name__, X[:, dims], pt.ones(len(dims)) / ls, scale, shape
+    )
 
 
 def _blocks(cov_func, X, neighbors, block, first):

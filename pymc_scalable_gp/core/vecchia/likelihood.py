@@ -15,10 +15,14 @@ from pymc_scalable_gp.core.data.draws import mean_point
 from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
-from pymc_scalable_gp.core.features.residual import Regressions, regressions
+from pymc_scalable_gp.core.features.residual import Regressions, regressions, stationary
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData, TrainingRows
 from pymc_scalable_gp.core.vecchia.neighbors import Metric, Ordering, changed_share, order_rows
-from pymc_scalable_gp.core.vecchia.normal import VecchiaNormal, posterior_terms
+from pymc_scalable_gp.core.vecchia.normal import (
+    RegressedNormal,
+    StationaryNormal,
+    posterior_terms,
+)
 from pymc_scalable_gp.core.vecchia.precision import VecchiaPrecisions
 from pymc_scalable_gp.core.vecchia.predictor import VecchiaPredictor, joint_conditional
 from pymc_scalable_gp.ops.stacked_product import product
@@ -104,16 +108,21 @@ class NeighborRows(TrainingRows):
         """Variances (n,) beside the kernel's, in the order of the blocks."""
 
     @cached_property
-    def inputs(self) -> TensorVariable:
-        """Inputs (n, d) in the order of the blocks; refused where they are not those of the plan."""
+    def order(self) -> TensorVariable:
+        """Rows in the order of the blocks (n,); refused where the inputs are not those of the plan."""
         X = self.X.tensor
-        if self.X.mutable and not is_random(X):
-            X = Refuse(
-                "X was replaced, and order and neighbors are those of the rows before: call "
-                "gp.rebuild() for as many rows as before, build the model again for another number, "
-                "or use gp.conditional or gp.predict for new inputs"
-            )(X, same_values(X, self.plan.X))
-        return X[self.plan.order]
+        if not self.X.mutable or is_random(X):
+            return self.plan.order
+        return Refuse(
+            "X was replaced, and order and neighbors are those of the rows before: call "
+            "gp.rebuild() for as many rows as before, build the model again for another number, "
+            "or use gp.conditional or gp.predict for new inputs"
+        )(self.plan.order, same_values(X, self.plan.X))
+
+    @cached_property
+    def inputs(self) -> TensorVariable:
+        """Inputs (n, d), in the order of the blocks."""
+        return self.X.tensor[self.order]
 
     @cached_property
     def phi(self) -> TensorVariable:
@@ -144,7 +153,7 @@ class NeighborRows(TrainingRows):
         return VecchiaPredictor(self, feature_map, mean_func, coef, noise, model)
 
     def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):
-        """A :class:`VecchiaNormal`: new rows are given their neighbours, new ones among them."""
+        """A `VecchiaNormal`: new rows are given their neighbours, new ones among them."""
         return joint_conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs)
 
     def present_inputs(self) -> np.ndarray:
@@ -209,22 +218,26 @@ class VecchiaRows(NeighborRows, Likelihood):
     def _placed(self, noise):
         """Noise variances, a scalar or (n,), in the order of the blocks."""
         ones = pt.ones(self.inputs.shape[0])
-        return (noise if noise.ndim == 0 else noise[self.plan.order]) * ones
+        return (noise if noise.ndim == 0 else noise[self.order]) * ones
 
     @cached_property
     def residual(self):
         """Targets less their mean."""
-        return self.data.residual[self.plan.order]
+        return self.data.residual[self.order]
 
     def normal(self, noise):
         """Low rank plus block Vecchia."""
-        found = self.regressed(self._placed(noise))
-        return VecchiaNormal(self.data.mean, self.phi, *found, self.plan.order)
+        noise, kernel = self._placed(noise), stationary(self.cov_func, self.inputs)
+        common = self.data.mean, self.phi, self.plan.neighbors, self.order
+        if kernel is not None:
+            return StationaryNormal(*common, noise, kernel, self.plan.ordering.block)
+        found = self.regressed(noise)
+        return RegressedNormal(*common, found.A, found.L)
 
     def coefficients(self, target=None, noise=None):
         """Posterior from the same terms as the density."""
         target, noise = self.handed(target, noise)
-        residual = (target - self.data.mean)[self.plan.order]
+        residual = (target - self.data.mean)[self.order]
         found = posterior_terms(residual, self.phi, self.regressed(self._placed(noise)))
         return Coefficients(found.coef, found.root)
 
@@ -267,7 +280,7 @@ class VecchiaFunction(NeighborRows):
 
     def values(self) -> TensorVariable:
         """The function less its mean (n,), in the order of X."""
-        return self.residual[pt.argsort(self.plan.order)]
+        return self.residual[pt.argsort(self.order)]
 
     def coefficients(self):
         """Coefficients, known exactly at each draw."""

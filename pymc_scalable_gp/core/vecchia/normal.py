@@ -1,16 +1,19 @@
 """Normal vectors whose covariance is low-rank plus block-Vecchia."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.features.residual import Regressions
+from pymc_scalable_gp.core.features.residual import Regressions, StationaryKernel
 from pymc_scalable_gp.core.likelihoods.lowrank import LowRank
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, white
 from pymc_scalable_gp.ops.lowrank_logp import LowRankTerms, lowrank_logp
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
+from pymc_scalable_gp.ops.stationary_factor import stationary_factor
+from pymc_scalable_gp.ops.stationary_logp import stationary_logp
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.ops.vecchia_whiten import vecchia_whiten
 
@@ -27,8 +30,8 @@ class VecchiaNormal(StructuredNormal):
         Mean.
     phi : tensor, shape (n, r)
         Features, in the order of the blocks.
-    A, L, neighbors : tensors, shapes (b, g, k), (b, g, g) and (b, k)
-        Regressions of the blocks on their neighbours.
+    neighbors : integer tensor, shape (b, k)
+        Neighbours of the blocks.
     order : integer tensor, shape (n,)
         The place in `mean` and in the vector of each row of `phi`.
 
@@ -39,15 +42,15 @@ class VecchiaNormal(StructuredNormal):
     """
 
     phi: TensorVariable
-    A: TensorVariable
-    L: TensorVariable
     neighbors: TensorVariable
     order: TensorVariable
 
+    label = "VecchiaNormal"
+
     @property
+    @abstractmethod
     def regressions(self) -> Regressions:
         """Regressions of the blocks on their neighbours."""
-        return Regressions(self.A, self.L, self.neighbors)
 
     def draw(self, rng, size):
         """All draws at once, as columns."""
@@ -56,20 +59,55 @@ class VecchiaNormal(StructuredNormal):
         own = vecchia_color(e.reshape((-1, n)).T, *self.regressions).T.reshape(e.shape)
         return next_rng, self.mean + (z @ self.phi.T + own)[..., pt.argsort(self.order)]
 
+    def solve(self, values):
+        """As of features and unit noise for whitened columns, whitened once more by the transpose."""
+        found, columns = self.regressions, values[self.order]
+        white = vecchia_whiten(columns, *found)
+        phi = vecchia_whiten(self.phi, *found)
+        low = LowRank(pt.zeros(phi.shape[0]), phi, pt.constant(1.0))
+        product = (white * disconnected_grad(low.solve(white))).sum()
+        return pt.grad(product, columns)[pt.argsort(self.order)]
+
+
+@dataclass(frozen=True, eq=False)
+class RegressedNormal(VecchiaNormal):
+    """With the regressions A (b, g, k) and L (b, g, g)."""
+
+    A: TensorVariable
+    L: TensorVariable
+
+    @property
+    def regressions(self):
+        """Those given."""
+        return Regressions(self.A, self.L, self.neighbors)
+
     def logp(self, value):
         """Log density of the whitened vector, less the log determinant."""
         found = self.regressions
         residual, phi = whitened_terms((value - self.mean)[self.order], self.phi, found)
         return lowrank_logp(phi, pt.constant(1.0), residual).logp - found.half_logdet()
 
-    def solve(self, values):
-        """As of features and unit noise for whitened columns, whitened once more by the transpose."""
-        columns = values[self.order]
-        white = vecchia_whiten(columns, *self.regressions)
-        phi = vecchia_whiten(self.phi, *self.regressions)
-        low = LowRank(pt.zeros(phi.shape[0]), phi, pt.constant(1.0))
-        product = (white * disconnected_grad(low.solve(white))).sum()
-        return pt.grad(product, columns)[pt.argsort(self.order)]
+
+@dataclass(frozen=True, eq=False)
+class StationaryNormal(VecchiaNormal):
+    """With noise variances (n,) and a stationary kernel, whose density is summed block by block."""
+
+    noise: TensorVariable
+    kernel: StationaryKernel | tuple
+    block: int
+
+    @property
+    def regressions(self):
+        """By the kernel."""
+        A, L = stationary_factor(*self.kernel, self.phi, self.noise, self.neighbors, 0, self.block)
+        return Regressions(A, L, self.neighbors)
+
+    def logp(self, value):
+        """Block by block."""
+        residual = (value - self.mean)[self.order]
+        return stationary_logp(
+            *self.kernel, self.phi, self.noise, residual, self.neighbors, self.block
+        )
 
 
 def whitened_terms(residual, phi, found: Regressions) -> tuple[TensorVariable, TensorVariable]:

@@ -10,7 +10,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.residual import Regressions, regressions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
-from pymc_scalable_gp.core.vecchia.normal import VecchiaNormal
+from pymc_scalable_gp.core.vecchia.normal import RegressedNormal
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.utils.blocks import blocks
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
@@ -226,5 +226,5 @@ def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, vari
     factor = pt.zeros((X.shape[0], 0)) if coef.root is None else spread @ coef.root.T
     new = pt.constant(np.where(near >= n, near - n, -1))
     mean = mean + moved + spread @ coef.mean
-    normal = VecchiaNormal(mean, factor, found.A, found.L, new, pt.arange(X.shape[0]))
+    normal = RegressedNormal(mean, factor, new, pt.arange(X.shape[0]), found.A, found.L)
     return normal.variable(name, **kwargs)

@@ -1,0 +1,273 @@
+r"""Density of features plus block Vecchia, block after block: nothing of (n, r) is kept but the features.
+
+With M the covariance of a block's local rows, ``M = R R'``, the last rows of ``R^-1`` are
+``U = L^-1 [-A, I]``, which whiten the block: ``W = U Phi_local``.
+"""
+
+import numpy as np
+from numba.extending import register_jitable
+
+from pymc_scalable_gp.ops._elementwise import add, subtract, subtract_from, sum_product
+from pymc_scalable_gp.ops._kernels import add_gram_columns, empty_matrix, matvec, multiply_any
+from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI, factor_qr, factor_scaled
+from pymc_scalable_gp.ops._numba import inlined
+from pymc_scalable_gp.ops._small import factor_small, inverse_small, multiply_small
+from pymc_scalable_gp.ops._stationary import (
+    add_kernel_bars,
+    fill_squares,
+    kernel_value,
+    kernel_values,
+    local_inputs,
+)
+from pymc_scalable_gp.ops._vecchia_blocks import (
+    add_rows,
+    corner,
+    count_known,
+    local_covariance,
+    local_places,
+    own_rows,
+    take_rows,
+    zero_matrix,
+)
+
+_ROWS = 512  # whitened rows at a time
+
+
+@register_jitable
+def block_places(neighbors, b, n, g):
+    """Local rows of block b, and how many of them are neighbours."""
+    start, own = own_rows(n, 0, g, b)
+    known = count_known(neighbors[b])
+    return local_places(neighbors[b], known, start, own), known
+
+
+@register_jitable
+def whitening_rows(M, known, rows):
+    """Fill U (own, s) from the lower triangle of M, which is overwritten.
+
+    Returns the inverse factor of the neighbours' covariance, and log det L: NaN where M is not positive
+    definite.
+    """
+    own = M.shape[0] - known
+    if not factor_small(M):
+        return np.zeros((known, known)), np.nan
+    near = inverse_small(corner(M, known, known))
+    lower, cross = np.empty((own, own)), np.empty((own, known))
+    logdet = 0.0
+    for i in range(own):
+        logdet += np.log(M[known + i, known + i])
+        for j in range(known):
+            cross[i, j] = M[known + i, j]
+        for j in range(own):
+            lower[i, j] = M[known + i, known + j]
+    inverse = inverse_small(lower)
+    slope, left = np.zeros((own, known)), np.zeros((own, known))
+    multiply_small(cross, near, False, False, slope)
+    multiply_small(inverse, slope, False, False, left)
+    for i in range(own):
+        for j in range(known):
+            rows[i, j] = -left[i, j]
+        for j in range(own):
+            rows[i, known + j] = inverse[i, j]
+    return near, logdet
+
+
+@register_jitable
+def whiten_column(U, neighbors, column, white):
+    """``white = S^-1/2 column``, with the rows U (b, g, k + g) of all blocks."""
+    for b in range(U.shape[0]):
+        places, known = block_places(neighbors, b, len(column), U.shape[1])
+        for i in range(len(places) - known):
+            total = 0.0
+            for j in range(len(places)):
+                total += U[b, i, j] * column[places[j]]
+            white[places[known + i]] = total
+
+
+@register_jitable
+def unwhiten_column(U, neighbors, white, out):
+    """``out = S^-T/2 white``."""
+    out[:] = 0.0
+    for b in range(U.shape[0]):
+        places, known = block_places(neighbors, b, len(white), U.shape[1])
+        for i in range(len(places) - known):
+            for j in range(len(places)):
+                out[places[j]] += U[b, i, j] * white[places[known + i]]
+
+
+@register_jitable
+def whitened_features(U, neighbors, phi):
+    """Whitened features (r, n), column by column."""
+    n, r = phi.shape
+    out = np.empty((r, n))
+    for b in range(U.shape[0]):
+        places, known = block_places(neighbors, b, n, U.shape[1])
+        own, s = len(places) - known, len(places)
+        W = np.zeros((own, r))
+        multiply_small(corner(U[b], own, s), take_rows(phi, places), False, False, W)
+        for j in range(r):
+            for i in range(own):
+                out[j, places[known + i]] = W[i, j]
+    return out
+
+
+@inlined
+def stream_logp(X, scale, variance, shape, phi, noise, residual, neighbors, kind, g):
+    """Log density; posterior mean `beta` and root of the coefficients; ``residual - Phi beta``."""
+    n, r = phi.shape
+    count, k = neighbors.shape
+    beta, root, rest = np.full(r, np.nan), np.full((r, r), np.nan), np.full(n, np.nan)
+    U = empty_matrix(count, g * (k + g)).reshape((count, g, k + g))
+    gram, cross, half = np.zeros((r, r)), np.zeros(r), 0.0
+    W, white, filled = np.empty((max(_ROWS, g), r)), np.empty(n), 0
+    for b in range(count):
+        places, known = block_places(neighbors, b, n, g)
+        s, own = len(places), len(places) - known
+        M, rows, local = np.zeros((s, s)), np.empty((own, s)), take_rows(phi, places)
+        fill_squares(local_inputs(X, scale, places), M)
+        for i in range(s):
+            for j in range(i + 1):
+                M[i, j] = kernel_value(M[i, j], kind, shape)
+        local_covariance(M, variance, noise, local, places, M)
+        _, logdet = whitening_rows(M, known, rows)
+        if not np.isfinite(logdet):
+            return np.nan, beta, root, rest
+        half += logdet
+        multiply_small(rows, local, False, False, W[filled : filled + own])
+        for i in range(own):
+            total = 0.0
+            for j in range(s):
+                U[b, i, j] = rows[i, j]
+                total += rows[i, j] * residual[places[j]]
+            white[places[known + i]] = total
+        filled += own
+        if filled + g > len(W) or b == count - 1:
+            end = places[s - 1] + 1
+            part = np.empty(r)
+            add_gram_columns(W[:filled], gram)
+            matvec(W[:filled], white[end - filled : end], True, part)
+            add(cross, part)
+            filled = 0
+    log_b = _solve_ridge(U, neighbors, phi, residual, gram, cross, white, rest)
+    quad = sum_product(white, white) + sum_product(cross, cross)
+    logp = -0.5 * (quad + log_b + n * LOG_2PI) - half
+    if not np.isfinite(logp):
+        rest[:] = np.nan
+        return np.nan, beta, root, rest
+    return logp, cross, gram, rest
+
+
+@register_jitable
+def _solve_ridge(U, neighbors, phi, residual, gram, cross, white, rest):
+    """Inverse factor of ``B = I + gram`` into `gram`, ``beta = B^-1 cross`` into `cross`; log det B.
+
+    `white` (n,) is the whitened residual, and then that of ``rest = residual - Phi beta``. Errors of the
+    solution enter the density squared, but its gradient as they are: hence one step of refinement.
+    """
+    n, r = phi.shape
+    step, turned = np.empty(r), np.empty(r)
+    log_b, sharp = factor_scaled(np.ones(r), gram)
+    if sharp:
+        matvec(gram, cross, False, turned)
+        matvec(gram, turned, True, cross)
+    elif not np.isnan(log_b):
+        whitened = whitened_features(U, neighbors, phi)
+        log_b = factor_qr(whitened, np.ones(r), np.ones(n), white, gram, cross)
+    for sweep in range(2):
+        matvec(phi, cross, False, rest)
+        subtract_from(rest, residual)
+        whiten_column(U, neighbors, rest, white)
+        if sweep == 0:
+            back = np.empty(n)
+            unwhiten_column(U, neighbors, white, back)
+            matvec(phi, back, True, step)
+            subtract(step, cross)
+            matvec(gram, step, False, turned)
+            matvec(gram, turned, True, step)
+            add(cross, step)
+    return log_b
+
+
+@inlined
+def stream_grad(
+    X, scale, variance, shape, phi, noise, neighbors, beta, root, rest, bar, kind, g
+):  # fmt: skip
+    r"""Cotangents of the kernel's parameters, features, noise and residual, through the blocks again.
+
+    At the ridge solution its own change does not count. With ``B^-1 = root' root``, ``v = rest`` and
+    ``w = U v_local`` the cotangents of ``W`` and ``w`` are ``W_bar = -W B^-1`` and ``-w``, that of
+    ``log det L`` is -1, and that of M is ``U'Y + Y'U`` with
+
+    .. math:: 2 Y = -\tfrac12 (\bar W W^\top + \bar w w^\top + I)\,U
+                    - [(\bar W \Phi_N^\top + \bar w v_N^\top) M_{NN}^{-1},\ 0].
+    """
+    n, r = phi.shape
+    bars, middle = np.zeros(len(scale) + 2), np.zeros((r, r))
+    phi_bar, noise_bar, rest_bar = zero_matrix(n, r), np.zeros(n), np.zeros(n)
+    multiply_any(root, root, True, False, middle)
+    for b in range(len(neighbors)):
+        places, known = block_places(neighbors, b, n, g)
+        s, own = len(places), len(places) - known
+        inputs, local = local_inputs(X, scale, places), take_rows(phi, places)
+        squares, values, slopes = np.zeros((s, s)), np.zeros((s, s)), np.zeros((s, s))
+        M, rows = np.zeros((s, s)), np.empty((own, s))
+        fill_squares(inputs, squares)
+        kernel_values(squares, kind, shape, values, slopes)
+        local_covariance(values, variance, noise, local, places, M)
+        near, _ = whitening_rows(M, known, rows)
+        W, W_bar, w = np.zeros((own, r)), np.zeros((own, r)), np.zeros(own)
+        multiply_small(rows, local, False, False, W)
+        multiply_small(W, middle, False, False, W_bar)
+        for i in range(own):
+            for j in range(s):
+                w[i] += rows[i, j] * rest[places[j]]
+            for j in range(r):
+                W_bar[i, j] *= -bar
+        both, turned = _turned_rows(rows, near, W, W_bar, w, local, rest, places, beta, bar)
+        local_bar, M_bar = np.zeros((s, r)), np.zeros((s, s))
+        multiply_any(both, turned, True, False, local_bar)
+        multiply_any(rows, both[own:], True, False, M_bar)
+        for i in range(s):
+            M_bar[i, i] *= 2.0
+            for j in range(i):
+                M_bar[i, j] += M_bar[j, i]
+                M_bar[j, i] = M_bar[i, j]
+        add_kernel_bars(inputs, squares, kind, shape, values, slopes, M_bar, scale, variance, bars)
+        add_rows(phi_bar, places, 1.0, local_bar)
+        for i in range(s):
+            noise_bar[places[i]] += M_bar[i, i]
+            for j in range(own):
+                rest_bar[places[i]] -= bar * rows[j, i] * w[j]
+    return bars, phi_bar, noise_bar, rest_bar
+
+
+@register_jitable
+def _turned_rows(rows, near, W, W_bar, w, local, rest, places, beta, bar):
+    """``[U; Y]``, and ``[W_bar - 2 Y Phi_local - w_bar beta'; -2 W]``: the features' is their product."""
+    own, s = rows.shape
+    r, known = local.shape[1], s - own
+    square, slope = np.zeros((own, own)), np.zeros((own, known))
+    half, both = np.zeros((own, known)), np.zeros((2 * own, s))
+    multiply_small(W_bar, W, False, True, square)
+    multiply_small(W_bar, local[:known], False, True, slope)
+    for i in range(own):
+        for j in range(own):
+            square[i, j] = -0.25 * (square[i, j] - bar * w[i] * w[j])
+        square[i, i] -= 0.25 * bar
+        for j in range(known):
+            slope[i, j] = -0.5 * (slope[i, j] - bar * w[i] * rest[places[j]])
+    Y, turned = both[own:], np.zeros((2 * own, r))
+    multiply_small(square, rows, False, False, Y)
+    multiply_small(slope, near, False, True, half)
+    multiply_small(half, near, False, False, slope)
+    for i in range(own):
+        for j in range(known):
+            Y[i, j] += slope[i, j]
+        for j in range(s):
+            both[i, j] = rows[i, j]
+    multiply_small(Y, local, False, False, turned[:own])
+    for i in range(own):
+        for j in range(r):
+            turned[i, j] = W_bar[i, j] - 2.0 * turned[i, j] + bar * w[i] * beta[j]
+            turned[own + i, j] = -2.0 * W[i, j]
+    return both, turned

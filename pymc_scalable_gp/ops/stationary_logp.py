@@ -1,0 +1,162 @@
+"""Log density of features plus block Vecchia under a stationary kernel, block after block."""
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import disconnected_type
+from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops import _vecchia_batches as batches
+from pymc_scalable_gp.ops._base import connected
+from pymc_scalable_gp.ops._block_factor import StationaryBlockOp, register_values
+from pymc_scalable_gp.ops._lowrank_terms import logp_terms
+from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._stationary import KINDS
+from pymc_scalable_gp.ops._vecchia_stream import stream_grad, stream_logp
+from pymc_scalable_gp.ops.lowrank_logp import LowRankLogp, jax_lowrank_logp
+
+
+class StationaryLogp(StationaryBlockOp):
+    """Log density, coefficients, their root, and the residual less what they explain.
+
+    See `stationary_logp`. Only the first can be differentiated.
+    """
+
+    gufunc_signature = "(n,d),(d),(),(),(n,r),(n),(n),(b,k)->(),(r),(r,r),(n)"
+    discrete = (7,)
+    differentiable_outputs = (0,)
+
+    def values(self, xp, X, scale, variance, shape, phi, noise, residual, neighbors):
+        """By all regressions at once, and `lowrank_logp` of whitened columns."""
+        A, L, _ = self.factor(xp, X, scale, variance, shape, phi, noise, neighbors, 0)
+        columns = xp.concatenate([phi, residual[:, None]], axis=1)
+        W = batches.whiten(columns, A, L, neighbors, xp)
+        ones, nothing = xp.ones(phi.shape[1]), xp.zeros(len(phi))
+        if xp is np:
+            white = np.ascontiguousarray(W[:, :-1].T), ones, np.ones(1), W[:, -1].copy(), nothing
+            logp, _, coef, root, _ = logp_terms.py_func(*white, 0)
+        else:
+            found = jax_lowrank_logp(LowRankLogp())(W[:, :-1], ones, 1.0, W[:, -1], nothing)
+            logp, _, coef, root, _ = found
+        half = xp.log(xp.diagonal(L, axis1=1, axis2=2)).sum()
+        return logp - half, coef, root, residual - phi @ coef
+
+    def pullback(self, inputs, outputs, cotangents):
+        """See `StationaryLogpGrad`; the inputs X are data."""
+        if any(map(connected, cotangents[1:])):
+            raise ValueError("only the first output of StationaryLogp can be differentiated")
+        X, scale, variance, shape, phi, noise, _, neighbors = inputs
+        found = StationaryLogpGrad(self.kind, self.block)(
+            X, scale, variance, shape, phi, noise, *outputs[1:], neighbors, cotangents[0]
+        )
+        return [disconnected_type(), *found, disconnected_type()]
+
+    def connection_pattern(self, node):
+        return [[i not in (0, 7)] * 4 for i in range(8)]
+
+
+class StationaryLogpGrad(StationaryBlockOp):
+    """Cotangents of the inverse lengthscales, variance, alpha, features, noise and residual."""
+
+    gufunc_signature = "(n,d),(d),(),(),(n,r),(n),(r),(r,r),(n),(b,k),()->(d),(),(),(n,r),(n),(n)"
+    discrete = (9,)
+
+    def values(
+        self, xp, X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar
+    ):  # fmt: skip
+        """By the cotangents of whitened columns; at the ridge solution its own change does not count."""
+        A, L, F = self.factor(xp, X, scale, variance, shape, phi, noise, neighbors, 0)
+        columns = xp.concatenate([phi, rest[:, None]], axis=1)
+        W = batches.whiten(columns, A, L, neighbors, xp)
+        W_bar = -bar * xp.concatenate([W[:, :-1] @ root.T @ root, W[:, -1:]], axis=1)
+        back, A_bar, L_bar = batches.whiten_grad(columns, A, L, neighbors, W, W_bar, xp)
+        L_bar = L_bar - bar * xp.eye(self.block) / xp.diagonal(L, axis1=1, axis2=2)[:, None]
+        *kernel, phi_bar, noise_bar = self.factor_grad(
+            xp, X, scale, variance, shape, phi, noise, neighbors, 0, A, L, F, A_bar, L_bar
+        )
+        phi_bar = phi_bar + back[:, :-1] - back[:, -1:] * coef
+        return *kernel, phi_bar, noise_bar, back[:, -1]
+
+
+def stationary_logp(kind, X, scale, variance, shape, phi, noise, residual, neighbors, block):
+    r"""Log density of ``residual`` under ``N(0, Phi Phi' + S)``, S of block-Vecchia form.
+
+    As :func:`lowrank_logp` of columns that :func:`vecchia_whiten` whitened by the regressions of
+    :func:`stationary_factor`, whose log determinant is taken off, with
+
+    .. math:: \log p = -\tfrac12 \bigl(\|w\|^2 + \|\beta\|^2 + \log\det B + n \log 2\pi\bigr)
+              - \sum_{b,j} \log (L_b)_{jj}, \qquad B = I + \Phi^\top S^{-1} \Phi,
+              \quad w = S^{-1/2}(e - \Phi\beta), \quad \beta = B^{-1}\Phi^\top S^{-1} e.
+
+    Parameters
+    ----------
+    kind, X, scale, variance, shape, phi, noise, neighbors, block
+        As in :func:`stationary_factor`, with all rows in blocks.
+    residual : tensor, shape (n,)
+
+    Returns
+    -------
+    scalar tensor
+        Differentiable in all arguments but X. A covariance that is not positive definite gives NaN.
+
+    Notes
+    -----
+    O(n/g (k + g)^2 (r + k + g) + n r^2). In Numba blocks are streamed: besides the arguments only
+    n (k + g) numbers are kept, and of the gradient its own result; it computes the blocks once more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy import stats
+    >>> from pymc_scalable_gp.ops.stationary_logp import stationary_logp
+    >>> X, phi, e = np.arange(3.0)[:, None], np.full((3, 1), 0.1), np.array([1.0, 0.5, -0.5])
+    >>> neighbors = np.array([[-1, -1], [0, -1], [1, 0]])  # all rows before
+    >>> logp = stationary_logp(
+    ...     "Matern12", X, np.ones(1), 1.0, 1.0, phi, np.ones(3), e, neighbors, 1
+    ... )
+    >>> print(logp.eval().round(4))
+    -4.1382
+    >>> K = np.exp(-abs(X - X.T)) + np.eye(3)  # the features' part is taken off, and put back
+    >>> print(stats.multivariate_normal(cov=K).logpdf(e).round(4))
+    -4.1382
+    """
+    inputs = (X, scale, variance, shape, phi, noise, residual, neighbors)
+    return StationaryLogp(kind, block)(*(pt.as_tensor(x) for x in inputs))[0]
+
+
+@register_numba(StationaryLogp)
+def numba_stationary_logp(op):
+    kind, g = KINDS.index(op.kind), op.block
+
+    @nb.numba_njit
+    def stationary_logp(X, scale, variance, shape, phi, noise, residual, neighbors):
+        logp, coef, root, rest = stream_logp(
+            X, scale, variance.item(), shape.item(), phi, noise, residual, neighbors, kind, g
+        )
+        return np.asarray(logp), coef, root, rest
+
+    return stationary_logp
+
+
+@register_numba(StationaryLogpGrad)
+def numba_stationary_logp_grad(op):
+    kind, g = KINDS.index(op.kind), op.block
+
+    @nb.numba_njit
+    def stationary_logp_grad(
+        X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar
+    ):
+        bars, phi_bar, noise_bar, rest_bar = stream_grad(
+            X, scale, variance.item(), shape.item(), phi, noise, neighbors, coef, root, rest,
+            bar.item(), kind, g,
+        )  # fmt: skip
+        d = len(scale)
+        scale_bar, variance_bar, shape_bar = bars[:d].copy(), bars[d], bars[d + 1]
+        return (
+            scale_bar, np.asarray(variance_bar), np.asarray(shape_bar), phi_bar, noise_bar, rest_bar
+        )  # fmt: skip
+
+    return stationary_logp_grad
+
+
+register_values(StationaryLogp)
+register_values(StationaryLogpGrad, differentiable=False)
