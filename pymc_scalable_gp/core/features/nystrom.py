@@ -10,10 +10,12 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.reach import InputRange
+from pymc_scalable_gp.core.features.residual import stationary
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import split_scale
 from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_product import product
+from pymc_scalable_gp.ops.stationary_features import stationary_features
 from pymc_scalable_gp.utils.compiled import compiled, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
@@ -72,11 +74,17 @@ class NystromMap(FeatureMap):
         if not self.rank:
             return self.basis(X)
         root = pt.sqrt(self.scale)
-        if self.by_rows:
-            root = root * _inverse_root(self.unscaled, self.points)
+        if not self.by_rows:
+            return pt.specify_shape(nystrom(self.unscaled, X, self.points, root), (None, self.rank))
+        root = root * _inverse_root(self.unscaled, self.points)
+        kernel, points = stationary(self.unscaled, X), stationary(self.unscaled, self.points)
+        if kernel is None or points is None:
             phi = product(kernel_matrix(self.unscaled, X, self.points), root, transpose_b=True)
         else:
-            phi = nystrom(self.unscaled, X, self.points, root)
+            root = root * kernel.variance
+            phi = stationary_features(
+                kernel.kind, kernel.X, points.X, kernel.rates, kernel.shape, root
+            )
         return pt.specify_shape(phi, (None, self.rank))
 
     def for_residual(self):

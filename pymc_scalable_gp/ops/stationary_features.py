@@ -1,0 +1,196 @@
+"""A stationary kernel's matrix times a matrix, of which only blocks of rows exist at a time."""
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import disconnected_type
+from pytensor.link.numba.dispatch import basic as nb
+
+from pymc_scalable_gp.ops._base import connected
+from pymc_scalable_gp.ops._block_factor import ArrayOp, register_values
+from pymc_scalable_gp.ops._differences import fill_squared_sums
+from pymc_scalable_gp.ops._elementwise import add, add_multiple
+from pymc_scalable_gp.ops._kernels import empty_matrix, multiply_any
+from pymc_scalable_gp.ops._numba import inlined, register_numba
+from pymc_scalable_gp.ops._stationary import (
+    KINDS,
+    kernel_of_squares,
+    kernel_value,
+    relative_slope,
+    shape_slope,
+    shape_slope_of_squares,
+    slope_of_squares,
+)
+from pymc_scalable_gp.ops._vecchia_batches import batches, joined
+from pymc_scalable_gp.ops.square_distances import fill_scaled_squares
+
+_BLOCK = 256  # rows: what a core's cache holds
+_RATQUAD = KINDS.index("RatQuad")
+
+
+class _KindOp(ArrayOp):
+    """An Op of one kind of kernel."""
+
+    __props__ = ("kind",)
+
+    def __init__(self, kind):
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
+        self.kind = kind
+
+
+class StationaryFeatures(_KindOp):
+    """``k(X, Z) root'`` (see `stationary_features`)."""
+
+    gufunc_signature = "(n,d),(m,d),(d),(),(r,m)->(n,r)"
+
+    def values(self, xp, X, Z, rates, shape, root):
+        """Some rows at a time."""
+        found = []
+        for part in batches(len(X), len(Z), xp):
+            squares = sum(_squares(X[part], Z, xp, rates), xp.zeros((len(X[part]), len(Z))))
+            found.append([kernel_of_squares(self.kind, squares, shape, xp) @ root.T])
+        return joined(found, xp)
+
+    def pullback(self, inputs, outputs, cotangents):
+        """See `StationaryFeaturesGrad`; the inputs X and Z are data."""
+        if not connected(cotangents[0]):
+            return [disconnected_type() for _ in inputs]
+        found = StationaryFeaturesGrad(self.kind)(*inputs, cotangents[0])
+        return [disconnected_type(), disconnected_type(), *found]
+
+    def connection_pattern(self, node):
+        return [[i > 1] for i in range(5)]
+
+
+class StationaryFeaturesGrad(_KindOp):
+    """Cotangents of the inverse lengthscales, of alpha and of the matrix, computing the kernel again."""
+
+    gufunc_signature = "(n,d),(m,d),(d),(),(r,m),(n,r)->(d),(),(r,m)"
+
+    def values(self, xp, X, Z, rates, shape, root, bar):
+        """Some rows at a time."""
+        found = []
+        for part in batches(len(X), len(Z), xp):
+            squares = sum(_squares(X[part], Z, xp, rates), xp.zeros((len(X[part]), len(Z))))
+            K = kernel_of_squares(self.kind, squares, shape, xp)
+            weight = (bar[part] @ root) * K
+            change = shape_slope_of_squares(squares, shape, xp) if self.kind == "RatQuad" else 0.0
+            slope = weight * slope_of_squares(self.kind, squares, shape, xp)
+            sums = [(slope * square).sum() for square in _squares(X[part], Z, xp)]
+            found.append([2.0 * rates * xp.asarray(sums), (weight * change).sum(), bar[part].T @ K])
+        return tuple(map(sum, zip(*found, strict=True)))
+
+
+def _squares(X, Z, xp, rates=None):
+    """Squared differences (n, m), scaled where told, one input after the other."""
+    for a in range(X.shape[1]):
+        part = X[:, a, None] - Z[:, a]
+        yield (part if rates is None else part * rates[a]) ** 2
+
+
+def stationary_features(kind, X, Z, rates, shape, root):
+    r"""Features ``k(X, Z) R'`` of a stationary kernel with unit variance.
+
+    .. math:: \phi_i = R\,k(Z, x_i), \qquad
+              k(z, x) = f\Bigl(\sum_a s_a^2 (x_a - z_a)^2\Bigr)
+
+    Parameters
+    ----------
+    kind : {"ExpQuad", "Matern12", "Exponential", "Matern32", "Matern52", "RatQuad"}
+    X, Z : tensors, shapes (n, d) and (m, d)
+        As data: they get no gradient.
+    rates : tensor, shape (d,)
+        Inverse lengthscales s.
+    shape : scalar tensor
+        alpha of a RatQuad, unused by the others.
+    root : tensor, shape (r, m)
+
+    Returns
+    -------
+    tensor, shape (n, r)
+
+    Notes
+    -----
+    O(n m (d + r)). As the product of `root` and :func:`stationary_kernel`, without any array of (n, m),
+    forwards and backwards.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_scalable_gp.ops.stationary_features import stationary_features
+    >>> X, root = np.array([[0.0], [1.0], [3.0]]), np.array([[2.0]])
+    >>> stationary_features("Matern12", X, X[:1], np.ones(1), 1.0, root).eval().ravel().round(3)
+    array([2.   , 0.736, 0.1  ])
+    """
+    return StationaryFeatures(kind)(*map(pt.as_tensor, (X, Z, rates, shape, root)))
+
+
+@inlined
+def _features(X, Z, rates, shape, root, code):
+    n, m = X.shape[0], Z.shape[0]
+    out, K = empty_matrix(n, root.shape[0]), np.empty((min(_BLOCK, n), m))
+    for start in range(0, n, _BLOCK):
+        stop = min(start + _BLOCK, n)
+        count = stop - start
+        fill_scaled_squares(X[start:stop], Z, rates, K[:count])
+        for i in range(count):
+            row = K[i]
+            for j in range(m):
+                row[j] = kernel_value(row[j], code, shape)
+        multiply_any(K[:count], root, False, True, out[start:stop])
+    return out
+
+
+@inlined
+def _features_grad(X, Z, rates, shape, root, bar, code):
+    (n, d), (r, m) = X.shape, root.shape
+    sums, part, alpha_bar = np.zeros(d), np.empty(d), 0.0
+    root_bar, product = np.zeros((r, m)), np.zeros((r, m))
+    K, weights = np.empty((min(_BLOCK, n), m)), np.empty((min(_BLOCK, n), m))
+    for start in range(0, n, _BLOCK):
+        stop = min(start + _BLOCK, n)
+        count = stop - start
+        fill_scaled_squares(X[start:stop], Z, rates, K[:count])
+        multiply_any(bar[start:stop], root, False, False, weights[:count])
+        for i in range(count):
+            row, weight = K[i], weights[i]
+            for j in range(m):
+                square = row[j]
+                row[j] = kernel_value(square, code, shape)
+                weight[j] *= row[j]
+                if code == _RATQUAD:
+                    alpha_bar += weight[j] * shape_slope(square, shape)
+                weight[j] *= relative_slope(square, code, shape)
+        multiply_any(bar[start:stop], K[:count], True, False, product)
+        for i in range(r):
+            add(root_bar[i], product[i])
+        fill_squared_sums(X[start:stop], Z, weights[:count], part)
+        add_multiple(sums, 2.0, part)
+    return sums * rates, alpha_bar, root_bar
+
+
+@register_numba(StationaryFeatures)
+def numba_stationary_features(op):
+    code = KINDS.index(op.kind)
+
+    @nb.numba_njit
+    def stationary_features(X, Z, rates, shape, root):
+        return _features(X, Z, rates, shape.item(), root, code)
+
+    return stationary_features
+
+
+@register_numba(StationaryFeaturesGrad)
+def numba_stationary_features_grad(op):
+    code = KINDS.index(op.kind)
+
+    @nb.numba_njit
+    def stationary_features_grad(X, Z, rates, shape, root, bar):
+        rates_bar, alpha_bar, root_bar = _features_grad(X, Z, rates, shape.item(), root, bar, code)
+        return rates_bar, np.asarray(alpha_bar), root_bar
+
+    return stationary_features_grad
+
+
+register_values(StationaryFeatures)
+register_values(StationaryFeaturesGrad, differentiable=False)
