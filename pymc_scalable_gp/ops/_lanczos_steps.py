@@ -6,7 +6,7 @@ Basis vectors are rows, so that each is contiguous. ``matmat(V, *parameters)`` m
 
 import numpy as np
 
-from pymc_scalable_gp.ops._elementwise import add, add_multiple, fill_from, multiply_by, subtract
+from pymc_scalable_gp.ops._elementwise import add, add_multiple, fill_from, subtract
 from pymc_scalable_gp.ops._jax import jax, jnp
 
 # A new direction shorter than this share of the operator's norm, as far as that is known, is rounding:
@@ -70,72 +70,67 @@ def build_forward(matmat, jit=plain):
 
 
 def build_backward(matmat, vjp, chunk, jit=plain):
-    """``(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, parameters) -> b_bar, flat parameter gradient``.
+    r"""``(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, parameters) -> b_bar, flat parameter gradient``.
 
-    The forward step is ``w = (I - Q Q') A q_j``, ``alpha_j = q_j' A q_j``, ``beta_j = |w|``,
-    ``q_{j+1} = w / beta_j``; each is transposed, last first. What flows back into earlier q through the
-    projection is ``A q_j = beta_{j-1} q_{j-1} + alpha_j q_j + beta_j q_{j+1}`` times coefficients, so
-    that a small matrix C of coefficients stands for the n x P cotangent. An empty `Q_bar` is zero.
+    With multipliers lambda_j of ``A q_j = beta_{j-1} q_{j-1} + alpha_j q_j + beta_j q_{j+1}`` and a
+    symmetric Gamma of ``Q'Q = I``, the gradient in A is ``sum_j lambda_j q_j'``, and, for j = P, ..., 1,
+
+    .. math:: \beta_{j-1} \lambda_{j-1} = r_j + \dots, \qquad
+        r_j = \bar q_j + (A - \alpha_j I)\,\lambda_j - \beta_j \lambda_{j+1}
+              + \sum_{k > j} \Gamma_{kj}\, q_k
+
+    where the dots are what makes ``q_i' lambda_{j-1}`` zero for i < j - 1, ``alpha_bar_{j-1}`` for
+    i = j - 1 and ``beta_bar_{j-1}`` for i = j. Gamma follows from those products alone:
+    ``Gamma_kj = -q_j' q_bar_k``, and for k = j + 1 also ``beta_j (alpha_bar_j - alpha_bar_{j+1})``. Only
+    differences of A and alpha_j are multiplied, so that a nearly constant matrix, all of whose beta are
+    small, keeps its digits. An empty `Q_bar` is zero.
     """
 
     @jit
     def backward(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, parameters):
-        steps, n = alpha.size, b.size
-        if Q_bar.size == 0:
+        steps, n, with_basis = alpha.size, b.size, Q_bar.size > 0
+        if not with_basis:
             alpha_bar, beta_bar = alpha_bar.copy(), beta_bar.copy()
             least = NEGLIGIBLE * max(np.abs(alpha_bar).max(), np.abs(beta_bar).max())
             for j in range(steps):
                 alpha_bar[j] = 0.0 if abs(alpha_bar[j]) < least else alpha_bar[j]
                 beta_bar[j] = 0.0 if abs(beta_bar[j]) < least else beta_bar[j]
-        C = np.zeros((steps + 1, steps + 1))
         flat = np.zeros(0)
         V, W = np.zeros((chunk, n)), np.zeros((chunk, n))
         held = 0
-        # Cotangents of q_{j+1} (ahead) and q_j (here), without the part that C stands for.
-        ahead, here = np.zeros(n), np.zeros(n)
-        for j in range(steps - 1, -1, -1):
-            w_bar = np.zeros(n)
-            if beta[j] != 0.0:
-                x = np.dot(Q.T, C[:, j + 1])
-                add(x, ahead)
-                if Q_bar.size > 0:
-                    add(x, Q_bar[j + 1])
-                fill_from(w_bar, x)
-                add_multiple(w_bar, -np.dot(Q[j + 1], x), Q[j + 1])
-                multiply_by(w_bar, 1.0 / beta[j])
-                add_multiple(w_bar, beta_bar[j], Q[j + 1])
-            h_bar = np.dot(Q[: j + 1], w_bar)
-            multiply_by(h_bar, -1.0)
-            h_bar[j] += alpha_bar[j]
-            total = np.dot(Q[: j + 1].T, h_bar)
-            add(total, w_bar)
-            if j > 0:
-                add_multiple(C[j - 1, : j + 1], beta[j - 1], h_bar)
-            add_multiple(C[j, : j + 1], alpha[j], h_bar)
-            add_multiple(C[j + 1, : j + 1], beta[j], h_bar)
-            add(here, matmat(total.copy().reshape((-1, 1)), *parameters)[:, 0])
-            add_multiple(here, -alpha[j], w_bar)
-            fill_from(V[held], Q[j])
-            fill_from(W[held], total)
+        multiplier, ahead = np.zeros(n), np.zeros(n)  # lambda_j and lambda_{j+1}
+        for j in range(steps, -1, -1):
+            r = np.zeros(n)
+            if j < steps:
+                add(r, matmat(multiplier.copy().reshape((-1, 1)), *parameters)[:, 0])
+                add_multiple(r, -alpha[j], multiplier)
+                add_multiple(r, -beta[j], ahead)
+                change = alpha_bar[j] - (alpha_bar[j + 1] if j + 1 < steps else 0.0)
+                add_multiple(r, beta[j] * change, Q[j + 1])
+                if with_basis:
+                    subtract(r, np.dot(Q[j + 1 :].T, np.dot(Q_bar[j + 1 :], Q[j])))
+            if with_basis:
+                add(r, Q_bar[j])
+            subtract(r, np.dot(Q[: j + 1].T, np.dot(Q[: j + 1], r)))
+            if j == 0:
+                break
+            ahead, multiplier = multiplier, np.zeros(n)
+            if beta[j - 1] != 0.0:
+                add_multiple(multiplier, 1.0 / beta[j - 1], r)
+                add_multiple(multiplier, beta_bar[j - 1], Q[j])
+            add_multiple(multiplier, alpha_bar[j - 1], Q[j - 1])
+            fill_from(V[held], Q[j - 1])
+            fill_from(W[held], multiplier)
             held += 1
-            if held == chunk or j == 0:
+            if held == chunk or j == 1:
                 W[held:] = 0.0
                 more = vjp(V.T.copy(), W.T.copy(), *parameters)
                 flat = more if flat.size == 0 else flat + more
                 held = 0
-            ahead, here = here, np.zeros(n)
-            if j > 0:
-                add_multiple(here, -beta[j - 1], w_bar)
-        x = np.dot(Q.T, C[:, 0])
-        add(x, ahead)
-        if Q_bar.size > 0:
-            add(x, Q_bar[0])
         length = np.sqrt(np.dot(b, b))
         b_bar = np.zeros(n)
         if length != 0.0:
-            fill_from(b_bar, x)
-            add_multiple(b_bar, -np.dot(Q[0], x), Q[0])
-            multiply_by(b_bar, 1.0 / length)
+            add_multiple(b_bar, 1.0 / length, r)
         return b_bar, flat
 
     return backward
@@ -164,33 +159,42 @@ def jax_forward(matmat, steps, b, parameters):
 
 
 def jax_backward(matmat, vjp, chunk, Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, parameters):
-    """As `build_backward`; the parameters' gradients come last, from all W."""
-    steps = alpha.size
-    C = jnp.zeros((steps + 1, steps + 1))
-    previous = jnp.concatenate([jnp.zeros(1), beta])  # beta_{j-1} at j
-    if Q_bar.size == 0:
-        Q_bar = jnp.zeros_like(Q)
+    """As `build_backward`; the parameters' gradients come last, from all multipliers."""
+    steps, with_basis = alpha.size, Q_bar.size > 0
+    if not with_basis:
         bars = jnp.stack([alpha_bar, beta_bar])
         sizes = jnp.abs(bars)
         alpha_bar, beta_bar = jnp.where(sizes < NEGLIGIBLE * sizes.max(), 0.0, bars)
+    changes = beta * (alpha_bar - jnp.append(alpha_bar[1:], 0.0))
+    places = jnp.arange(steps + 1)
+
+    def projected(r, j):
+        return r - Q.T @ jnp.where(places <= j, Q @ r, 0.0)
+
+    def row(j, multiplier, ahead):
+        """r_j of a step j < P, without its components along q_0, ..., q_j."""
+        r = matmat(multiplier[:, None], *parameters)[:, 0] - alpha[j] * multiplier - beta[j] * ahead
+        r = r + changes[j] * Q[j + 1]
+        if with_basis:
+            r = r + Q_bar[j] - Q.T @ jnp.where(places > j, Q_bar @ Q[j], 0.0)
+        return projected(r, j)
+
+    def before(r, j):
+        """lambda_{j-1} from r_j."""
+        new = _ratio(r, beta[j - 1]) + beta_bar[j - 1] * Q[j]
+        return new + alpha_bar[j - 1] * Q[j - 1]
 
     def step(i, state):
-        C, W, ahead, here = state
+        W, multiplier, ahead = state
         j = steps - 1 - i
-        x = ahead + Q.T @ C[:, j + 1] + Q_bar[j + 1]
-        w_bar = _ratio(x - Q[j + 1] * (Q[j + 1] @ x), beta[j]) + beta_bar[j] * Q[j + 1]
-        reached = jnp.arange(steps + 1) <= j
-        h_bar = jnp.where(reached, -(Q @ w_bar), 0.0).at[j].add(alpha_bar[j])
-        total = w_bar + Q.T @ h_bar
-        C = C.at[j].add(alpha[j] * h_bar).at[j + 1].add(beta[j] * h_bar)
-        C = C.at[jnp.maximum(j - 1, 0)].add(previous[j] * h_bar)
-        here = here + matmat(total[:, None], *parameters)[:, 0] - alpha[j] * w_bar
-        return C, W.at[j].set(total), here, -previous[j] * w_bar
+        W = W.at[j].set(multiplier)
+        return W, before(row(j, multiplier, ahead), j), multiplier
 
-    state = (C, jnp.zeros((steps, b.size)), jnp.zeros(b.size), jnp.zeros(b.size))
-    C, W, ahead, _ = jax.lax.fori_loop(0, steps, step, state)
-    x = ahead + Q.T @ C[:, 0] + Q_bar[0]
-    b_bar = _ratio(x - Q[0] * (Q[0] @ x), jnp.sqrt(b @ b))
+    last = Q_bar[steps] if with_basis else jnp.zeros(b.size)
+    state = jnp.zeros((steps, b.size)), before(projected(last, steps), steps), jnp.zeros(b.size)
+    W, multiplier, ahead = jax.lax.fori_loop(0, steps - 1, step, state)
+    W = W.at[0].set(multiplier)
+    b_bar = _ratio(row(0, multiplier, ahead), jnp.sqrt(b @ b))
     missing = -steps % chunk
     V, W = (jnp.pad(a, ((0, missing), (0, 0))).reshape((-1, chunk, b.size)) for a in (Q[:steps], W))
     flat = jax.lax.map(lambda pair: vjp(pair[0].T, pair[1].T, *parameters), (V, W))
