@@ -1,6 +1,6 @@
 """The Krylov basis of a kernel matrix and the targets."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -25,36 +25,55 @@ from pymc_scalable_gp.utils.jitter import KERNEL_JITTER, KRYLOV_JITTER
 # Steps P when none are given, and there are as many rows.
 DEFAULT_STEPS = 100
 
+# A direction that rounding may have made counts less: by half where the beta before it is this share of
+# the trace. Rounding is 1e-16 of it, and 1e-16 / beta of the direction.
+DEFLATION = 1e-11
+
 
 @dataclass(frozen=True, eq=False)
 class KrylovBasis:
     r"""``K_M Q_P = Q_{P+1} (T; beta_P e_P')`` from P Lanczos steps that start at the residual.
 
-    With ``L L' = T``, the features are ``phi(x) = L^{-1} Q_P' k(X_M, x)``; at the rows M themselves
+    With ``L L' = T + R``, the features are ``phi(x) = L^{-1} Q_P' k(X_M, x)``; at the rows M themselves
     ``Phi = Q_{P+1} A`` with ``A = (T; beta_P e_P') L^{-T}``.
 
-    Where the steps span all rows, features need no steps: with the `distinct` rows for directions they
-    are the same kernel, and its gradient does not run through directions that are rounding.
+    **Deflation.** The diagonal ``R_jj = tr(T) sum_{i < j} (DEFLATION tr(T) / beta_i)^2`` is negligible
+    until a new direction is as short as rounding. This and all later directions then fade out, smoothly
+    in the kernel's parameters. Features never exceed the kernel.
+
+    **Repeated rows.** Features depend on the targets by ``K_M y_M`` alone. Where rows occur more than once,
+    features take the distinct rows for M and ``D k D`` for their kernel, D the square roots of how often
+    each occurs, and start at ``D^{-1}`` times the sum of each row's residuals: the same Krylov space,
+    without the null space of K_M, which rounding would mix in.
+
+    **All rows spanned.** Where the steps are as many as the distinct rows, features need no steps: with
+    the rows themselves for directions they are the same kernel, and its gradient does not run through
+    directions that are rounding.
     """
 
     cov_func: Any
     steps: int
     X: Data
-    rows: np.ndarray | None  # of X, or None for all of them
-    inner: TensorVariable  # X at those rows
-    operator: LinearOperator
+    inner: TensorVariable  # the rows M
+    size: int  # their number, now
+    operator: LinearOperator  # K_M, or D k D
     Q: TensorVariable  # (M, P + 1)
     alpha: TensorVariable
     beta: TensorVariable
-    distinct: np.ndarray | None = None  # rows of M that stand for all, where the steps span them
+    is_subset: bool  # M is not all rows
+    weights: np.ndarray | None = None  # D, where rows are repeated
+    group: np.ndarray | None = None  # and the place in M of each row
+    spans: bool = False  # directions are the rows M themselves
 
     @classmethod
     def of(
-        cls, cov_func, steps: int | None, subset, X: Data, residual: TensorVariable
+        cls, cov_func, steps: int | None, subset, X: Data, residual: TensorVariable, distinct=False
     ) -> "KrylovBasis":
         """From inputs X, a subset of their rows (a number, indices or None), and residuals (n,).
 
-        Without `steps`, of 100, or of as many as there are rows.
+        Without `steps`, of 100, or of as many as there are rows. `distinct` is for features alone, and has
+        no effect where rows may be replaced: repeated rows count as one, and where the steps span all
+        rows, the rows are the directions.
 
         Raises
         ------
@@ -62,58 +81,68 @@ class KrylovBasis:
             For a bad subset, or more steps than rows.
         """
         warn_unused_columns(cov_func, X.value.shape[1])
-        rows = None if subset is None else choose_rows(subset, X.value.shape[0])
-        size = X.value.shape[0] if rows is None else len(rows)
+        rows = np.arange(X.value.shape[0]) if subset is None else choose_rows(subset, len(X.value))
+        size = len(rows)
         if steps is None:
             steps = min(DEFAULT_STEPS, size)
         if steps > size:
             raise ValueError(f"n_iter={steps} exceeds the {size} rows it works on: lower it")
-        index = slice(None) if rows is None else rows
+        index = slice(None) if subset is None else rows
         if X.mutable and np.ndim(subset) == 0 and subset is not None:
             places = pt.arange(size) * (X.tensor.shape[0] - 1) / max(size - 1, 1)
             index = pt.round(places).astype("int64")
-        inner, start = X.tensor[index], residual[index]
+        weights = group = None
+        start, distinct = residual[index], distinct and not (X.mutable or is_random(X.tensor))
+        if distinct:
+            _, first, group, counts = np.unique(X.value[rows], True, True, True, axis=0)
+            if len(first) < size:
+                index, size, weights, group = rows[first], len(first), counts**0.5, group.ravel()
+                start = pt.zeros(size)[group].inc(start) / weights
+            else:
+                group = None
+        inner = X.tensor[index]
         if X.grid is not None:
             operator = kernel_operator(cov_func, X.grid, X.grid)
         else:
-            operator = Dense(kernel_matrix(cov_func, inner))
+            K = kernel_matrix(cov_func, inner)
+            operator = Dense(K if weights is None else weights[:, None] * K * weights)
+        spans = distinct and steps >= size
+        steps = min(steps, size)
         start = pt.specify_shape(start, (None if X.mutable else size,))
         Q, alpha, beta = lanczos(operator, _nonzero(start), steps)
-        return cls(cov_func, steps, X, rows, inner, operator, Q, alpha, beta)
-
-    def spanning(self) -> "KrylovBasis":
-        """For features alone: by the distinct rows, where the steps are as many."""
-        if self.X.mutable or is_random(self.X.tensor):  # other rows may come, more than steps
-            return self
-        values = self.X.value if self.rows is None else self.X.value[self.rows]
-        distinct = np.sort(np.unique(values, axis=0, return_index=True)[1])
-        return replace(self, distinct=distinct) if self.steps >= len(distinct) else self
+        return cls(
+            cov_func, steps, X, inner, size, operator, Q, alpha, beta, subset is not None, weights,
+            group, spans,
+        )  # fmt: skip
 
     @property
     def rank(self) -> int:
         """Number of features."""
-        return self.steps if self.distinct is None else len(self.distinct)
+        return self.steps
 
     @cached_property
     def L(self) -> TensorVariable:
-        """Cholesky factor of T, or of the kernel between distinct rows; NaN where that fails."""
-        if self.distinct is None:
-            T, share = tridiagonal(self.alpha, self.beta), KRYLOV_JITTER
+        """Cholesky factor of T + R, or of the kernel between distinct rows; NaN where that fails."""
+        if self.spans:
+            T = self.operator.matmat(pt.eye(self.rank))
+            trace, share = pt.trace(T), KERNEL_JITTER / self.rank
         else:
-            T, share = self.products[self.distinct], KERNEL_JITTER / self.rank
-        jitter = share * pt.maximum(pt.diag(T).sum(), np.finfo(float).tiny)
+            T, share = tridiagonal(self.alpha, self.beta), KRYLOV_JITTER
+            trace = pt.trace(T)
+            # Where the basis has ended, beta is zero and no direction follows.
+            beta = pt.switch(pt.eq(self.beta[:-1], 0.0), np.inf, self.beta[:-1])
+            added = trace * pt.cumsum((DEFLATION * trace / beta) ** 2)
+            T = T + pt.diag(pt.concatenate([pt.zeros(1), added]))
+        jitter = share * pt.maximum(trace, np.finfo(float).tiny)
         return cholesky(T + jitter * pt.eye(self.rank))
 
-    @cached_property
-    def products(self) -> TensorVariable:
-        """Kernel matrix times the directions (M, rank)."""
-        return self.operator.matmat(self.directions)
-
     def features(self) -> TensorVariable:
-        """At the rows M."""
-        if self.distinct is None:
-            return self.Q @ self.coordinates
-        return self.scaled(self.products)
+        """At all rows of X, where M stands for them."""
+        if self.spans:
+            found = self.scaled(self.operator.matmat(pt.eye(self.rank)))
+        else:
+            found = self.Q @ self.coordinates
+        return found if self.group is None else (found / self.weights[:, None])[self.group]
 
     @cached_property
     def coordinates(self) -> TensorVariable:
@@ -124,10 +153,9 @@ class KrylovBasis:
 
     @cached_property
     def directions(self) -> TensorVariable:
-        """Q_P (M, P), or unit vectors."""
-        if self.distinct is None:
-            return self.Q[:, :-1]
-        return pt.constant(np.eye(self.operator.shape[0])[:, self.distinct])
+        """Q_P (M, P), or unit vectors, times D."""
+        found = pt.eye(self.rank) if self.spans else self.Q[:, :-1]
+        return found if self.weights is None else self.weights[:, None] * found
 
     @cached_property
     def on_all_cells(self) -> TensorVariable:

@@ -23,7 +23,7 @@ def warn_of_logdet(likelihood: KrylovLikelihood, asked: int | None) -> None:
         _warn_of_probes(likelihood)
     elif asked is None:
         obstacle = f'approx="{likelihood.data.approx}"'
-        if likelihood.basis.rows is not None:
+        if likelihood.basis.is_subset:
             obstacle = "inducing= takes a subset of the rows"
         elif likelihood.sigma.ndim:
             obstacle = "there is one sigma per row"

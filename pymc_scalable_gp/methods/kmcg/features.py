@@ -53,8 +53,7 @@ class KMCGMap(FeatureMap):
         """Rows whose products with the training rows stay small."""
         train = self.krylov.X
         if train.grid is None:
-            rows = self.krylov.rows
-            width = train.value.shape[0] if rows is None else len(rows)
+            width = self.krylov.size
         else:
             first, *rest = train.grid.shape
             width = max(first, int(np.prod(rest)) * self.rank)

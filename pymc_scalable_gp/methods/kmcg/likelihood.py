@@ -61,8 +61,8 @@ class KrylovLikelihood(Likelihood):
             For a subset of the rows, and beyond DENSE_ROWS rows.
         """
         n = len(held_value(self.data.X, "X"))
-        if self.basis.rows is not None or n > DENSE_ROWS:
-            what = f"{n} rows" if self.basis.rows is None else "inducing="
+        if self.basis.is_subset or n > DENSE_ROWS:
+            what = "inducing=" if self.basis.is_subset else f"{n} rows"
             raise ValueError(
                 f"KMCGMarginal leaves rows out by the kernel's own matrix, up to {DENSE_ROWS} rows and "
                 f"without inducing=, and has {what}: compare models by K-fold cross-validation, fitting "
@@ -139,9 +139,9 @@ class KrylovFeatures(KrylovLikelihood):
     path: ClassVar[str] = "full"
 
     def _features(self):
-        if self.basis.rows is None:
-            return self.basis.features()
-        return self.data.feature_map.features(self.data.X.tensor)
+        if self.basis.is_subset:
+            return self.data.feature_map.features(self.data.X.tensor)
+        return self.basis.features()
 
     def _kdiag(self):
         return self.data.feature_map.kernel_diag(self.data.X.tensor)
@@ -169,11 +169,12 @@ def krylov_likelihood(data: MarginalData, cov_func, settings: KrylovSettings) ->
     TypeError, ValueError
         For a bad subset, or more steps than rows.
     """
-    basis = KrylovBasis.of(cov_func, settings.steps, settings.subset, data.X, data.residual)
-    exact = basis.spanning()
-    simple = data.approx == "DTC" and not data.sigma.ndim and basis.rows is None
+    given = cov_func, settings.steps, settings.subset, data.X, data.residual
+    basis = KrylovBasis.of(*given, distinct=True)
+    simple = data.approx == "DTC" and not data.sigma.ndim and not basis.is_subset
     # Steps to the last lose their digits; probes need the steps' own directions.
-    simple = simple and (settings.probes > 0 or exact.distinct is None)
-    basis = basis if simple else exact
-    data = replace(data, feature_map=KMCGMap(cov_func, basis))
-    return (KrylovCoordinates if simple else KrylovFeatures)(data, basis, settings)
+    if simple and (settings.probes > 0 or not (basis.spans or basis.group is not None)):
+        kind, basis = KrylovCoordinates, KrylovBasis.of(*given)
+    else:
+        kind = KrylovFeatures
+    return kind(replace(data, feature_map=KMCGMap(cov_func, basis)), basis, settings)

@@ -98,3 +98,78 @@ def test_predictions_of_a_spanned_grid():
         for X in (new, new.points):
             for found, expected in zip(gp.predict(X, {}, diag=True), wanted, strict=True):
                 assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+SHORT = {
+    "Exponential": (KERNELS["Exponential"], (0.1, 1.0)),
+    "Matern52": (pm.gp.cov.Matern52, (0.1, 0.5)),
+    "ExpQuad": (KERNELS["ExpQuad"], (0.16, 0.2, 0.3, 0.5)),
+    "product": (
+        lambda _, ls: (
+            pm.gp.cov.Matern32(1, ls=ls) * pm.gp.cov.ExpQuad(1, ls=2.0 * ls)  # of one input
+        ),
+        (0.1, 0.5),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kernel", "approx"),
+    [
+        ("ExpQuad", "FITC"),
+        ("Exponential", "FITC"),
+        ("Matern52", "VFE"),
+        ("product", "FITC"),
+        ("ExpQuad", "DTC"),
+    ],
+)
+def test_lengthscales_below_the_spacing(kernel, approx):
+    """The kernel matrix is nearly the identity: every beta is small, and none is rounding."""
+    make, shares = SHORT[kernel]
+    options = {"probes": 0} if approx == "DTC" else {}
+    model, *_ = model_of(
+        lambda ell: make(1, ls=ell), np.arange(50.0)[:, None], approx=approx, n_iter=43, **options
+    )
+    value, slope = model.compile_logp(), model.compile_dlogp()
+    for share in shares:
+        at, step = np.log(share), 1e-5
+        up, down = (value({"ell_log__": at + h}) for h in (step, -step))
+        found = slope({"ell_log__": np.array(at)})[0]
+        assert_allclose(found, (up - down) / (2.0 * step), rtol=1e-4, atol=1e-3)
+
+
+def test_directions_fade_where_they_become_rounding():
+    """Down to a matrix that is the identity to rounding, the density follows its own gradient."""
+    model, *_ = model_of(
+        lambda ell: pm.gp.cov.ExpQuad(1, ls=ell), np.arange(50.0)[:, None], n_iter=30, probes=0
+    )
+    value, slope = model.compile_logp(), model.compile_dlogp()
+    at = np.log(np.geomspace(0.12, 0.2, 400))
+    values = np.array([value({"ell_log__": x}) for x in at])
+    slopes = np.array([slope({"ell_log__": x})[0] for x in at])
+    assert values[0] - values[-1] > 20.0  # all but one direction have gone
+    follows = np.diff(at) * (slopes[1:] + slopes[:-1]) / 2.0
+    assert_allclose(np.diff(values), follows, atol=0.02)
+
+
+def test_repeated_rows_count_as_one():
+    """Fewer steps than distinct rows: the features of the rows that are told apart, and their gradient."""
+    draws = np.random.default_rng(3)
+    X = np.sort(draws.uniform(0.0, 40.0, 44))
+    X = np.r_[X, X[[3, 3, 10, 20, 30, 40]]][:, None]
+    model, gp, y = model_of(lambda ell: pm.gp.cov.Matern32(1, ls=ell), X, approx="VFE", n_iter=12)
+    point = {"ell_log__": np.array(0.3)}
+    K = pm.gp.cov.Matern32(1, ls=np.exp(0.3))(X).eval()
+    S = (y / np.linalg.norm(y))[:, None]
+    for _ in range(11):
+        S = np.linalg.qr(np.column_stack([S, K @ S[:, -1]]))[0]
+    features = K @ S @ np.linalg.inv(np.linalg.cholesky(S.T @ K @ S)).T
+    missed = np.trace(K) - (features**2).sum()
+    dense = pm.MvNormal.dist(np.zeros(50), features @ features.T + 0.09 * np.eye(50))
+    expected = pm.logp(dense, y).eval() - 0.5 * missed / 0.09
+    expected -= 0.5 * (0.3**2 + np.log(2.0 * np.pi))
+    assert_allclose(model.compile_logp()(point), expected, rtol=1e-8)
+    value = model.compile_logp()
+    up, down = (value({"ell_log__": 0.3 + h}) for h in (1e-5, -1e-5))
+    assert_allclose(model.compile_dlogp()(point)[0], (up - down) / 2e-5, rtol=1e-5, atol=1e-4)
+    assert gp.rank == 12
