@@ -66,6 +66,10 @@ class GufuncOp(Op):
         """Lengths that do not come from the inputs, by their names in the signature."""
         return {}
 
+    def options(self) -> tuple:
+        """What its functions take after the inputs: the values of its props."""
+        return tuple(getattr(self, name) for name in self.__props__)
+
     def cast(self, place: int, tensor):
         """The tensor in the type that the Op works on."""
         dtype = "int64" if place in self.discrete else "float64"

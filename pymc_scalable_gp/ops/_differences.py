@@ -5,8 +5,10 @@ or to a large distance, and ``x - z = -(z - x)`` to the last bit.
 """
 
 import numpy as np
-from numba.extending import overload, register_jitable
+from numba.extending import register_jitable
 from scipy.spatial.distance import cdist
+
+from pymc_scalable_gp.ops._numba import in_numba
 
 _PAIRS = 2**15  # pairs of a block in NumPy: what a core's cache holds
 
@@ -17,22 +19,19 @@ def fill_squares(X, Z, s, out):
         cdist(X, Z, "sqeuclidean", w=s**2, out=out)
 
 
-@overload(fill_squares)
+@in_numba(fill_squares)
 def _fill_squares(X, Z, s, out):
-    def impl(X, Z, s, out):
-        n, d = X.shape
-        m = Z.shape[0]
-        columns = np.ascontiguousarray(Z.T)
-        for i in range(n):
+    n, d = X.shape
+    m = Z.shape[0]
+    columns = np.ascontiguousarray(Z.T)
+    for i in range(n):
+        for j in range(m):
+            out[i, j] = 0.0
+        for a in range(d):
+            x, scale = X[i, a], s[a]
             for j in range(m):
-                out[i, j] = 0.0
-            for a in range(d):
-                x, scale = X[i, a], s[a]
-                for j in range(m):
-                    part = (x - columns[a, j]) * scale
-                    out[i, j] += part * part
-
-    return impl
+                part = (x - columns[a, j]) * scale
+                out[i, j] += part * part
 
 
 def _blocks(n, m):
@@ -47,19 +46,16 @@ def fill_differences(X, Z, g, out):
             out[rows, a] = np.einsum("ij,ij->i", g[rows], X[rows, a, None] - Z[:, a])
 
 
-@overload(fill_differences)
+@in_numba(fill_differences)
 def _fill_differences(X, Z, g, out):
-    def impl(X, Z, g, out):
-        n, d = X.shape
-        m = Z.shape[0]
-        columns, row = np.ascontiguousarray(Z.T), np.empty(m)
-        for i in range(n):
-            for j in range(m):
-                row[j] = g[i, j]
-            for a in range(d):
-                out[i, a] = _weighted(row, X[i, a], columns[a], 1)
-
-    return impl
+    n, d = X.shape
+    m = Z.shape[0]
+    columns, row = np.ascontiguousarray(Z.T), np.empty(m)
+    for i in range(n):
+        for j in range(m):
+            row[j] = g[i, j]
+        for a in range(d):
+            out[i, a] = _weighted(row, X[i, a], columns[a], 1)
 
 
 def fill_squared_sums(X, Z, g, out):
@@ -72,21 +68,18 @@ def fill_squared_sums(X, Z, g, out):
             out[a] += np.einsum("ij,ij->", g[rows], part)
 
 
-@overload(fill_squared_sums)
+@in_numba(fill_squared_sums)
 def _fill_squared_sums(X, Z, g, out):
-    def impl(X, Z, g, out):
-        n, d = X.shape
-        m = Z.shape[0]
-        columns, row = np.ascontiguousarray(Z.T), np.empty(m)
+    n, d = X.shape
+    m = Z.shape[0]
+    columns, row = np.ascontiguousarray(Z.T), np.empty(m)
+    for a in range(d):
+        out[a] = 0.0
+    for i in range(n):
+        for j in range(m):
+            row[j] = g[i, j]
         for a in range(d):
-            out[a] = 0.0
-        for i in range(n):
-            for j in range(m):
-                row[j] = g[i, j]
-            for a in range(d):
-                out[a] += _weighted(row, X[i, a], columns[a], 2)
-
-    return impl
+            out[a] += _weighted(row, X[i, a], columns[a], 2)
 
 
 @register_jitable

@@ -6,9 +6,11 @@ taken again from the differences.
 """
 
 import numpy as np
-from numba.extending import overload, register_jitable
+from numba.extending import register_jitable
 
+from pymc_scalable_gp.ops._elementwise import add, fill_from, multiply_by, set_product, subtract
 from pymc_scalable_gp.ops._kernels import multiply_any
+from pymc_scalable_gp.ops._numba import in_numba
 
 # A pair is close when its squared distance is below this share of ||x||^2 + ||z||^2; above it, the
 # product form keeps all but the last two digits.
@@ -25,6 +27,26 @@ def _row_squares(A):
     for i in range(A.shape[0]):
         for a in range(A.shape[1]):
             out[i] += A[i, a] * A[i, a]
+    return out
+
+
+@register_jitable
+def centered(X, Z, scale):
+    """Both, shifted to the mean of Z, where norms are as small as they can be, then scaled."""
+    center = np.zeros(Z.shape[1])
+    for j in range(Z.shape[0]):
+        add(center, Z[j])
+    multiply_by(center, 1.0 / max(Z.shape[0], 1))
+    return _moved(X, center, scale), _moved(Z, center, scale)
+
+
+@register_jitable
+def _moved(A, center, scale):
+    out = np.empty(A.shape)
+    for i in range(A.shape[0]):
+        fill_from(out[i], A[i])
+        subtract(out[i], center)
+        set_product(out[i], out[i], scale)
     return out
 
 
@@ -56,26 +78,23 @@ def distances(Z, X, out):
     np.sqrt(out, out=out)
 
 
-@overload(distances)
+@in_numba(distances)
 def _distances(Z, X, out):
-    def impl(Z, X, out):
-        m, d = Z.shape
-        k = X.shape[0]
-        multiply_any(Z, X, False, True, out)
-        z2, x2 = _row_squares(Z), _row_squares(X)
-        for j in range(m):
-            for i in range(k):
-                out[j, i] = z2[j] + x2[i] - 2.0 * out[j, i]
-            for i in range(k):
-                if out[j, i] < CLOSE * (z2[j] + x2[i]):
-                    total = 0.0
-                    for a in range(d):
-                        total += (Z[j, a] - X[i, a]) ** 2
-                    out[j, i] = total
-            for i in range(k):
-                out[j, i] = np.sqrt(out[j, i])
-
-    return impl
+    m, d = Z.shape
+    k = X.shape[0]
+    multiply_any(Z, X, False, True, out)
+    z2, x2 = _row_squares(Z), _row_squares(X)
+    for j in range(m):
+        for i in range(k):
+            out[j, i] = z2[j] + x2[i] - 2.0 * out[j, i]
+        for i in range(k):
+            if out[j, i] < CLOSE * (z2[j] + x2[i]):
+                total = 0.0
+                for a in range(d):
+                    total += (Z[j, a] - X[i, a]) ** 2
+                out[j, i] = total
+        for i in range(k):
+            out[j, i] = np.sqrt(out[j, i])
 
 
 def softmax_of_minus(values, out):
@@ -87,27 +106,24 @@ def softmax_of_minus(values, out):
     out /= out.sum(axis=0)
 
 
-@overload(softmax_of_minus)
+@in_numba(softmax_of_minus)
 def _softmax_of_minus(values, out):
-    def impl(values, out):
-        m, k = values.shape
-        if m == 0:
-            return
-        least, total = values[0].copy(), np.zeros(k)
-        for j in range(1, m):
-            for i in range(k):
-                least[i] = min(least[i], values[j, i])
-        for j in range(m):
-            for i in range(k):
-                out[j, i] = np.exp(least[i] - values[j, i])
-                total[i] += out[j, i]
+    m, k = values.shape
+    if m == 0:
+        return
+    least, total = values[0].copy(), np.zeros(k)
+    for j in range(1, m):
         for i in range(k):
-            total[i] = 1.0 / total[i]
-        for j in range(m):
-            for i in range(k):
-                out[j, i] *= total[i]
-
-    return impl
+            least[i] = min(least[i], values[j, i])
+    for j in range(m):
+        for i in range(k):
+            out[j, i] = np.exp(least[i] - values[j, i])
+            total[i] += out[j, i]
+    for i in range(k):
+        total[i] = 1.0 / total[i]
+    for j in range(m):
+        for i in range(k):
+            out[j, i] *= total[i]
 
 
 def softmax_bar(values, weights, g):
@@ -116,20 +132,17 @@ def softmax_bar(values, weights, g):
     np.divide(bar, values, out=values, where=values > 0.0)
 
 
-@overload(softmax_bar)
+@in_numba(softmax_bar)
 def _softmax_bar(values, weights, g):
-    def impl(values, weights, g):
-        m, k = values.shape
-        total = np.zeros(k)
-        for j in range(m):
-            for i in range(k):
-                total[i] += g[j, i] * weights[j, i]
-        for j in range(m):
-            for i in range(k):
-                if values[j, i] > 0.0:
-                    values[j, i] = weights[j, i] * (total[i] - g[j, i]) / values[j, i]
-
-    return impl
+    m, k = values.shape
+    total = np.zeros(k)
+    for j in range(m):
+        for i in range(k):
+            total[i] += g[j, i] * weights[j, i]
+    for j in range(m):
+        for i in range(k):
+            if values[j, i] > 0.0:
+                values[j, i] = weights[j, i] * (total[i] - g[j, i]) / values[j, i]
 
 
 def add_differences(Z, X, C, out, wrt):
@@ -148,40 +161,37 @@ def add_differences(Z, X, C, out, wrt):
         out += C.sum(axis=0)[:, None] * X - C.T @ Z
 
 
-@overload(add_differences)
+@in_numba(add_differences)
 def _add_differences(Z, X, C, out, wrt):
-    def impl(Z, X, C, out, wrt):
-        m, d = Z.shape
-        k = X.shape[0]
-        product = np.empty((m, k))
-        multiply_any(Z, X, False, True, product)
-        z2, x2 = _row_squares(Z), _row_squares(X)
-        by_z, by_x = np.zeros(m), np.zeros(k)
+    m, d = Z.shape
+    k = X.shape[0]
+    product = np.empty((m, k))
+    multiply_any(Z, X, False, True, product)
+    z2, x2 = _row_squares(Z), _row_squares(X)
+    by_z, by_x = np.zeros(m), np.zeros(k)
+    for j in range(m):
+        for i in range(k):
+            norms = z2[j] + x2[i]
+            if norms - 2.0 * product[j, i] < CLOSE * norms:
+                for a in range(d):
+                    part = C[j, i] * (Z[j, a] - X[i, a])
+                    if wrt:
+                        out[j, a] += part
+                    else:
+                        out[i, a] -= part
+                C[j, i] = 0.0
+        for i in range(k):
+            by_z[j] += C[j, i]
+            by_x[i] += C[j, i]
+    if wrt:
+        product = np.empty((m, d))
+        multiply_any(C, X, False, False, product)
         for j in range(m):
-            for i in range(k):
-                norms = z2[j] + x2[i]
-                if norms - 2.0 * product[j, i] < CLOSE * norms:
-                    for a in range(d):
-                        part = C[j, i] * (Z[j, a] - X[i, a])
-                        if wrt:
-                            out[j, a] += part
-                        else:
-                            out[i, a] -= part
-                    C[j, i] = 0.0
-            for i in range(k):
-                by_z[j] += C[j, i]
-                by_x[i] += C[j, i]
-        if wrt:
-            product = np.empty((m, d))
-            multiply_any(C, X, False, False, product)
-            for j in range(m):
-                for a in range(d):
-                    out[j, a] += by_z[j] * Z[j, a] - product[j, a]
-        else:
-            product = np.empty((k, d))
-            multiply_any(C, Z, True, False, product)
-            for i in range(k):
-                for a in range(d):
-                    out[i, a] += by_x[i] * X[i, a] - product[i, a]
-
-    return impl
+            for a in range(d):
+                out[j, a] += by_z[j] * Z[j, a] - product[j, a]
+    else:
+        product = np.empty((k, d))
+        multiply_any(C, Z, True, False, product)
+        for i in range(k):
+            for a in range(d):
+                out[i, a] += by_x[i] * X[i, a] - product[i, a]

@@ -5,6 +5,8 @@ import re
 import numpy as np
 from numba.extending import overload
 
+from pymc_scalable_gp.ops._numba import in_numba
+
 
 def _twin(name, arguments, numpy, before, body, after, numbers=""):
     """A function of vectors for NumPy, and the loop over their entries that Numba takes for it.
@@ -15,12 +17,11 @@ def _twin(name, arguments, numpy, before, body, after, numbers=""):
     vectors = [v for v in re.findall(r"\w+", arguments) if v not in numbers.split()]
     entry = re.sub(rf"\b({'|'.join(vectors)})\b", r"\1[i]", body)
     source = f"def {name}({arguments}):\n    {numpy}\n\ndef loop({arguments}):\n    {before}\n"
-    source += f"    for i in range({vectors[0]}.size):\n        {entry}\n    {after}\n\n"
-    source += f"def typed({arguments}):\n    return loop\n"
+    source += f"    for i in range({vectors[0]}.size):\n        {entry}\n    {after}\n"
     scope = {"np": np, "__name__": __name__}
     exec(source, scope)
     scope[name].__doc__ = f"``{body}`` for vectors."
-    overload(scope[name])(scope["typed"])
+    in_numba(scope[name])(scope["loop"])
     return scope[name]
 
 
@@ -47,6 +48,7 @@ multiply_by = _assigned("multiply_by", "out, factor", "out *= factor", "factor")
 add = _assigned("add", "out, a", "out += a")
 subtract = _assigned("subtract", "out, a", "out -= a")
 add_multiple = _assigned("add_multiple", "out, factor, a", "out += factor * a", "factor")
+add_absolute = _assigned("add_absolute", "out, a", "out += np.abs(a)")
 add_product = _assigned("add_product", "out, a, b", "out += a * b")
 add_square = _assigned("add_square", "out, scale, a", "out += scale * a * a", "scale")
 subtract_from = _assigned(
@@ -62,6 +64,7 @@ feature_cotangent = _assigned(
 )  # fmt: skip
 sum_product = _summed("sum_product", "a, b", "a * b", "np.dot(a, b)")
 sum_product3 = _summed("sum_product3", "a, b, c", "a * b * c", "np.sum(a * b * c)")
+sum_absolute = _summed("sum_absolute", "a", "np.abs(a)", "np.sum(np.abs(a))")
 sum_log = _summed("sum_log", "a", "np.log(a)", "np.sum(np.log(a))")
 all_finite = _held("all_finite", "np.isfinite(a)", "np.all(np.isfinite(a))")
 all_positive = _held(

@@ -39,6 +39,18 @@ def register_jax(op_class, differentiable: bool = True):
     return decorate
 
 
+def jax_form(op_class, differentiable: bool = True):
+    """Decorator: ``function(*inputs, *op.options())`` becomes the JAX form of `op_class`."""
+
+    def decorate(function):
+        register_jax(op_class, differentiable)(
+            lambda op: lambda *inputs: function(*inputs, *op.options())
+        )
+        return function
+
+    return decorate
+
+
 def _checked(op, forward):
     """`forward`, of arrays whose lengths fit together; JAX knows them when it traces."""
 

@@ -9,9 +9,11 @@ import sys
 
 import numpy as np
 from numba import types
-from numba.extending import overload
+from numba.extending import overload, register_jitable
 from scipy import linalg
 
+from pymc_scalable_gp.ops._elementwise import add_absolute, fill_from, sum_absolute
+from pymc_scalable_gp.ops._numba import in_numba
 from pymc_scalable_gp.utils.internals import fortran
 
 _dsyrk = fortran("cython_blas", "dsyrk", "iiiidaidai")
@@ -54,20 +56,22 @@ def _empty_matrix(rows, columns):
     return impl
 
 
+@register_jitable
+def _step(rows):
+    """Entries from one row to the next."""
+    return max(rows.strides[0] // 8, rows.shape[1], 1)
+
+
 def add_gram(rows, out):
     """``out += rows @ rows.T`` on the lower triangle; `rows` (r, k), last axis contiguous."""
     out += rows @ rows.T
 
 
-@overload(add_gram)
+@in_numba(add_gram)
 def _add_gram(rows, out):
-    def impl(rows, out):
-        r, k = rows.shape
-        if r and k:
-            step = max(rows.strides[0] // 8, k)
-            _dsyrk(_UPPER, _YES, r, k, 1.0, rows, step, 1.0, out, r)
-
-    return impl
+    r, k = rows.shape
+    if r and k:
+        _dsyrk(_UPPER, _YES, r, k, 1.0, rows, _step(rows), 1.0, out, r)
 
 
 def add_gram_columns(rows, out):
@@ -75,50 +79,27 @@ def add_gram_columns(rows, out):
     out += rows.T @ rows
 
 
-@overload(add_gram_columns)
+@in_numba(add_gram_columns)
 def _add_gram_columns(rows, out):
-    def impl(rows, out):
-        k, r = rows.shape
-        if r and k:
-            _dsyrk(_UPPER, _NO, r, k, 1.0, rows, r, 1.0, out, r)
-
-    return impl
-
-
-def multiply(matrix, rows, out):
-    """``out[...] = matrix @ rows``: (p, r) by (r, k); last axes of `rows` and `out` contiguous."""
-    out[...] = matrix @ rows
-
-
-@overload(multiply)
-def _multiply(matrix, rows, out):
-    def impl(matrix, rows, out):
-        p, r = matrix.shape
-        k = rows.shape[1]
-        if p and k:
-            step, width = max(rows.strides[0] // 8, k), max(out.strides[0] // 8, k)
-            _dgemm(_NO, _NO, k, p, r, 1.0, rows, step, matrix, max(r, 1), 0.0, out, width)
-
-    return impl
+    k, r = rows.shape
+    if r and k:
+        _dsyrk(_UPPER, _NO, r, k, 1.0, rows, r, 1.0, out, r)
 
 
 def multiply_any(a, b, transpose_a, transpose_b, out):
-    """``out[...] = op(a) @ op(b)`` for contiguous matrices; op transposes where told."""
+    """``out[...] = op(a) @ op(b)`` for matrices of contiguous rows; op transposes where told."""
     np.matmul(a.T if transpose_a else a, b.T if transpose_b else b, out=out)
 
 
-@overload(multiply_any)
+@in_numba(multiply_any)
 def _multiply_any(a, b, transpose_a, transpose_b, out):
-    def impl(a, b, transpose_a, transpose_b, out):
-        p, q = out.shape
-        inner = a.shape[0] if transpose_a else a.shape[1]
-        if p and q:  # out' (q, p) = op(b)' op(a)'
-            _dgemm(
-                _YES if transpose_b else _NO, _YES if transpose_a else _NO, q, p, inner,
-                1.0, b, max(b.shape[1], 1), a, max(a.shape[1], 1), 0.0, out, q,
-            )  # fmt: skip
-
-    return impl
+    p, q = out.shape
+    inner = a.shape[0] if transpose_a else a.shape[1]
+    if p and q:  # out' (q, p) = op(b)' op(a)'
+        _dgemm(
+            _YES if transpose_b else _NO, _YES if transpose_a else _NO, q, p, inner,
+            1.0, b, _step(b), a, _step(a), 0.0, out, _step(out),
+        )  # fmt: skip
 
 
 def matvec(matrix, vector, transpose, out):
@@ -126,42 +107,36 @@ def matvec(matrix, vector, transpose, out):
     np.dot(matrix.T if transpose else matrix, vector, out=out)
 
 
-@overload(matvec)
+@in_numba(matvec)
 def _matvec(matrix, vector, transpose, out):
-    def impl(matrix, vector, transpose, out):
-        p, q = matrix.shape
-        if p == 0 or q == 0:
-            out[:] = 0.0
-        else:
-            turn = _NO if transpose else _YES
-            _dgemv(turn, q, p, 1.0, matrix, q, vector, 1, 0.0, out, 1)
-
-    return impl
+    p, q = matrix.shape
+    if p == 0 or q == 0:
+        out[:] = 0.0
+    else:
+        turn = _NO if transpose else _YES
+        _dgemv(turn, q, p, 1.0, matrix, q, vector, 1, 0.0, out, 1)
 
 
+@register_jitable
+def mirror(out):
+    """Fill the upper triangle of `out` from the lower one, by tiles: its rows are columns there."""
+    n = out.shape[0]
+    for start in range(0, n, 64):
+        stop = min(start + 64, n)
+        for i in range(stop):
+            first = max(start, i + 1)
+            fill_from(out[i, first:stop], out[first:stop, i])
+
+
+@register_jitable
 def norm_one(lower):
     """1-norm of the symmetric matrix whose lower triangle is given."""
-    size = np.abs(np.tril(lower))
-    return np.max(size.sum(axis=0) + size.sum(axis=1) - np.diag(size), initial=0.0)
-
-
-@overload(norm_one)
-def _norm_one(lower):
-    def impl(lower):
-        r = lower.shape[0]
-        total = np.zeros(r)
-        for i in range(r):
-            for j in range(i):
-                value = abs(lower[i, j])
-                total[i] += value
-                total[j] += value
-            total[i] += abs(lower[i, i])
-        largest = 0.0
-        for i in range(r):
-            largest = max(largest, total[i])
-        return largest
-
-    return impl
+    r = len(lower)
+    total = np.zeros(r)
+    for i in range(r):
+        add_absolute(total[:i], lower[i, :i])
+        total[i] += sum_absolute(lower[i, : i + 1])
+    return np.max(total) if r else 0.0
 
 
 def cholesky_lower(a):
@@ -173,17 +148,14 @@ def cholesky_lower(a):
     return True
 
 
-@overload(cholesky_lower)
+@in_numba(cholesky_lower)
 def _cholesky_lower(a):
-    def impl(a):
-        n = a.shape[0]
-        failed = _dpotrf(_UPPER, n, a, max(n, 1))
-        for i in range(n):
-            for j in range(i + 1, n):
-                a[i, j] = 0.0
-        return failed == 0
-
-    return impl
+    n = a.shape[0]
+    failed = _dpotrf(_UPPER, n, a, max(n, 1))
+    for i in range(n):
+        for j in range(i + 1, n):
+            a[i, j] = 0.0
+    return failed == 0
 
 
 def invert_lower(a):
@@ -195,13 +167,10 @@ def invert_lower(a):
     return info == 0
 
 
-@overload(invert_lower)
+@in_numba(invert_lower)
 def _invert_lower(a):
-    def impl(a):
-        n = a.shape[0]
-        return _dtrtri(_UPPER, _NO, n, a, max(n, 1)) == 0
-
-    return impl
+    n = a.shape[0]
+    return _dtrtri(_UPPER, _NO, n, a, max(n, 1)) == 0
 
 
 def inverse_of_factored(lower):
@@ -211,13 +180,10 @@ def inverse_of_factored(lower):
         lower[...] = inverse
 
 
-@overload(inverse_of_factored)
+@in_numba(inverse_of_factored)
 def _inverse_of_factored(lower):
-    def impl(lower):
-        n = lower.shape[0]
-        _dpotri(_UPPER, n, lower, max(n, 1))
-
-    return impl
+    n = lower.shape[0]
+    _dpotri(_UPPER, n, lower, max(n, 1))
 
 
 def qr_transposed(columns):
@@ -229,17 +195,14 @@ def qr_transposed(columns):
     columns[:, : r.shape[0]] = r.T
 
 
-@overload(qr_transposed)
+@in_numba(qr_transposed)
 def _qr_transposed(columns):
-    def impl(columns):
-        p, k = columns.shape
-        if p and k:
-            tau, work = np.empty(min(p, k)), np.empty(1)
-            _dgeqrf(k, p, columns, k, tau, work, -1)  # how much work space it wants
-            size = int(work[0])
-            _dgeqrf(k, p, columns, k, tau, np.empty(size), size)
-
-    return impl
+    p, k = columns.shape
+    if p and k:
+        tau, work = np.empty(min(p, k)), np.empty(1)
+        _dgeqrf(k, p, columns, k, tau, work, -1)  # how much work space it wants
+        size = int(work[0])
+        _dgeqrf(k, p, columns, k, tau, np.empty(size), size)
 
 
 def solve_lower(lower, rows, transpose, right):
@@ -254,12 +217,9 @@ def solve_lower(lower, rows, transpose, right):
         rows[...] = linalg.solve_triangular(factor, rows, lower=not transpose, check_finite=False)
 
 
-@overload(solve_lower)
+@in_numba(solve_lower)
 def _solve_lower(lower, rows, transpose, right):
-    def impl(lower, rows, transpose, right):
-        p, q = rows.shape
-        if p and q:
-            side, turn = _LEFT if right else _RIGHT, _YES if transpose else _NO
-            _dtrsm(side, _UPPER, turn, _NO, q, p, 1.0, lower, lower.shape[0], rows, q)
-
-    return impl
+    p, q = rows.shape
+    if p and q:
+        side, turn = _LEFT if right else _RIGHT, _YES if transpose else _NO
+        _dtrsm(side, _UPPER, turn, _NO, q, p, 1.0, lower, lower.shape[0], rows, q)

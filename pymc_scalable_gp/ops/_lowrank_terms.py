@@ -26,12 +26,11 @@ from pymc_scalable_gp.ops._kernels import (
     empty_matrix,
     invert_lower,
     matvec,
-    multiply,
     multiply_any,
     norm_one,
     qr_transposed,
 )
-from pymc_scalable_gp.ops._numba import inlined
+from pymc_scalable_gp.ops._numba import contiguous
 
 # H is B = I + Phi' D^-1 Phi scaled to a unit diagonal. Above this estimate of cond(H) B is no longer
 # formed: its factor comes from a QR of [D^-1/2 Phi W^1/2; I]. The Gram route loses about
@@ -41,40 +40,45 @@ GRAM_CONDITION_BOUND = 1e8
 
 LOG_2PI = np.log(2.0 * np.pi)
 
+APPROXIMATIONS = ("DTC", "FITC", "VFE")
+DTC, FITC, VFE = range(len(APPROXIMATIONS))
+
 
 _BLOCK = 2048
 
 
-@inlined
-def logp_terms(phi_t, weights, noise, residual, kdiag, approx):
+def logp_terms(phi, weights, noise, residual, kdiag, approx):
+    """Outputs of `LowRankLogp`."""
+    phi_t = contiguous(phi.T)
     r, n = phi_t.shape
     root_w = np.sqrt(weights)
     variance = np.empty(n)
     fill_from(variance, noise)
     slack = _slack(phi_t, weights, kdiag, approx)
-    if approx == 1:
+    if approx == FITC:
         add(variance, slack)
     lower, coef, alpha = np.full((r, r), np.nan), np.full(r, np.nan), np.full(n, np.nan)
+    failed = np.asarray(np.nan), alpha, coef, lower, variance
     if not (all_positive(weights) and all_positive(variance) and all_finite(residual)):
-        return np.nan, alpha, coef, lower, variance
-    uniform = noise.size == 1 and approx != 1
+        return failed
+    uniform = noise.size == 1 and approx != FITC
     logdet, sharp = _factor_gram(phi_t, root_w, variance, uniform, lower)
     beta = np.zeros(r)
     if not sharp and not np.isnan(logdet):
         logdet = factor_qr(phi_t, root_w, variance, residual, lower, beta)
     if np.isnan(logdet):
         lower[:] = np.nan
-        return np.nan, alpha, coef, lower, variance
+        return failed
     _refine(phi_t, root_w, variance, residual, lower, beta, alpha)
     quad = sum_product3(alpha, alpha, variance) + sum_product(beta, beta)
-    if approx == 2:
+    if approx == VFE:
         set_ratio(slack, slack, variance)
         quad += np.sum(slack)
     logp = -0.5 * (quad + logdet + sum_log(variance) + n * LOG_2PI)
     for i in range(r):
         set_product(lower[i], lower[i], root_w)
     set_product(coef, beta, root_w)
-    return logp, alpha, coef, lower, variance
+    return np.asarray(logp), alpha, coef, lower, variance
 
 
 @register_jitable
@@ -99,7 +103,7 @@ def _refine(phi_t, root_w, variance, residual, lower, beta, alpha):
 def _slack(phi_t, weights, kdiag, approx):
     """``max(kdiag - ||W^1/2 phi_i||^2, 0)`` in blocks that stay in cache; zero for DTC."""
     r, n = phi_t.shape
-    if approx == 0:
+    if approx == DTC:
         return np.zeros(n)
     out = kdiag.copy()
     for start in range(0, n, _BLOCK):
@@ -221,8 +225,11 @@ def _inverse_diagonal(phi_t, weights, variance):
     return out
 
 
-@inlined
-def logp_grad(phi_t, weights, kdiag, alpha, coef, root, variance, g, approx):
+def logp_grad(
+    phi, weights, noise, residual, kdiag, logp, alpha, coef, root, variance, cotangent, approx
+):
+    """Outputs of `LowRankLogpGrad`."""
+    phi_t, g = contiguous(phi.T), cotangent.item()
     r, n = phi_t.shape
     middle = np.empty((r, r))
     multiply_any(root, root, True, False, middle)
@@ -232,7 +239,7 @@ def logp_grad(phi_t, weights, kdiag, alpha, coef, root, variance, g, approx):
     for start in range(0, n, 512):
         stop = min(start + 512, n)
         block, out = phi_t[:, start:stop], phi_bar[:, start:stop]
-        multiply(middle, block, out)
+        multiply_any(middle, block, False, False, out)
         quad, norm = np.zeros(stop - start), np.zeros(stop - start)
         for j in range(r):
             add_product(quad, out[j], block[j])
@@ -241,11 +248,11 @@ def logp_grad(phi_t, weights, kdiag, alpha, coef, root, variance, g, approx):
         shrunk = own[start:stop] if n <= r else (1.0 - quad * inverse) * inverse
         row_bar = 0.5 * (a * a - shrunk)
         slope = np.zeros(stop - start)
-        if approx > 0:
+        if approx != DTC:
             for j in range(r):
                 add_square(norm, weights[j], block[j])
             slack = np.maximum(kdiag[start:stop] - norm, 0.0)
-            if approx == 1:
+            if approx == FITC:
                 slope = row_bar * (slack > 0.0)
             else:
                 slope = -0.5 * inverse * (slack > 0.0)
@@ -255,6 +262,6 @@ def logp_grad(phi_t, weights, kdiag, alpha, coef, root, variance, g, approx):
         ga, gi = g * a, g * inverse
         for j in range(r):
             feature_cotangent(out[j], coef[j], ga, gi, 2.0 * g * weights[j] * slope, block[j])
-            if approx > 0:
+            if approx != DTC:
                 missed[j] += g * sum_product3(slope, block[j], block[j])
-    return phi_bar, noise_bar, kdiag_bar, missed
+    return phi_bar.T, noise_bar, kdiag_bar, missed

@@ -8,10 +8,11 @@ by all graphs, and kept on disk in PyTensor's cache.
 
 import logging
 import zlib
+from abc import update_abstractmethods
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
-from inspect import getclosurevars
+from inspect import getclosurevars, signature
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,59 @@ def register_numba(op_class, strided=()):
     return decorate
 
 
+def numba_form(op_class, strided=()):
+    """Decorator: ``function(*inputs, *op.options())`` becomes the Numba form of `op_class`.
+
+    `strided` is that of :func:`register_numba`.
+    """
+
+    def decorate(function):
+        part = inlined(function)
+
+        @register_numba(op_class, strided)
+        def build(op):
+            options = op.options()
+            if not options:
+                return nb.numba_njit(function)
+            names = list(signature(function).parameters)
+            inputs, name = names[: len(names) - len(options)], op_class.__name__.lower()
+            scope = dict(zip(names[len(inputs) :], options, strict=True))
+            source = f"def {name}({', '.join(inputs)}): return body({', '.join(names)})"
+            # From disk it needs a module's name.
+            return from_source(source, name, scope | {"body": part, "__name__": __name__})
+
+        return function
+
+    return decorate
+
+
+def one_source(op_class, strided=()):
+    """Decorator: ``function(*inputs, *op.options())`` becomes the Python and the Numba form of `op_class`.
+
+    It returns an array, or a tuple of one for each output. In Python, too, inputs reach it C-ordered,
+    except those at the places `strided`.
+    """
+
+    def decorate(function):
+        def perform(self, node, inputs, output_storage):
+            self.check_lengths(inputs)
+            arrays = [
+                x if place in strided else np.asarray(x, order="C")
+                for place, x in enumerate(inputs)
+            ]
+            with np.errstate(all="ignore"):
+                found = function(*arrays, *self.options())
+            found = found if isinstance(found, tuple) else (found,)
+            for storage, value in zip(output_storage, found, strict=True):
+                storage[0] = value
+
+        op_class.perform = perform
+        update_abstractmethods(op_class)
+        return numba_form(op_class, strided)(function)
+
+    return decorate
+
+
 def inlined(function):
     """Decorator for what one Numba function calls: it becomes a part of that, and is not compiled first.
 
@@ -81,6 +135,20 @@ def from_source(source: str, name: str, scope: dict):
     """Numba function `name` of a source, whose globals are `scope`."""
     exec(source, scope)
     return nb.numba_njit(scope[name])
+
+
+def in_numba(function):
+    """Decorator: the function that Numba takes in the place of `function`, with the same arguments."""
+
+    def decorate(impl):
+        def typed(*types):
+            return impl
+
+        typed.__signature__ = signature(impl)
+        overload(function)(typed)
+        return impl
+
+    return decorate
 
 
 def contiguous(a):

@@ -1,11 +1,11 @@
 """Cubic convolution (Keys) interpolation from an even 1-D grid, and its adjoint."""
 
 import numpy as np
-from pytensor.link.numba.dispatch import basic as nb
+from numba.extending import register_jitable
 
 from pymc_scalable_gp.ops._base import GufuncOp
-from pymc_scalable_gp.ops._jax import jnp, register_jax
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
+from pymc_scalable_gp.ops._numba import numba_form
 
 # Row p holds the coefficients of 1, t, t^2, t^3 in the weight of node j + p - 1.
 _KEYS = 0.5 * np.array([[0, -1, 2, -1], [2, 0, -5, 3], [0, 1, 4, -3], [0, 0, -1, 1]], dtype=float)
@@ -23,8 +23,12 @@ class CubicInterpolation(GufuncOp):
     def __init__(self, slope=False):
         self.slope = bool(slope)
 
+    def options(self):
+        """The table of weights."""
+        return (_SLOPES if self.slope else _KEYS,)
+
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = interpolate(*inputs, _SLOPES if self.slope else _KEYS)
+        output_storage[0][0] = interpolate(*inputs, *self.options())
 
     def pullback(self, inputs, outputs, cotangents):
         """``dU = W' G`` and ``ds_i = sum_k G_ik (W'(s) U)_ik``; `W` is piecewise smooth in s."""
@@ -84,105 +88,75 @@ def cubic_interpolation(s, U):
     return CubicInterpolation()(s, U)
 
 
-def _cells(s, m):
-    """First of four nodes, and the place within the cell, which may be NaN."""
-    cell = np.fmin(np.fmax(np.floor(s), 1.0), m - 3.0)
-    return cell.astype(np.int64) - 1, s - cell
+def _cells(s, m, xp):
+    """First of four nodes, and powers (4, n) of the place within the cell, which may be NaN."""
+    cell = xp.fmin(xp.fmax(xp.floor(s), 1.0), m - 3.0)
+    t = s - cell
+    return cell.astype("int64") - 1, xp.stack([xp.ones_like(t), t, t**2, t**3])
 
 
-def interpolate(s, U, table=_KEYS):
-    """`cubic_interpolation` of arrays."""
-    out = np.zeros((s.size, U.shape[1]))
+def interpolate(s, U, table=_KEYS, xp=np):
+    """`cubic_interpolation` of arrays: `xp` is NumPy or JAX's."""
     if U.shape[0] < 4:
-        return out * np.nan
-    first, t = _cells(s, U.shape[0])
-    for p in range(4):
-        w = table[p, 0] + t * (table[p, 1] + t * (table[p, 2] + t * table[p, 3]))
-        out += w.reshape((-1, 1)) * U[first + p]
-    return out
+        return xp.full((s.size, U.shape[1]), xp.nan)
+    first, powers = _cells(s, U.shape[0], xp)
+    weights = table @ powers
+    return sum(weights[p][:, None] * U[first + p] for p in range(4))
 
 
 def _spread(s, G, U):
     out = np.zeros((U.shape[0], G.shape[1]))
     if U.shape[0] < 4:
         return out
-    first, t = _cells(s, U.shape[0])
+    first, powers = _cells(s, U.shape[0], np)
+    weights = _KEYS @ powers
     for p in range(4):
-        w = _KEYS[p] @ np.stack([np.ones_like(t), t, t**2, t**3])
-        np.add.at(out, first + p, w[:, None] * G)
+        np.add.at(out, first + p, weights[p][:, None] * G)
     return out
 
 
-@register_numba(CubicInterpolation)
-def numba_cubic_interpolation(op):
-    table = _SLOPES if op.slope else _KEYS
-
-    @nb.numba_njit
-    def interpolation(s, U):
-        n, k, m = s.size, U.shape[1], U.shape[0]
-        out = np.zeros((n, k))
-        if m < 4:
-            return out * np.nan
-        for i in range(n):
-            j = np.fmin(np.fmax(np.floor(s[i]), 1.0), m - 3.0)
-            t, row = s[i] - j, np.int64(j) - 1
-            for p in range(4):
-                w = table[p, 0] + t * (table[p, 1] + t * (table[p, 2] + t * table[p, 3]))
-                for c in range(k):
-                    out[i, c] += w * U[row + p, c]
-        return out
-
-    return interpolation
+@register_jitable
+def _cell(s, m):
+    """As `_cells`, for one point: the first node, and the place."""
+    j = np.fmin(np.fmax(np.floor(s), 1.0), m - 3.0)
+    return np.int64(j) - 1, s - j
 
 
-@register_numba(CubicSpread)
-def numba_cubic_spread(op):
-    @nb.numba_njit
-    def spread(s, G, U):
-        n, k, m = s.size, G.shape[1], U.shape[0]
-        out = np.zeros((m, k))
-        if m < 4:
-            return out
-        for i in range(n):
-            j = np.fmin(np.fmax(np.floor(s[i]), 1.0), m - 3.0)
-            t, row = s[i] - j, np.int64(j) - 1
-            for p in range(4):
-                w = _KEYS[p, 0] + t * (_KEYS[p, 1] + t * (_KEYS[p, 2] + t * _KEYS[p, 3]))
-                for c in range(k):
-                    out[row + p, c] += w * G[i, c]
-        return out
-
-    return spread
-
-
-def _jax_cells(s, m):
-    cell = jnp.fmin(jnp.fmax(jnp.floor(s), 1), m - 3)
-    powers = jnp.stack([jnp.ones_like(s), s - cell, (s - cell) ** 2, (s - cell) ** 3])
-    return cell.astype(int) - 1, powers
-
-
-@register_jax(CubicInterpolation)
-def jax_cubic_interpolation(op):
-    def forward(s, U):
-        if U.shape[0] < 4:
-            return jnp.full((s.size, U.shape[1]), jnp.nan)
-        first, powers = _jax_cells(s, U.shape[0])
-        weights = (_SLOPES if op.slope else _KEYS) @ powers
-        return sum(weights[p][:, None] * U[first + p] for p in range(4))
-
-    return forward
-
-
-@register_jax(CubicSpread, differentiable=False)
-def jax_cubic_spread(op):
-    def forward(s, G, U):
-        size = U.shape[0]
-        if size < 4:
-            return jnp.zeros((size, G.shape[1]))
-        first, powers = _jax_cells(s, size)
-        weights, out = _KEYS @ powers, jnp.zeros((size, G.shape[1]))
+@numba_form(CubicInterpolation)
+def _interpolate_loop(s, U, table):
+    n, k, m = s.size, U.shape[1], U.shape[0]
+    out = np.zeros((n, k))
+    if m < 4:
+        return out * np.nan
+    for i in range(n):
+        first, t = _cell(s[i], m)
         for p in range(4):
-            out = out.at[first + p].add(weights[p][:, None] * G)
-        return out
+            w = table[p, 0] + t * (table[p, 1] + t * (table[p, 2] + t * table[p, 3]))
+            for c in range(k):
+                out[i, c] += w * U[first + p, c]
+    return out
 
-    return forward
+
+@numba_form(CubicSpread)
+def _spread_loop(s, G, U):
+    n, k, m = s.size, G.shape[1], U.shape[0]
+    out = np.zeros((m, k))
+    if m < 4:
+        return out
+    for i in range(n):
+        first, t = _cell(s[i], m)
+        for p in range(4):
+            w = _KEYS[p, 0] + t * (_KEYS[p, 1] + t * (_KEYS[p, 2] + t * _KEYS[p, 3]))
+            for c in range(k):
+                out[first + p, c] += w * G[i, c]
+    return out
+
+
+@jax_form(CubicInterpolation)
+def _jax_interpolation(s, U, table):
+    return interpolate(s, U, table, jnp)
+
+
+@jax_form(CubicSpread, differentiable=False)
+def _jax_spread(s, G, U):
+    return jax.vjp(lambda values: interpolate(s, values, xp=jnp), U)[1](G)[0]

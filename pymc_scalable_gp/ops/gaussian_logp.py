@@ -2,20 +2,25 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type
-from pytensor.link.numba.dispatch import basic as nb
-from scipy import linalg
 
 from pymc_scalable_gp.ops._base import GufuncOp, connected
-from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
+from pymc_scalable_gp.ops._elementwise import (
+    add_multiple,
+    all_finite,
+    fill_from,
+    multiply_by,
+    sum_product,
+)
+from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
 from pymc_scalable_gp.ops._kernels import (
     cholesky_lower,
     empty_matrix,
     inverse_of_factored,
+    mirror,
     solve_lower,
 )
 from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI
-from pymc_scalable_gp.ops._numba import inlined, register_numba
+from pymc_scalable_gp.ops._numba import one_source
 
 
 class GaussianLogp(GufuncOp):
@@ -27,27 +32,10 @@ class GaussianLogp(GufuncOp):
     gufunc_signature = "(n,n),(n),(n)->(),(n),(n,n)"
     differentiable_outputs = (0,)
 
-    def perform(self, node, inputs, output_storage):
-        K, noise, e = inputs
-        L = np.tril(K)
-        np.fill_diagonal(L, np.diag(L) + noise)
-        logp = np.nan
-        with np.errstate(all="ignore"):
-            if np.isfinite(L.sum() + e.sum()) and cholesky_lower(L):
-                white = linalg.solve_triangular(L, e, lower=True, check_finite=False)
-                alpha = linalg.solve_triangular(L, white, lower=True, trans=1, check_finite=False)
-                logp = -0.5 * white @ white - np.log(np.diag(L)).sum() - 0.5 * len(e) * LOG_2PI
-        if not np.isfinite(logp):
-            logp, alpha, L = np.nan, np.full(len(e), np.nan), np.full(L.shape, np.nan)
-        for storage, value in zip(output_storage, (logp, alpha, L), strict=True):
-            storage[0] = np.asarray(value)
-
     def pullback(self, inputs, outputs, cotangents):
         """``K_bar = (a a' - S^-1) g / 2``, D's is its diagonal, ``e_bar = -a g``; ``a = S^-1 e``."""
         if any(map(connected, cotangents[1:])):
             raise ValueError("only the first output of GaussianLogp, logp, can be differentiated")
-        if not connected(cotangents[0]):
-            return [disconnected_type() for _ in inputs]
         _, alpha, factor = outputs
         K_bar, noise_bar = GaussianLogpGrad()(alpha, factor, cotangents[0])
         return [K_bar, noise_bar, -alpha * cotangents[0]]
@@ -57,14 +45,6 @@ class GaussianLogpGrad(GufuncOp):
     """``(a a' - (L L')^-1) g / 2``, symmetric, and its diagonal."""
 
     gufunc_signature = "(n),(n,n),()->(n,n),(n)"
-
-    def perform(self, node, inputs, output_storage):
-        alpha, factor, g = inputs
-        inverse = factor.copy()
-        inverse_of_factored(inverse)
-        inverse = np.tril(inverse) + np.tril(inverse, -1).T
-        slope = 0.5 * g * (np.outer(alpha, alpha) - inverse)
-        output_storage[0][0], output_storage[1][0] = slope, np.diag(slope).copy()
 
 
 def gaussian_logp(K, noise, residual):
@@ -99,89 +79,55 @@ def gaussian_logp(K, noise, residual):
     return GaussianLogp()(*(pt.as_tensor(x) for x in (K, noise, residual)))[0]
 
 
-@inlined
+@one_source(GaussianLogp)
 def _terms(K, noise, e):
-    n = K.shape[0]
+    n = len(e)
     L, alpha = empty_matrix(n, n), np.empty((n, 1))
-    total = 0.0
+    finite = all_finite(e)
     for i in range(n):
-        alpha[i, 0] = e[i]
-        total += e[i]
-        for j in range(i + 1):
-            L[i, j] = K[i, j]
-            total += K[i, j]
-        for j in range(i + 1, n):
-            L[i, j] = 0.0
+        fill_from(L[i, : i + 1], K[i, : i + 1])
         L[i, i] += noise[i]
-        total += noise[i]
+        finite = finite and all_finite(L[i, : i + 1])
     logp = np.nan
-    if np.isfinite(total) and cholesky_lower(L):
+    if finite and cholesky_lower(L):
+        fill_from(alpha[:, 0], e)
         solve_lower(L, alpha, False, False)
-        logp = -0.5 * n * LOG_2PI
+        logp = -0.5 * (n * LOG_2PI + sum_product(alpha[:, 0], alpha[:, 0]))
         for i in range(n):
-            logp -= 0.5 * alpha[i, 0] ** 2 + np.log(L[i, i])
+            logp -= np.log(L[i, i])
         solve_lower(L, alpha, True, False)
     if not np.isfinite(logp):
         logp = np.nan
         L[:] = np.nan
         alpha[:] = np.nan
-    return logp, alpha[:, 0].copy(), L
+    return np.asarray(logp), alpha[:, 0].copy(), L
 
 
-@inlined
+@one_source(GaussianLogpGrad)
 def _slope(alpha, factor, g):
     n = len(alpha)
     out = empty_matrix(n, n)
     out[:] = factor
     inverse_of_factored(out)
     for i in range(n):
-        for j in range(i + 1):
-            out[i, j] = 0.5 * g * (alpha[i] * alpha[j] - out[i, j])
-    for start in range(0, n, 64):  # the upper triangle by tiles: a row of it is a column below
-        for i in range(n):
-            for j in range(max(start, i + 1), min(start + 64, n)):
-                out[i, j] = out[j, i]
-    diagonal = np.empty(n)
-    for i in range(n):
-        diagonal[i] = out[i, i]
-    return out, diagonal
+        row = out[i, : i + 1]
+        multiply_by(row, -1.0)
+        add_multiple(row, alpha[i], alpha[: i + 1])
+        multiply_by(row, 0.5 * g.item())
+    mirror(out)
+    return out, np.diag(out).copy()
 
 
-@register_numba(GaussianLogp)
-def numba_gaussian_logp(op):
-    @nb.numba_njit
-    def gaussian_logp(K, noise, e):
-        logp, alpha, factor = _terms(K, noise, e)
-        return np.asarray(logp), alpha, factor
-
-    return gaussian_logp
+@jax_form(GaussianLogp)
+def _jax_terms(K, noise, e):
+    L = jnp.linalg.cholesky(K + jnp.diag(noise))
+    alpha = jax.scipy.linalg.cho_solve((L, True), e)
+    logp = -0.5 * e @ alpha - jnp.log(jnp.diag(L)).sum() - 0.5 * len(e) * LOG_2PI
+    return tuple(jnp.where(jnp.isfinite(logp), x, jnp.nan) for x in (logp, alpha, L))
 
 
-@register_numba(GaussianLogpGrad)
-def numba_gaussian_logp_grad(op):
-    @nb.numba_njit
-    def gaussian_logp_grad(alpha, factor, g):
-        return _slope(alpha, factor, g.item())
-
-    return gaussian_logp_grad
-
-
-@register_jax(GaussianLogp)
-def jax_gaussian_logp(op):
-    def forward(K, noise, e):
-        L = jnp.linalg.cholesky(K + jnp.diag(noise))
-        alpha = jax.scipy.linalg.cho_solve((L, True), e)
-        logp = -0.5 * e @ alpha - jnp.log(jnp.diag(L)).sum() - 0.5 * len(e) * LOG_2PI
-        return tuple(jnp.where(jnp.isfinite(logp), x, jnp.nan) for x in (logp, alpha, L))
-
-    return forward
-
-
-@register_jax(GaussianLogpGrad, differentiable=False)
-def jax_gaussian_logp_grad(op):
-    def forward(alpha, factor, g):
-        inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(len(alpha)))
-        slope = 0.5 * g * (alpha[:, None] * alpha - inverse)
-        return slope, jnp.diag(slope)
-
-    return forward
+@jax_form(GaussianLogpGrad, differentiable=False)
+def _jax_slope(alpha, factor, g):
+    inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(len(alpha)))
+    slope = 0.5 * g * (alpha[:, None] * alpha - inverse)
+    return slope, jnp.diag(slope)

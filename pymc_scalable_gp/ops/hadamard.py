@@ -7,12 +7,11 @@ a time.
 
 import numpy as np
 import pytensor.tensor as pt
-from numba.extending import overload, register_jitable
-from pytensor.link.numba.dispatch import basic as nb
+from numba.extending import register_jitable
 
 from pymc_scalable_gp.ops._base import GufuncOp
-from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
+from pymc_scalable_gp.ops._numba import in_numba, one_source
 
 # Entries of the work array (block of rows, b k).
 _ENTRIES = 2**18
@@ -22,9 +21,6 @@ class RowKroneckerApply(GufuncOp):
     """``(A # B) C`` (n, k)."""
 
     gufunc_signature = "(n,a),(n,b),(a,b,k)->(n,k)"
-
-    def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = apply_rows(*inputs)
 
     def pullback(self, inputs, outputs, cotangents):
         """``dC = (A # B)' G``, and the rows' gradients."""
@@ -37,9 +33,6 @@ class RowKroneckerProject(GufuncOp):
 
     gufunc_signature = "(n,a),(n,b),(n,k)->(a,b,k)"
 
-    def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = project_rows(*inputs)
-
     def pullback(self, inputs, outputs, cotangents):
         """``dG = (A # B) C``, and the rows' gradients, with C the cotangent."""
         (A, B, G), (c,) = inputs, cotangents
@@ -50,9 +43,6 @@ class RowKroneckerRows(GufuncOp):
     """Gradients of ``sum(G * ((A # B) C))`` in A and B. It has none itself."""
 
     gufunc_signature = "(n,a),(n,b),(a,b,k),(n,k)->(n,a),(n,b)"
-
-    def perform(self, node, inputs, output_storage):
-        output_storage[0][0], output_storage[1][0] = rows_gradient(*inputs)
 
 
 def row_kronecker_apply(A, B, C):
@@ -158,10 +148,10 @@ def _block(width):
     return max(16, _ENTRIES // max(width, 1))
 
 
-@register_jitable
+@one_source(RowKroneckerApply)
 def apply_rows(A, B, C):
     (n, a), b, k = A.shape, B.shape[1], C.shape[2]
-    out, flat = np.zeros((n, k)), np.ascontiguousarray(C).reshape((a, b * k))
+    out, flat = np.zeros((n, k)), C.reshape((a, b * k))
     size = _block(b * k)
     if a == 0:
         return out
@@ -177,22 +167,19 @@ def _combine(B, T, out):
     out += np.einsum("nb,nbk->nk", B, T.reshape((*B.shape, out.shape[1])))
 
 
-@overload(_combine)
+@in_numba(_combine)
 def _combine_numba(B, T, out):
-    def impl(B, T, out):
-        (n, b), k = B.shape, out.shape[1]
-        for i in range(n):
-            if k == 1:  # a product with a vector: one sum, which the compiler vectorises
-                total = 0.0
-                for j in range(b):
-                    total += B[i, j] * T[i, j]
-                out[i, 0] += total
-                continue
+    (n, b), k = B.shape, out.shape[1]
+    for i in range(n):
+        if k == 1:  # a product with a vector: one sum, which the compiler vectorises
+            total = 0.0
             for j in range(b):
-                for c in range(k):
-                    out[i, c] += B[i, j] * T[i, j * k + c]
-
-    return impl
+                total += B[i, j] * T[i, j]
+            out[i, 0] += total
+            continue
+        for j in range(b):
+            for c in range(k):
+                out[i, c] += B[i, j] * T[i, j * k + c]
 
 
 def _outer(B, G):
@@ -200,20 +187,17 @@ def _outer(B, G):
     return (B[:, :, None] * G[:, None, :]).reshape((len(B), B.shape[1] * G.shape[1]))
 
 
-@overload(_outer)
+@in_numba(_outer)
 def _outer_numba(B, G):
-    def impl(B, G):
-        (n, b), k = B.shape, G.shape[1]
-        U = np.empty((n, b * k))
-        if k == 1:
-            return B * G
-        for i in range(n):
-            for j in range(b):
-                for c in range(k):
-                    U[i, j * k + c] = B[i, j] * G[i, c]
-        return U
-
-    return impl
+    (n, b), k = B.shape, G.shape[1]
+    U = np.empty((n, b * k))
+    if k == 1:
+        return B * G
+    for i in range(n):
+        for j in range(b):
+            for c in range(k):
+                U[i, j * k + c] = B[i, j] * G[i, c]
+    return U
 
 
 def _contract(T, G, out):
@@ -221,21 +205,18 @@ def _contract(T, G, out):
     out[:] = np.einsum("nbk,nk->nb", T.reshape((*out.shape, G.shape[1])), G)
 
 
-@overload(_contract)
+@in_numba(_contract)
 def _contract_numba(T, G, out):
-    def impl(T, G, out):
-        (n, b), k = out.shape, G.shape[1]
-        for i in range(n):
-            for j in range(b):
-                total = 0.0
-                for c in range(k):
-                    total += T[i, j * k + c] * G[i, c]
-                out[i, j] = total
-
-    return impl
+    (n, b), k = out.shape, G.shape[1]
+    for i in range(n):
+        for j in range(b):
+            total = 0.0
+            for c in range(k):
+                total += T[i, j * k + c] * G[i, c]
+            out[i, j] = total
 
 
-@register_jitable
+@one_source(RowKroneckerProject)
 def project_rows(A, B, G):
     (n, a), b, k = A.shape, B.shape[1], G.shape[1]
     out = np.zeros((a, b * k))
@@ -249,11 +230,11 @@ def project_rows(A, B, G):
     return out.reshape((a, b, k))
 
 
-@register_jitable
+@one_source(RowKroneckerRows)
 def rows_gradient(A, B, C, G):
     (n, a), b, k = A.shape, B.shape[1], C.shape[2]
     dA, dB = np.zeros((n, a)), np.zeros((n, b))
-    flat = np.ascontiguousarray(C).reshape((a, b * k))
+    flat = C.reshape((a, b * k))
     size = _block(b * k)
     if a * b * k == 0:
         return dA, dB
@@ -266,65 +247,27 @@ def rows_gradient(A, B, C, G):
     return dA, dB
 
 
-for _op, _function in (
-    (RowKroneckerApply, apply_rows),
-    (RowKroneckerProject, project_rows),
-    (RowKroneckerRows, rows_gradient),
-):
+@jax_form(RowKroneckerApply)
+def _jax_apply(A, B, C):
+    (n, a), (b, k) = A.shape, C.shape[1:]
+    flat, size = C.reshape((a, b * k)), _block(b * k)
 
-    @register_numba(_op)
-    def numba_row_kronecker(op, function=_function):
-        return nb.numba_njit(function)
+    @jax.checkpoint
+    def block(pair):
+        A, B = pair
+        return jnp.einsum("nb,nbk->nk", B, (A @ flat).reshape((-1, b, k)))
 
-
-def _jax_blocks(arrays, width):
-    """Row blocks (blocks, rows, .) of the arrays, the last filled with zero rows."""
-    size = _block(width)
-    missing = -arrays[0].shape[0] % size
-    return tuple(jnp.pad(x, ((0, missing), (0, 0))).reshape((-1, size, x.shape[1])) for x in arrays)
+    # The last block is filled up with rows of zeros.
+    rows = [jnp.pad(x, ((0, -n % size), (0, 0))).reshape((-1, size, x.shape[1])) for x in (A, B)]
+    return jax.lax.map(block, rows).reshape((-1, k))[:n]
 
 
-@register_jax(RowKroneckerApply)
-def jax_row_kronecker_apply(op):
-    def forward(A, B, C):
-        (n, a), (b, k) = A.shape, C.shape[1:]
-        flat = C.reshape((a, b * k))
-
-        def block(pair):
-            return jnp.einsum("nb,nbk->nk", pair[1], (pair[0] @ flat).reshape((-1, b, k)))
-
-        return jax.lax.map(block, _jax_blocks((A, B), b * k)).reshape((-1, k))[:n]
-
-    return forward
+@jax_form(RowKroneckerProject)
+def _jax_project(A, B, G):
+    core = jnp.zeros((A.shape[1], B.shape[1], G.shape[1]))
+    return jax.vjp(lambda C: _jax_apply(A, B, C), core)[1](G)[0]
 
 
-@register_jax(RowKroneckerProject)
-def jax_row_kronecker_project(op):
-    def forward(A, B, G):
-        a, b, k = A.shape[1], B.shape[1], G.shape[1]
-
-        def block(total, rows):
-            U = (rows[1][:, :, None] * rows[2][:, None, :]).reshape((-1, b * k))
-            return total + rows[0].T @ U, None
-
-        start = jnp.zeros((a, b * k))
-        return jax.lax.scan(block, start, _jax_blocks((A, B, G), b * k))[0].reshape((a, b, k))
-
-    return forward
-
-
-@register_jax(RowKroneckerRows, differentiable=False)
-def jax_row_kronecker_rows(op):
-    def forward(A, B, C, G):
-        (n, a), (b, k) = A.shape, C.shape[1:]
-        flat = C.reshape((a, b * k))
-
-        def block(rows):
-            U = (rows[1][:, :, None] * rows[2][:, None, :]).reshape((-1, b * k))
-            T = (rows[0] @ flat).reshape((-1, b, k))
-            return U @ flat.T, jnp.einsum("nbk,nk->nb", T, rows[2])
-
-        dA, dB = jax.lax.map(block, _jax_blocks((A, B, G), b * k))
-        return dA.reshape((-1, a))[:n], dB.reshape((-1, b))[:n]
-
-    return forward
+@jax_form(RowKroneckerRows, differentiable=False)
+def _jax_rows(A, B, C, G):
+    return jax.vjp(lambda A, B: _jax_apply(A, B, C), A, B)[1](G)

@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type
-from pytensor.link.numba.dispatch import basic as nb
 
-from pymc_scalable_gp.ops._base import GufuncOp, connected
-from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._kernels import cholesky_lower, invert_lower
-from pymc_scalable_gp.ops._numba import inlined, register_numba
-from pymc_scalable_gp.ops.stacked_cholesky import half_lower
+from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
+from pymc_scalable_gp.ops._kernels import invert_lower
+from pymc_scalable_gp.ops._numba import one_source
+from pymc_scalable_gp.ops.stacked_cholesky import factor, half_lower
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 from pymc_scalable_gp.utils.jitter import GRAM_JITTER
 
@@ -23,17 +21,12 @@ class InverseCholesky(GufuncOp):
     def __init__(self, jitter):
         self.jitter = float(jitter)
 
-    def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = factor_inverses.py_func(inputs[0], self.jitter)
-
     def pullback(self, inputs, outputs, cotangents):
         r"""``dA = sym(H) + jitter tr(H) I`` with ``H = -W' P W`` and ``P = tril(dW W')``.
 
         From ``dL = L tril(W dA W')`` (Giles 2008) and ``dW = -W dL W``; tril halves the diagonal.
         """
         (W,), (g,) = outputs, cotangents
-        if not connected(g):
-            return [disconnected_type()]
         P = stacked_product(g, W, transpose_b=True) * half_lower(W.shape[1])
         H = -stacked_product(stacked_product(W, P, transpose_a=True), W)
         trace = pt.sum(H * pt.eye(W.shape[1]), axis=(1, 2))
@@ -78,39 +71,19 @@ def inverse_cholesky(matrices, jitter: float = GRAM_JITTER):
     return InverseCholesky(jitter)(matrices)
 
 
-@inlined
+@one_source(InverseCholesky)
 def factor_inverses(matrices, jitter):
-    d, m = matrices.shape[0], matrices.shape[1]
-    out = np.zeros((d, m, m))
-    for i in range(d):
-        lower = out[i]
+    out = np.empty(matrices.shape)
+    for i in range(len(matrices)):
         extra = jitter * np.trace(matrices[i])
-        for j in range(m):
-            for k in range(j + 1):
-                lower[j, k] = 0.5 * (matrices[i, j, k] + matrices[i, k, j])
-            lower[j, j] += extra
-        if not (np.isfinite(np.sum(lower)) and cholesky_lower(lower) and invert_lower(lower)):
+        if not (factor(matrices[i], extra, out[i]) and invert_lower(out[i])):
             out[i] = np.nan
     return out
 
 
-@register_numba(InverseCholesky)
-def numba_inverse_cholesky(op):
-    jitter = op.jitter
-
-    @nb.numba_njit
-    def inverse_cholesky(matrices):
-        return factor_inverses(matrices, jitter)
-
-    return inverse_cholesky
-
-
-@register_jax(InverseCholesky)
-def jax_inverse_cholesky(op):
-    def forward(matrices):
-        eye = jnp.broadcast_to(jnp.eye(matrices.shape[1]), matrices.shape)
-        extra = op.jitter * jnp.trace(matrices, axis1=1, axis2=2)
-        lower = jnp.linalg.cholesky(matrices + extra[:, None, None] * eye)
-        return jax.scipy.linalg.solve_triangular(lower, eye, lower=True)
-
-    return forward
+@jax_form(InverseCholesky)
+def _jax_factor_inverses(matrices, jitter):
+    eye = jnp.broadcast_to(jnp.eye(matrices.shape[1]), matrices.shape)
+    extra = jitter * jnp.trace(matrices, axis1=1, axis2=2)
+    lower = jnp.linalg.cholesky(matrices + extra[:, None, None] * eye)
+    return jax.scipy.linalg.solve_triangular(lower, eye, lower=True)

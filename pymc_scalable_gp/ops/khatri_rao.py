@@ -6,17 +6,16 @@ import numpy as np
 import pytensor.tensor as pt
 from numba.extending import register_jitable
 from pytensor.gradient import disconnected_type
-from pytensor.link.numba.dispatch import basic as nb
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._elementwise import add_product, set_product
-from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
+from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
 from pymc_scalable_gp.ops._kernels import empty_matrix
-from pymc_scalable_gp.ops._numba import inlined, register_numba
+from pymc_scalable_gp.ops._numba import in_numba, one_source
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
-_NUMBA_BLOCK = 128  # rows whose partial products stay in a core's cache
+_NUMBA_BLOCK = 128
 
 
 class KhatriRaoFeatures(GufuncOp):
@@ -29,12 +28,6 @@ class KhatriRaoFeatures(GufuncOp):
     gufunc_signature = "(M,n),(r,d),(steps,three)->(r,n)"
     discrete = (1, 2)
 
-    def perform(self, node, inputs, output_storage):
-        factors_t, idx, tree = inputs
-        output_storage[0][0] = _features.py_func(
-            np.ascontiguousarray(factors_t), idx.shape[0], tree, factors_t.shape[1]
-        )
-
     def pullback(self, inputs, outputs, cotangents):
         """``dF[:, k] = sum over features j that use k of dPhi[:, j] * (the other factors of j)``."""
         (g,) = cotangents
@@ -46,12 +39,6 @@ class KhatriRaoGrad(GufuncOp):
 
     gufunc_signature = "(M,n),(r,d),(steps,three),(r,n)->(M,n)"
     discrete = (1, 2)
-
-    def perform(self, node, inputs, output_storage):
-        factors_t, _idx, tree, g = inputs
-        output_storage[0][0] = _features_grad.py_func(
-            np.ascontiguousarray(factors_t), tree, np.ascontiguousarray(g), factors_t.shape[1]
-        )
 
 
 class ColumnProducts(NamedTuple):
@@ -169,16 +156,27 @@ def _slots(tree, inner):
     return tree[0, 0] if inner == 0 else tree[inner, 0] + 1
 
 
-@inlined
-def _features(factors_t, r, tree, block):
-    n = factors_t.shape[1]
+def _block(n):
+    """Rows at a time: in Python all, in Numba those whose partial products stay in a core's cache."""
+    return max(n, 1)
+
+
+@in_numba(_block)
+def _numba_block(n):
+    return _NUMBA_BLOCK
+
+
+@one_source(KhatriRaoFeatures)
+def _features(factors_t, idx, tree):
+    r, n = idx.shape[0], factors_t.shape[1]
+    block = _block(n)
     inner = tree.shape[0] - r - 1
     out = empty_matrix(r, n)
     if tree[0, 0] > factors_t.shape[0]:
         out[:] = np.nan
         return out
     values = np.empty((_slots(tree, inner), min(block, n)))
-    for start in range(0, n, max(block, 1)):
+    for start in range(0, n, block):
         stop = min(start + block, n)
         width = stop - start
         _inner_products(factors_t, tree, inner, start, stop, values)
@@ -191,9 +189,10 @@ def _features(factors_t, r, tree, block):
     return out
 
 
-@inlined
-def _features_grad(factors_t, tree, g, block):
+@one_source(KhatriRaoGrad)
+def _features_grad(factors_t, idx, tree, g):
     r, n = g.shape
+    block = _block(n)
     inner = tree.shape[0] - r - 1
     out = np.zeros(factors_t.shape)
     if tree[0, 0] > factors_t.shape[0]:
@@ -201,7 +200,7 @@ def _features_grad(factors_t, tree, g, block):
         return out
     slots = _slots(tree, inner)
     values, bars = np.empty((slots, min(block, n))), np.empty((slots, min(block, n)))
-    for start in range(0, n, max(block, 1)):
+    for start in range(0, n, block):
         stop = min(start + block, n)
         width = stop - start
         _inner_products(factors_t, tree, inner, start, stop, values)
@@ -222,69 +221,30 @@ def _features_grad(factors_t, tree, g, block):
     return out
 
 
-@register_numba(KhatriRaoFeatures)
-def numba_khatri_rao(op):
-    @nb.numba_njit
-    def khatri_rao(factors_t, idx, tree):
-        return _features(factors_t, idx.shape[0], tree, _NUMBA_BLOCK)
+def _jax_products(factors_t, idx):
+    """Features (r, n), some data points at a time: no d arrays (r, n) live."""
+    n, size = factors_t.shape[1], min(factors_t.shape[1], 4096)
+    if idx.shape[0] * n == 0:
+        return jnp.zeros((idx.shape[0], n))
 
-    return khatri_rao
+    @jax.checkpoint
+    def product(part):
+        out = part[idx[:, 0]]
+        for i in range(1, idx.shape[1]):
+            out = out * part[idx[:, i]]
+        return out
 
-
-@register_numba(KhatriRaoGrad)
-def numba_khatri_rao_grad(op):
-    @nb.numba_njit
-    def khatri_rao_grad(factors_t, idx, tree, g):
-        return _features_grad(factors_t, tree, g, _NUMBA_BLOCK)
-
-    return khatri_rao_grad
-
-
-def _row_blocks(function, n, *arrays_t):
-    """Map `function` over blocks of data points (last axis), so that no d arrays (r, n) live."""
-    block = 4096
-    if n <= block:
-        return function(*arrays_t)
-    padded = [jnp.pad(a, ((0, 0), (0, -n % block))) for a in arrays_t]
-    split = [a.reshape(a.shape[0], -1, block).swapaxes(0, 1) for a in padded]
-    blocks = jax.lax.map(lambda parts: function(*parts), split)
-    return blocks.swapaxes(0, 1).reshape(blocks.shape[1], -1)[:, :n]
+    parts = jnp.pad(factors_t, ((0, 0), (0, -n % size))).reshape((len(factors_t), -1, size))
+    blocks = jax.lax.map(product, parts.swapaxes(0, 1))
+    return blocks.swapaxes(0, 1).reshape((idx.shape[0], -1))[:, :n]
 
 
-@register_jax(KhatriRaoFeatures)
-def jax_khatri_rao(op):
-    def forward(factors_t, idx, tree):
-        def block(f):
-            out = f[idx[:, 0]]
-            for i in range(1, idx.shape[1]):
-                out = out * f[idx[:, i]]
-            return out
-
-        out = _row_blocks(block, factors_t.shape[1], factors_t)
-        return jnp.where(tree[0, 0] > factors_t.shape[0], jnp.nan, out)
-
-    return forward
+@jax_form(KhatriRaoFeatures)
+def _jax_features(factors_t, idx, tree):
+    return jnp.where(tree[0, 0] > len(factors_t), jnp.nan, _jax_products(factors_t, idx))
 
 
-@register_jax(KhatriRaoGrad, differentiable=False)
-def jax_khatri_rao_grad(op):
-    def forward(factors_t, idx, tree, g):
-        d = idx.shape[1]
-
-        def block(f, g):
-            after = [None] * d  # after[i]: product of the factors behind position i
-            product = g
-            for i in reversed(range(d)):
-                after[i] = product
-                product = product * f[idx[:, i]]
-            before = 1.0
-            out = jnp.zeros_like(f)
-            for i in range(d):
-                out = out.at[idx[:, i]].add(before * after[i])
-                before = before * f[idx[:, i]]
-            return out
-
-        out = _row_blocks(block, factors_t.shape[1], factors_t, g)
-        return jnp.where(tree[0, 0] > factors_t.shape[0], jnp.nan, out)
-
-    return forward
+@jax_form(KhatriRaoGrad, differentiable=False)
+def _jax_features_grad(factors_t, idx, tree, g):
+    out = jax.vjp(lambda f: _jax_products(f, idx), factors_t)[1](g)[0]
+    return jnp.where(tree[0, 0] > len(factors_t), jnp.nan, out)

@@ -2,17 +2,21 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import pytensor.tensor as pt
-from pytensor.link.numba.dispatch import basic as nb
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops._base import GufuncOp, connected
-from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._lowrank_terms import GRAM_CONDITION_BOUND, LOG_2PI, logp_grad, logp_terms
-from pymc_scalable_gp.ops._numba import contiguous, register_numba
-
-APPROXIMATIONS = ("DTC", "FITC", "VFE")
+from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
+from pymc_scalable_gp.ops._lowrank_terms import (
+    APPROXIMATIONS,
+    FITC,
+    GRAM_CONDITION_BOUND,
+    LOG_2PI,
+    VFE,
+    logp_grad,
+    logp_terms,
+)
+from pymc_scalable_gp.ops._numba import one_source
 
 
 class LowRankTerms(NamedTuple):
@@ -28,9 +32,8 @@ class LowRankTerms(NamedTuple):
 class LowRankLogp(GufuncOp):
     r"""Terms of the low-rank Gaussian log density (docstring of :func:`lowrank_logp`).
 
-    Outputs: logp; ``alpha = S^-1 e`` (n,); ``coef = W Phi' alpha`` (r,), the posterior mean of the
-    feature weights; lower-triangular ``root`` (r, r) with ``root' root = W^1/2 B^-1 W^1/2``, their
-    posterior covariance; the variances ``D`` (n,). Only logp can be differentiated.
+    Outputs: those of `LowRankTerms`, with ``coef = W Phi' alpha`` and ``root' root = W^1/2 B^-1 W^1/2``.
+    Only logp can be differentiated.
     """
 
     __props__ = ("approx",)
@@ -46,11 +49,9 @@ class LowRankLogp(GufuncOp):
         noise = "(n)" if inputs[2].ndim else "()"
         return f"(n,r),(r),{noise},(n),(n)->(),(n),(r),(r,r),(n)"
 
-    def perform(self, node, inputs, output_storage):
-        with np.errstate(all="ignore"):
-            outputs = logp_terms.py_func(*_prepare(*inputs), APPROXIMATIONS.index(self.approx))
-        for storage, value in zip(output_storage, outputs, strict=True):
-            storage[0] = np.asarray(value)
+    def options(self):
+        """The approximation as a number, for Numba."""
+        return (APPROXIMATIONS.index(self.approx),)
 
     def pullback(self, inputs, outputs, cotangents):
         r"""Cotangents, with ``S = Phi W Phi' + D``, ``a = S^-1 e``, ``u = W Phi' a``, ``M = root' root``.
@@ -93,15 +94,9 @@ class LowRankLogpGrad(GufuncOp):
         noise = "(n)" if inputs[2].ndim else "()"
         return f"(n,r),(r),{noise},(n),(n),(),(n),(r),(r,r),(n),()->(n,r),(n),(n),(r)"
 
-    def perform(self, node, inputs, output_storage):
-        phi, weights, _noise, _e, kdiag, _logp, alpha, coef, root, variance, g = inputs
-        with np.errstate(all="ignore"):
-            phi_bar_t, *rest = logp_grad.py_func(
-                np.ascontiguousarray(phi.T), weights, kdiag, alpha, coef, root, variance,
-                float(g), APPROXIMATIONS.index(self.approx),
-            )  # fmt: skip
-        for storage, value in zip(output_storage, (phi_bar_t.T, *rest), strict=True):
-            storage[0] = value
+    def options(self):
+        """The approximation as a number, for Numba."""
+        return (APPROXIMATIONS.index(self.approx),)
 
 
 def lowrank_logp(phi, noise, residual, *, weights=None, kdiag=None, approx="DTC") -> LowRankTerms:
@@ -181,107 +176,69 @@ def lowrank_inputs(phi, noise, residual, weights, kdiag, approx):
     return phi, weights, noise, residual, kdiag
 
 
-def _prepare(phi, weights, noise, residual, kdiag):
-    """C-ordered transposed features; noise as a one-element or full vector."""
-    return np.ascontiguousarray(phi.T), weights, np.atleast_1d(noise), residual, kdiag
+one_source(LowRankLogp, strided=(0,))(logp_terms)
+one_source(LowRankLogpGrad, strided=(0,))(logp_grad)
 
 
-@register_numba(LowRankLogp, strided=(0,))
-def numba_lowrank_logp(op):
-    code = APPROXIMATIONS.index(op.approx)
-
-    @nb.numba_njit
-    def lowrank_logp(phi, weights, noise, residual, kdiag):
-        logp, alpha, coef, root, variance = logp_terms(
-            contiguous(phi.T), weights, noise, residual, kdiag, code
-        )
-        return np.asarray(logp), alpha, coef, root, variance
-
-    return lowrank_logp
-
-
-@register_numba(LowRankLogpGrad, strided=(0,))
-def numba_lowrank_logp_grad(op):
-    code = APPROXIMATIONS.index(op.approx)
-
-    @nb.numba_njit
-    def lowrank_logp_grad(
-        phi, weights, noise, residual, kdiag, logp, alpha, coef, root, variance, g
-    ):
-        phi_bar, noise_bar, kdiag_bar, missed = logp_grad(
-            contiguous(phi.T), weights, kdiag, alpha, coef, root, variance,
-            g.item(), code,
-        )  # fmt: skip
-        return phi_bar.T, noise_bar, kdiag_bar, missed
-
-    return lowrank_logp_grad
-
-
-@register_jax(LowRankLogp)
-def jax_lowrank_logp(op):
+@jax_form(LowRankLogp)
+def jax_logp_terms(phi, weights, noise, residual, kdiag, approx):
     """Same algebra, without row blocks; both routes are compiled and ``lax.cond`` takes one."""
-
-    def gram(scaled, target):
-        b = jnp.eye(scaled.shape[1]) + scaled.T @ scaled
-        s = 1.0 / jnp.sqrt(jnp.diag(b))
-        h = b * s[:, None] * s
-        chol = jnp.linalg.cholesky(h)
-        inverse = jax.scipy.linalg.solve_triangular(chol, jnp.eye(h.shape[0]), lower=True)
-        condition = jnp.abs(h).sum(axis=0).max(initial=0.0)
-        condition *= (inverse**2).sum(axis=0).max(initial=0.0)
-        logdet = 2.0 * (jnp.log(jnp.diag(chol)) - jnp.log(s)).sum()
-        return inverse * s, logdet, condition
-
-    def qr(scaled, target):
-        stacked = jnp.concatenate([scaled, jnp.eye(scaled.shape[1])])
-        r = jnp.linalg.qr(stacked, mode="r")
-        inverse = jax.scipy.linalg.solve_triangular(r.T, jnp.eye(r.shape[1]), lower=True)
-        return inverse, 2.0 * jnp.log(jnp.abs(jnp.diag(r))).sum()
-
-    def forward(phi, weights, noise, residual, kdiag):
-        slack = jnp.maximum(kdiag - (phi**2) @ weights, 0.0)
-        variance = jnp.broadcast_to(noise, residual.shape) + (slack if op.approx == "FITC" else 0)
-        root_d, root_w = jnp.sqrt(variance), jnp.sqrt(weights)
-        scaled, target = phi * root_w / root_d[:, None], residual / root_d
-        lower, logdet, condition = gram(scaled, target)
-        sharp = condition < GRAM_CONDITION_BOUND
-        lower, logdet = jax.lax.cond(
-            sharp, lambda: (lower, logdet), lambda: qr(scaled, target)
-        )  # fmt: skip
-        beta = jnp.zeros_like(weights)
-        for _ in range(3):
-            step = scaled.T @ (target - scaled @ beta) - beta
-            beta = beta + lower.T @ (lower @ step)
-        rest = target - scaled @ beta
-        quad = (rest**2).sum() + (beta**2).sum()
-        if op.approx == "VFE":
-            quad = quad + (slack / variance).sum()
-        n = residual.shape[0]
-        logp = -0.5 * (quad + logdet + jnp.log(variance).sum() + n * LOG_2PI)
-        logp = jnp.where((weights > 0).all() & (variance > 0).all(), logp, jnp.nan)
-        return logp, rest / root_d, beta * root_w, lower * root_w, variance
-
-    return forward
+    slack = jnp.maximum(kdiag - (phi**2) @ weights, 0.0)
+    variance = jnp.broadcast_to(noise, residual.shape) + (slack if approx == FITC else 0)
+    root_d, root_w = jnp.sqrt(variance), jnp.sqrt(weights)
+    scaled, target = phi * root_w / root_d[:, None], residual / root_d
+    lower, logdet, condition = _jax_gram(scaled)
+    sharp = condition < GRAM_CONDITION_BOUND
+    lower, logdet = jax.lax.cond(sharp, lambda: (lower, logdet), lambda: _jax_qr(scaled))
+    beta = jnp.zeros_like(weights)
+    for _ in range(3):
+        step = scaled.T @ (target - scaled @ beta) - beta
+        beta = beta + lower.T @ (lower @ step)
+    rest = target - scaled @ beta
+    quad = (rest**2).sum() + (beta**2).sum()
+    if approx == VFE:
+        quad = quad + (slack / variance).sum()
+    logp = -0.5 * (quad + logdet + jnp.log(variance).sum() + len(residual) * LOG_2PI)
+    logp = jnp.where((weights > 0).all() & (variance > 0).all(), logp, jnp.nan)
+    return logp, rest / root_d, beta * root_w, lower * root_w, variance
 
 
-@register_jax(LowRankLogpGrad, differentiable=False)
-def jax_lowrank_logp_grad(op):
-    def forward(phi, weights, noise, residual, kdiag, logp, alpha, coef, root, variance, g):
-        projected = phi @ (root.T @ root)
-        shrunk = (1.0 - (projected * phi).sum(1) / variance) / variance
-        if phi.shape[0] <= phi.shape[1]:
-            S = (phi * weights) @ phi.T + jnp.diag(variance)
-            shrunk = jnp.diag(jnp.linalg.inv(S))
-        row_bar = 0.5 * (alpha**2 - shrunk)
-        slack = jnp.maximum(kdiag - (phi**2) @ weights, 0.0)
-        slope = jnp.zeros_like(alpha)
-        if op.approx == "FITC":
-            slope = row_bar * (slack > 0)
-        elif op.approx == "VFE":
-            slope = -0.5 / variance * (slack > 0)
-            row_bar = row_bar + 0.5 * slack / variance**2
-        phi_bar = alpha[:, None] * coef - projected / variance[:, None]
-        phi_bar = phi_bar - 2.0 * slope[:, None] * weights * phi
-        return g * phi_bar, g * row_bar, g * slope, g * (slope @ phi**2)
+def _jax_gram(scaled):
+    """Inverse Cholesky factor of ``B = I + scaled' scaled``, ``log|B|``, and B's condition number."""
+    b = jnp.eye(scaled.shape[1]) + scaled.T @ scaled
+    s = 1.0 / jnp.sqrt(jnp.diag(b))
+    h = b * s[:, None] * s
+    chol = jnp.linalg.cholesky(h)
+    inverse = jax.scipy.linalg.solve_triangular(chol, jnp.eye(len(h)), lower=True)
+    condition = jnp.abs(h).sum(axis=0).max(initial=0.0)
+    condition *= (inverse**2).sum(axis=0).max(initial=0.0)
+    return inverse * s, 2.0 * (jnp.log(jnp.diag(chol)) - jnp.log(s)).sum(), condition
 
-    return forward
+
+def _jax_qr(scaled):
+    """The first two by a QR factor."""
+    r = jnp.linalg.qr(jnp.concatenate([scaled, jnp.eye(scaled.shape[1])]), mode="r")
+    inverse = jax.scipy.linalg.solve_triangular(r.T, jnp.eye(len(r)), lower=True)
+    return inverse, 2.0 * jnp.log(jnp.abs(jnp.diag(r))).sum()
+
+
+@jax_form(LowRankLogpGrad, differentiable=False)
+def _jax_logp_grad(
+    phi, weights, noise, residual, kdiag, logp, alpha, coef, root, variance, g, approx
+):
+    projected = phi @ (root.T @ root)
+    shrunk = (1.0 - (projected * phi).sum(1) / variance) / variance
+    if phi.shape[0] <= phi.shape[1]:
+        S = (phi * weights) @ phi.T + jnp.diag(variance)
+        shrunk = jnp.diag(jnp.linalg.inv(S))
+    row_bar = 0.5 * (alpha**2 - shrunk)
+    slack = jnp.maximum(kdiag - (phi**2) @ weights, 0.0)
+    slope = jnp.zeros_like(alpha)
+    if approx == FITC:
+        slope = row_bar * (slack > 0)
+    elif approx == VFE:
+        slope = -0.5 / variance * (slack > 0)
+        row_bar = row_bar + 0.5 * slack / variance**2
+    phi_bar = alpha[:, None] * coef - projected / variance[:, None]
+    phi_bar = phi_bar - 2.0 * slope[:, None] * weights * phi
+    return g * phi_bar, g * row_bar, g * slope, g * (slope @ phi**2)

@@ -5,15 +5,16 @@ from pytensor.gradient import disconnected_type
 from pytensor.tensor.linalg import solve_triangular
 
 from pymc_scalable_gp.ops._base import connected
-from pymc_scalable_gp.ops._jax import register_jax
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._jax import jax_form
+from pymc_scalable_gp.ops._lowrank_terms import logp_terms
+from pymc_scalable_gp.ops._numba import one_source
 from pymc_scalable_gp.ops.lowrank_logp import (
     LowRankLogp,
     LowRankTerms,
-    jax_lowrank_logp,
+    jax_logp_terms,
     lowrank_inputs,
-    numba_lowrank_logp,
 )
+from pymc_scalable_gp.ops.stacked_cholesky import half_lower
 from pymc_scalable_gp.ops.stacked_product import product
 
 
@@ -36,17 +37,14 @@ class LowRankPosterior(LowRankLogp):
         and D's own, on to noise, and under "FITC" to kdiag, Phi and w.
         """
         phi, weights, noise, _residual, _kdiag = inputs
-        _logp, alpha, coef, root, variance = outputs
+        variance = outputs[-1]
         bars = [c if connected(c) else None for c in cotangents]
         if all(bar is None for bar in bars):
             return [disconnected_type() for _ in inputs]
         total = [pt.zeros_like(x) for x in (phi, weights, variance, variance)]  # Phi, w, D, e
-        if bars[2] is not None:
-            total = _add(total, _of_coef(bars[2], phi, weights, alpha, coef, root, variance))
-        if bars[1] is not None:
-            total = _add(total, _of_alpha(bars[1], phi, weights, alpha, coef, root, variance))
-        if bars[3] is not None:
-            total = _add(total, _of_root(bars[3], phi, weights, root, variance))
+        for bar, part in zip(bars[1:4], (_of_alpha, _of_coef, _of_root), strict=True):
+            if bar is not None:
+                total = _add(total, part(bar, phi, weights, *outputs[1:]))
         phi_bar, weights_bar, variance_bar, residual_bar = total
         if bars[4] is not None:
             variance_bar = variance_bar + bars[4]
@@ -82,11 +80,8 @@ def _of_alpha(bar, phi, weights, alpha, coef, root, variance):
     return phi_bar, -q * coef / weights**2, -h * alpha, h
 
 
-def _of_root(bar, phi, weights, root, variance):
-    # The lower triangle with half the diagonal, from indices that JAX knows when it compiles.
-    place = pt.arange(root.shape[0])
-    half = pt.ge(place[:, None], place[None, :]) - 0.5 * pt.eq(place[:, None], place[None, :])
-    inner = product(bar, root, transpose_b=True) * half
+def _of_root(bar, phi, weights, alpha, coef, root, variance):
+    inner = product(bar, root, transpose_b=True) * half_lower(root.shape[0])
     M = -0.5 * (inner + inner.T)
     turned = product(M, root)
     G = product(root, turned, transpose_a=True)
@@ -111,5 +106,5 @@ def lowrank_posterior(
     return LowRankTerms(*LowRankPosterior(approx)(*inputs))
 
 
-register_numba(LowRankPosterior)(numba_lowrank_logp)
-register_jax(LowRankPosterior)(jax_lowrank_logp)
+one_source(LowRankPosterior, strided=(0,))(logp_terms)
+jax_form(LowRankPosterior)(jax_logp_terms)

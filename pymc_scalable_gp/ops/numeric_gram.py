@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numba
 import numpy as np
-from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import GufuncOp
@@ -29,10 +28,6 @@ class NumericGram(GufuncOp):
 
     def connection_pattern(self, node):
         return [[False], [False]]
-
-    def pullback(self, inputs, outputs, cotangents):
-        """Inputs are discrete: nothing flows back."""
-        return [disconnected_type(), disconnected_type()]
 
 
 @nb.register_funcify_and_cache_key(NumericGram)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytensor
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import toposort
@@ -45,10 +44,6 @@ class Repeat(Expanded):
     def connection_pattern(self, node):
         """There is no gradient."""
         return [[False] * self.count for _ in node.inputs]
-
-    def pullback(self, inputs, outputs, cotangents):
-        """There is no gradient."""
-        return [DisconnectedType()() for _ in inputs]
 
 
 def _scanned(first, fixed, next_, limit):

@@ -3,12 +3,11 @@
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
-from pytensor.link.numba.dispatch import basic as nb
 from pytensor.tensor.type import integer_dtypes
 
 from pymc_scalable_gp.ops._base import GufuncOp
-from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
+from pymc_scalable_gp.ops._numba import numba_form
 
 
 class _Segmented(GufuncOp):
@@ -159,69 +158,51 @@ def _inside(segment, count):
     return not len(segment) or (segment.min() >= 0 and segment.max() < count)
 
 
-@register_numba(SegmentGram)
-def numba_segment_gram(op):
-    count = op.count
-
-    @nb.numba_njit
-    def segment_gram(A, W, segment):
-        (n, a), b = A.shape, W.shape[1]
-        out = np.zeros((count, a, b))
-        for i in range(n):
-            s = segment[i]
-            if s < 0 or s >= count:
-                return np.full((count, a, b), np.nan)
-            for j in range(a):
-                for k in range(b):
-                    out[s, j, k] += A[i, j] * W[i, k]
-        return out
-
-    return segment_gram
+@numba_form(SegmentGram)
+def _gram_loop(A, W, segment, count):
+    (n, a), b = A.shape, W.shape[1]
+    out = np.zeros((count, a, b))
+    for i in range(n):
+        s = segment[i]
+        if s < 0 or s >= count:
+            return np.full((count, a, b), np.nan)
+        for j in range(a):
+            for k in range(b):
+                out[s, j, k] += A[i, j] * W[i, k]
+    return out
 
 
-@register_numba(SegmentTimes)
-def numba_segment_times(op):
-    count = op.count
-
-    @nb.numba_njit
-    def segment_times(G, W, segment):
-        (n, b), a = W.shape, G.shape[1]
-        out = np.zeros((n, a))
-        for i in range(n):
-            s = segment[i]
-            if s < 0 or s >= count:
-                return np.full((n, a), np.nan)
-            for j in range(a):
-                for k in range(b):
-                    out[i, j] += G[s, j, k] * W[i, k]
-        return out
-
-    return segment_times
+@numba_form(SegmentTimes)
+def _times_loop(G, W, segment, count):
+    (n, b), a = W.shape, G.shape[1]
+    out = np.zeros((n, a))
+    for i in range(n):
+        s = segment[i]
+        if s < 0 or s >= count:
+            return np.full((n, a), np.nan)
+        for j in range(a):
+            for k in range(b):
+                out[i, j] += G[s, j, k] * W[i, k]
+    return out
 
 
 def _nan_outside(out, segment, count):
     return jnp.where(jnp.all((segment >= 0) & (segment < count)), out, jnp.nan)
 
 
-@register_jax(SegmentGram)
-def jax_segment_gram(op):
-    def forward(A, W, segment):
-        zeros = jnp.zeros((op.count, A.shape[1]))
-        columns = jax.lax.map(lambda w: zeros.at[segment].add(A * w[:, None]), W.T)
-        return _nan_outside(jnp.moveaxis(columns, 0, 2), segment, op.count)
-
-    return forward
+@jax_form(SegmentGram)
+def _jax_gram(A, W, segment, count):
+    zeros = jnp.zeros((count, A.shape[1]))
+    columns = jax.lax.map(lambda w: zeros.at[segment].add(A * w[:, None]), W.T)
+    return _nan_outside(jnp.moveaxis(columns, 0, 2), segment, count)
 
 
-@register_jax(SegmentTimes)
-def jax_segment_times(op):
-    def forward(G, W, segment):
-        def add(total, column):
-            g, w = column
-            return total + g[segment] * w[:, None], None
+@jax_form(SegmentTimes)
+def _jax_times(G, W, segment, count):
+    def add(total, column):
+        g, w = column
+        return total + g[segment] * w[:, None], None
 
-        start = jnp.zeros((W.shape[0], G.shape[1]))
-        out, _ = jax.lax.scan(add, start, (jnp.moveaxis(G, 2, 0), W.T))
-        return _nan_outside(out, segment, op.count)
-
-    return forward
+    start = jnp.zeros((W.shape[0], G.shape[1]))
+    out, _ = jax.lax.scan(add, start, (jnp.moveaxis(G, 2, 0), W.T))
+    return _nan_outside(out, segment, count)

@@ -2,21 +2,21 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from numba.extending import register_jitable
 from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Constant
-from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._distances import (
     add_differences,
+    centered,
     distances,
     softmax_bar,
     softmax_of_minus,
 )
-from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
+from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
 from pymc_scalable_gp.ops._kernels import empty_matrix
-from pymc_scalable_gp.ops._numba import inlined, register_numba
+from pymc_scalable_gp.ops._numba import one_source
+from pymc_scalable_gp.ops.square_distances import jax_differences, jax_squares
 
 _BLOCK = 256  # rows whose distances to all points stay in a core's cache
 
@@ -25,9 +25,6 @@ class SoftmaxInterpolation(GufuncOp):
     """Weights of `softmax_interpolation` at temperature 1, transposed: one point a row, (m, n)."""
 
     gufunc_signature = "(n,d),(m,d)->(m,n)"
-
-    def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = _weights(*(np.ascontiguousarray(a) for a in inputs))
 
     def pullback(self, inputs, outputs, cotangents):
         r"""Cotangents through the logits ``l_ij = -||x_i - z_j||``.
@@ -47,10 +44,6 @@ class SoftmaxInterpolationGrad(GufuncOp):
     def __init__(self, wrt):
         self.wrt = wrt
         self.gufunc_signature = f"(n,d),(m,d),(m,n),(m,n)->{('(n,d)', '(m,d)')[wrt]}"
-
-    def perform(self, node, inputs, output_storage):
-        arrays = (np.ascontiguousarray(a) for a in inputs)
-        output_storage[0][0] = _weights_grad.py_func(*arrays, self.wrt)
 
 
 def softmax_interpolation(X, Z, temperature=1.0):
@@ -99,20 +92,11 @@ def softmax_interpolation(X, Z, temperature=1.0):
     return SoftmaxInterpolation()((X - center) / temperature, (Z - center) / temperature).T
 
 
-@register_jitable
-def _centered(X, Z):
-    """Both, shifted to the points' mean: squared norms are then as small as they can be."""
-    center = np.zeros(Z.shape[1])
-    for j in range(Z.shape[0]):
-        center += Z[j]
-    center /= max(Z.shape[0], 1)
-    return X - center, Z - center
-
-
+@one_source(SoftmaxInterpolation)
 def _weights(X, Z):
     n, m = X.shape[0], Z.shape[0]
     out = empty_matrix(m, n)
-    X, Z = _centered(X, Z)
+    X, Z = centered(X, Z, np.ones(X.shape[1]))
     work = np.empty((m, min(_BLOCK, n)))
     for start in range(0, n, _BLOCK):
         stop = min(start + _BLOCK, n)
@@ -122,10 +106,10 @@ def _weights(X, Z):
     return out
 
 
-@inlined
+@one_source(SoftmaxInterpolationGrad)
 def _weights_grad(X, Z, weights_t, g, wrt):
     n, m = X.shape[0], Z.shape[0]
-    X, Z = _centered(X, Z)
+    X, Z = centered(X, Z, np.ones(X.shape[1]))
     out = np.zeros((X if wrt == 0 else Z).shape)
     work = np.empty((m, min(_BLOCK, n)))
     for start in range(0, n, _BLOCK):
@@ -137,59 +121,18 @@ def _weights_grad(X, Z, weights_t, g, wrt):
     return out
 
 
-@register_numba(SoftmaxInterpolation)
-def numba_softmax_interpolation(op):
-    return nb.numba_njit(_weights)
-
-
-@register_numba(SoftmaxInterpolationGrad)
-def numba_softmax_interpolation_grad(op):
-    wrt = op.wrt
-
-    @nb.numba_njit
-    def softmax_interpolation_grad(X, Z, weights_t, g):
-        return _weights_grad(
-            X,
-            Z,
-            weights_t,
-            g,
-            wrt,
-        )
-
-    return softmax_interpolation_grad
-
-
 def _jax_distances(X, Z):
-    """``||z_j - x_i||`` (m, n), one input dimension after the other: exact, and never (n, m, d)."""
-
-    def add(total, columns):
-        x, z = columns
-        return total + (z[:, None] - x) ** 2, None
-
-    total, _ = jax.lax.scan(add, jnp.zeros((Z.shape[0], X.shape[0])), (X.T, Z.T))
-    return jnp.sqrt(total)
+    return jnp.sqrt(jax_squares(Z, X, jnp.ones(X.shape[1])))
 
 
-@register_jax(SoftmaxInterpolation)
-def jax_softmax_interpolation(op):
-    def forward(X, Z):
-        return jax.nn.softmax(-_jax_distances(X, Z), axis=0)
-
-    return forward
+@jax_form(SoftmaxInterpolation)
+def _jax_weights(X, Z):
+    return jax.nn.softmax(-_jax_distances(X, Z), axis=0)
 
 
-@register_jax(SoftmaxInterpolationGrad, differentiable=False)
-def jax_softmax_interpolation_grad(op):
-    def forward(X, Z, weights_t, g):
-        size = _jax_distances(X, Z)
-        bar = weights_t * ((g * weights_t).sum(axis=0) - g)
-        bar = jnp.where(size > 0, bar / jnp.where(size > 0, size, 1.0), 0.0)
-        sign = 1.0 if op.wrt == 0 else -1.0
-
-        def column(columns):
-            x, z = columns
-            return sign * (bar * (x - z[:, None])).sum(axis=op.wrt)
-
-        return jax.lax.map(column, (X.T, Z.T)).T
-
-    return forward
+@jax_form(SoftmaxInterpolationGrad, differentiable=False)
+def _jax_weights_grad(X, Z, weights_t, g, wrt):
+    size = _jax_distances(X, Z)
+    bar = weights_t * ((g * weights_t).sum(axis=0) - g)
+    bar = jnp.where(size > 0, bar / jnp.where(size > 0, size, 1.0), 0.0)
+    return jax_differences(Z, X, None, bar) if wrt else jax_differences(X, Z, None, bar.T)

@@ -3,16 +3,15 @@
 import numpy as np
 import pytensor.tensor as pt
 from numba.extending import register_jitable
-from pytensor.gradient import disconnected_grad, disconnected_type
-from pytensor.link.numba.dispatch import basic as nb
+from pytensor.gradient import disconnected_grad
 
-from pymc_scalable_gp.ops._base import GufuncOp, connected
+from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._differences import fill_differences, fill_squared_sums, fill_squares
-from pymc_scalable_gp.ops._distances import add_differences, distances
-from pymc_scalable_gp.ops._elementwise import add, fill_from, multiply_by, set_product, subtract
-from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._kernels import empty_matrix
-from pymc_scalable_gp.ops._numba import inlined, register_numba
+from pymc_scalable_gp.ops._distances import add_differences, centered, distances
+from pymc_scalable_gp.ops._elementwise import fill_from, multiply_by, set_product
+from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
+from pymc_scalable_gp.ops._kernels import empty_matrix, mirror
+from pymc_scalable_gp.ops._numba import one_source
 
 # Beyond so many inputs, matrix products take over, with close pairs by differences.
 BY_PRODUCT = 64
@@ -30,18 +29,12 @@ class SquareDistances(GufuncOp):
     def __init__(self, symmetric=False):
         self.symmetric = bool(symmetric)
 
-    def perform(self, node, inputs, output_storage):
-        arrays = (np.ascontiguousarray(a) for a in inputs)
-        output_storage[0][0] = _squares.py_func(*arrays, self.symmetric)
-
     def pullback(self, inputs, outputs, cotangents):
         """``dx_ia = 2 s_a^2 sum_j g_ij (x_ia - z_ja)``; for z with the roles exchanged.
 
         ``ds_a = 2 s_a sum_ij g_ij (x_ia - z_ja)^2``.
         """
         (X, Z, scale), (g,) = inputs, cotangents
-        if not connected(g):
-            return [disconnected_type() for _ in inputs]
         differences, weights = WeightedDifferences(), 2.0 * scale**2
         return [
             weights * differences(X, Z, scale, g),
@@ -53,18 +46,11 @@ class SquareDistances(GufuncOp):
 class WeightedDifferences(GufuncOp):
     """``sum_j g_ij (x_ia - z_ja)`` (n, d); the scale says what is close."""
 
-    __props__ = ()
     gufunc_signature = "(n,d),(m,d),(d),(n,m)->(n,d)"
-
-    def perform(self, node, inputs, output_storage):
-        X, Z, scale = (np.ascontiguousarray(a) for a in inputs[:3])
-        output_storage[0][0] = _differences(X, Z, scale, inputs[3])
 
     def pullback(self, inputs, outputs, cotangents):
         """For second derivatives; products of centred inputs, which close pairs take as rounding."""
         (X, Z, scale, g), (h,) = inputs, cotangents
-        if not connected(h):
-            return [disconnected_type() for _ in inputs]
         x, z = _centered(X, Z)
         dg = (h * x).sum(axis=1)[:, None] - h @ z.T
         return [h * g.sum(axis=1)[:, None], -(g.T @ h), pt.zeros_like(scale), dg]
@@ -73,18 +59,11 @@ class WeightedDifferences(GufuncOp):
 class WeightedSquares(GufuncOp):
     """``sum_ij g_ij (x_ia - z_ja)^2`` (d,)."""
 
-    __props__ = ()
     gufunc_signature = "(n,d),(m,d),(n,m)->(d)"
-
-    def perform(self, node, inputs, output_storage):
-        X, Z = (np.ascontiguousarray(a) for a in inputs[:2])
-        output_storage[0][0] = _squared_sums(X, Z, inputs[2])
 
     def pullback(self, inputs, outputs, cotangents):
         """The pullback of `WeightedDifferences`."""
         (X, Z, g), (h,) = inputs, cotangents
-        if not connected(h):
-            return [disconnected_type() for _ in inputs]
         x, z = _centered(X, Z)
         dg = (h * x**2).sum(axis=1)[:, None] - 2.0 * (h * x) @ z.T + (h * z**2).sum(axis=1)
         by_x, by_z = (g.sum(axis=1)[:, None] * x - g @ z), (g.T @ x - g.sum(axis=0)[:, None] * z)
@@ -140,33 +119,13 @@ def square_distances(X, Z=None, scale=None):
 
 
 @register_jitable
-def _scaled(X, Z, scale):
-    """Both, shifted to the mean of Z, then scaled."""
-    center = np.zeros(Z.shape[1])
-    for j in range(Z.shape[0]):
-        add(center, Z[j])
-    multiply_by(center, 1.0 / max(Z.shape[0], 1))
-    return _moved(X, center, scale), _moved(Z, center, scale)
-
-
-@register_jitable
-def _moved(A, center, scale):
-    out = np.empty(A.shape)
-    for i in range(A.shape[0]):
-        fill_from(out[i], A[i])
-        subtract(out[i], center)
-        set_product(out[i], out[i], scale)
-    return out
-
-
-@register_jitable
 def fill_scaled_squares(X, Z, scale, out):
     """Squared distances (n, m), by differences or by products."""
     if X.shape[1] <= BY_PRODUCT:
         fill_squares(X, Z, scale, out)
         return
     n = X.shape[0]
-    x, z = _scaled(X, Z, scale)
+    x, z = centered(X, Z, scale)
     for start in range(0, n, _BLOCK):
         stop = min(start + _BLOCK, n)
         distances(x[start:stop], z, out[start:stop])
@@ -174,14 +133,7 @@ def fill_scaled_squares(X, Z, scale, out):
         set_product(out[i], out[i], out[i])
 
 
-@register_jitable
-def mirror(out):
-    """The upper triangle from the lower one, which products leave a rounding apart."""
-    for i in range(out.shape[0]):
-        fill_from(out[i, i + 1 :], out[i + 1 :, i])
-
-
-@inlined
+@one_source(SquareDistances)
 def _squares(X, Z, scale, symmetric):
     out = empty_matrix(X.shape[0], Z.shape[0])
     fill_scaled_squares(X, Z, scale, out)
@@ -190,6 +142,7 @@ def _squares(X, Z, scale, symmetric):
     return out
 
 
+@one_source(WeightedDifferences, strided=(3,))
 def _differences(X, Z, scale, g):
     n, m = X.shape[0], Z.shape[0]
     out = np.zeros(X.shape)
@@ -198,7 +151,7 @@ def _differences(X, Z, scale, g):
         return out
     if n == 0 or m == 0:
         return out
-    X, Z = _scaled(X, Z, scale)
+    X, Z = centered(X, Z, scale)
     for start in range(0, n, _BLOCK):
         stop = min(start + _BLOCK, n)
         weights = np.empty((m, stop - start))
@@ -210,34 +163,15 @@ def _differences(X, Z, scale, g):
     return out
 
 
+@one_source(WeightedSquares, strided=(2,))
 def _squared_sums(X, Z, g):
     out = np.empty(X.shape[1])
     fill_squared_sums(X, Z, g, out)
     return out
 
 
-@register_numba(SquareDistances)
-def numba_square_distances(op):
-    symmetric = op.symmetric
-
-    @nb.numba_njit
-    def square_distances(X, Z, scale):
-        return _squares(X, Z, scale, symmetric)
-
-    return square_distances
-
-
-@register_numba(WeightedDifferences, strided=(3,))
-def numba_weighted_differences(op):
-    return nb.numba_njit(_differences)
-
-
-@register_numba(WeightedSquares, strided=(2,))
-def numba_weighted_squares(op):
-    return nb.numba_njit(_squared_sums)
-
-
-def jax_squares(X, Z, scale):
+@jax_form(SquareDistances)
+def jax_squares(X, Z, scale, symmetric=False):
     """Squared distances (n, m), one input after the other."""
 
     def add(total, columns):
@@ -247,30 +181,21 @@ def jax_squares(X, Z, scale):
     return jax.lax.scan(add, jnp.zeros((len(X), len(Z))), (X.T, Z.T, scale))[0]
 
 
-@register_jax(SquareDistances)
-def jax_square_distances(op):
-    return jax_squares
+@jax_form(WeightedDifferences, differentiable=False)
+def jax_differences(X, Z, scale, g):
+    """Value of `WeightedDifferences`, one input after the other."""
+
+    def column(columns):
+        x, z = columns
+        return (g * (x[:, None] - z)).sum(axis=1)
+
+    return jax.lax.map(column, (X.T, Z.T)).T
 
 
-@register_jax(WeightedDifferences, differentiable=False)
-def jax_weighted_differences(op):
-    def forward(X, Z, scale, g):
-        def column(columns):
-            x, z = columns
-            return (g * (x[:, None] - z)).sum(axis=1)
+@jax_form(WeightedSquares, differentiable=False)
+def _jax_squared_sums(X, Z, g):
+    def column(columns):
+        x, z = columns
+        return (g * (x[:, None] - z) ** 2).sum()
 
-        return jax.lax.map(column, (X.T, Z.T)).T
-
-    return forward
-
-
-@register_jax(WeightedSquares, differentiable=False)
-def jax_weighted_squares(op):
-    def forward(X, Z, g):
-        def column(columns):
-            x, z = columns
-            return (g * (x[:, None] - z) ** 2).sum()
-
-        return jax.lax.map(column, (X.T, Z.T))
-
-    return forward
+    return jax.lax.map(column, (X.T, Z.T))

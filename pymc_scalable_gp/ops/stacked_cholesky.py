@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.link.numba.dispatch import basic as nb
+from numba.extending import register_jitable
 
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._elementwise import add, fill_from, multiply_by
-from pymc_scalable_gp.ops._jax import jnp, register_jax
+from pymc_scalable_gp.ops._jax import jax_form, jnp
 from pymc_scalable_gp.ops._kernels import cholesky_lower
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._numba import one_source
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 from pymc_scalable_gp.ops.stacked_solve import stacked_solve
 
@@ -17,9 +17,6 @@ class StackedCholesky(GufuncOp):
     """Stack of Cholesky factors (see `stacked_cholesky`)."""
 
     gufunc_signature = "(d,m,m)->(d,m,m)"
-
-    def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = _factors(inputs[0])
 
     def pullback(self, inputs, outputs, cotangents):
         r"""``dA = sym(L^{-T} P L^{-1})`` with ``P = tril(L' dL)`` and its diagonal halved [1]_."""
@@ -80,23 +77,26 @@ def cholesky(matrix):
     return stacked_cholesky(pt.as_tensor(matrix)[None])[0]
 
 
+@register_jitable
+def factor(matrix, extra, out):
+    """Overwrite `out` with the factor of ``(A + A') / 2 + extra I``; False where there is none."""
+    for j in range(len(out)):
+        fill_from(out[j], matrix[j])
+        add(out[j], matrix[:, j])
+        multiply_by(out[j], 0.5)
+        out[j, j] += extra
+    return np.isfinite(np.sum(out)) and cholesky_lower(out)
+
+
+@one_source(StackedCholesky)
 def _factors(matrices):
     out = np.empty(matrices.shape)
     for i in range(len(matrices)):
-        for j in range(matrices.shape[1]):
-            fill_from(out[i, j], matrices[i, j])
-            add(out[i, j], matrices[i, :, j])
-            multiply_by(out[i, j], 0.5)
-        if not (np.isfinite(np.sum(out[i])) and cholesky_lower(out[i])):
+        if not factor(matrices[i], 0.0, out[i]):
             out[i] = np.nan
     return out
 
 
-@register_numba(StackedCholesky)
-def numba_stacked_cholesky(op):
-    return nb.numba_njit(_factors)
-
-
-@register_jax(StackedCholesky)
-def jax_stacked_cholesky(op):
-    return jnp.linalg.cholesky  # symmetrises, and gives NaN where it fails
+@jax_form(StackedCholesky)
+def _jax_factors(matrices):
+    return jnp.linalg.cholesky(matrices)  # symmetrises, and gives NaN where it fails

@@ -1,14 +1,12 @@
 """Products of stacked matrices, ``out_i = op(A_i) op(B_i)``."""
 
-import numpy as np
 import pytensor.tensor as pt
 from numba.extending import register_jitable
-from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import GufuncOp
-from pymc_scalable_gp.ops._jax import jnp, register_jax
+from pymc_scalable_gp.ops._jax import jax_form
 from pymc_scalable_gp.ops._kernels import empty_matrix, multiply_any
-from pymc_scalable_gp.ops._numba import contiguous, register_numba
+from pymc_scalable_gp.ops._numba import contiguous, numba_form
 
 
 class StackedProduct(GufuncOp):
@@ -22,9 +20,7 @@ class StackedProduct(GufuncOp):
         self.gufunc_signature = f"{a},{b}->(d,p,q)"
 
     def perform(self, node, inputs, output_storage):
-        a, b = inputs
-        a = a.swapaxes(1, 2) if self.transpose_a else a
-        output_storage[0][0] = np.matmul(a, b.swapaxes(1, 2) if self.transpose_b else b)
+        output_storage[0][0] = _products(*inputs, *self.options())
 
     def pullback(self, inputs, outputs, cotangents):
         """``d op(A) = G op(B)'`` and ``d op(B) = op(A)' G``, stack by stack."""
@@ -88,6 +84,12 @@ def product(a, b, *, transpose_a: bool = False, transpose_b: bool = False):
     return stacked_product(a[None], b[None], transpose_a=transpose_a, transpose_b=transpose_b)[0]
 
 
+@jax_form(StackedProduct, differentiable=False)
+def _products(a, b, transpose_a, transpose_b):
+    a = a.swapaxes(1, 2) if transpose_a else a
+    return a @ (b.swapaxes(1, 2) if transpose_b else b)
+
+
 @register_jitable
 def _ordered(a):
     """The matrix itself if it is C-ordered, or its transpose if that is, or a copy; and which of them."""
@@ -96,28 +98,12 @@ def _ordered(a):
     return contiguous(a), False
 
 
-@register_numba(StackedProduct, strided=(0, 1))
-def numba_stacked_product(op):
-    transpose_a, transpose_b = op.transpose_a, op.transpose_b
-
-    @nb.numba_njit
-    def stacked_product(a, b):
-        rows = a.shape[2] if transpose_a else a.shape[1]
-        columns = b.shape[1] if transpose_b else b.shape[2]
-        out = empty_matrix(a.shape[0] * rows, columns).reshape((a.shape[0], rows, columns))
-        for i in range(a.shape[0]):
-            (left, turned_a), (right, turned_b) = _ordered(a[i]), _ordered(b[i])
-            multiply_any(left, right, transpose_a != turned_a, transpose_b != turned_b, out[i])
-        return out
-
-    return stacked_product
-
-
-@register_jax(StackedProduct, differentiable=False)
-def jax_stacked_product(op):
-    def forward(a, b):
-        a = a.swapaxes(1, 2) if op.transpose_a else a
-        b = b.swapaxes(1, 2) if op.transpose_b else b
-        return jnp.matmul(a, b)
-
-    return forward
+@numba_form(StackedProduct, strided=(0, 1))
+def _product_loop(a, b, transpose_a, transpose_b):
+    rows = a.shape[2] if transpose_a else a.shape[1]
+    columns = b.shape[1] if transpose_b else b.shape[2]
+    out = empty_matrix(a.shape[0] * rows, columns).reshape((a.shape[0], rows, columns))
+    for i in range(a.shape[0]):
+        (left, turned_a), (right, turned_b) = _ordered(a[i]), _ordered(b[i])
+        multiply_any(left, right, transpose_a != turned_a, transpose_b != turned_b, out[i])
+    return out

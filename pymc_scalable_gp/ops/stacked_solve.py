@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._elementwise import fill_from
-from pymc_scalable_gp.ops._jax import jax, register_jax
+from pymc_scalable_gp.ops._jax import jax, jax_form
 from pymc_scalable_gp.ops._kernels import solve_lower
-from pymc_scalable_gp.ops._numba import inlined, register_numba
+from pymc_scalable_gp.ops._numba import one_source
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 
 
@@ -20,9 +19,6 @@ class StackedSolve(GufuncOp):
 
     def __init__(self, transpose=False):
         self.transpose = bool(transpose)
-
-    def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = _solutions.py_func(*inputs, self.transpose)
 
     def pullback(self, inputs, outputs, cotangents):
         """``dB = op(L)^{-T} dX`` and ``dL = -tril(dB X')``, or ``-tril(X dB')`` where op transposes."""
@@ -77,7 +73,7 @@ def lower_solve(lower, right, *, transpose: bool = False):
     return stacked_solve(lower[None], right[None], transpose=transpose)[0]
 
 
-@inlined
+@one_source(StackedSolve)
 def _solutions(lower, right, transpose):
     out = np.empty(right.shape)
     for i in range(len(lower)):
@@ -92,22 +88,8 @@ def _solutions(lower, right, transpose):
     return out
 
 
-@register_numba(StackedSolve)
-def numba_stacked_solve(op):
-    transpose = op.transpose
-
-    @nb.numba_njit
-    def stacked_solve(lower, right):
-        return _solutions(lower, right, transpose)
-
-    return stacked_solve
-
-
-@register_jax(StackedSolve)
-def jax_stacked_solve(op):
-    def forward(lower, right):
-        return jax.scipy.linalg.solve_triangular(
-            lower, right, lower=True, trans="T" if op.transpose else "N"
-        )
-
-    return forward
+@jax_form(StackedSolve)
+def _jax_solutions(lower, right, transpose):
+    return jax.scipy.linalg.solve_triangular(
+        lower, right, lower=True, trans="T" if transpose else "N"
+    )

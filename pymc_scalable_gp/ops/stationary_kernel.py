@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from numba.extending import overload
 from pytensor.gradient import disconnected_type, pullback
 from pytensor.graph.replace import clone_replace
-from pytensor.link.numba.dispatch import basic as nb
 
-from pymc_scalable_gp.ops._base import GufuncOp, connected
-from pymc_scalable_gp.ops._jax import jnp, register_jax
-from pymc_scalable_gp.ops._kernels import empty_matrix
-from pymc_scalable_gp.ops._numba import inlined, register_numba
+from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._jax import jax_form, jnp
+from pymc_scalable_gp.ops._kernels import empty_matrix, mirror
+from pymc_scalable_gp.ops._numba import in_numba, one_source
 from pymc_scalable_gp.ops._stationary import (
     KINDS,
     kernel_of_squares,
@@ -26,7 +24,6 @@ from pymc_scalable_gp.ops.square_distances import (
     WeightedSquares,
     fill_scaled_squares,
     jax_squares,
-    mirror,
 )
 
 _BLOCK = 256  # rows: what a core's cache holds
@@ -44,10 +41,9 @@ class StationaryKernel(GufuncOp):
             raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
         self.kind, self.symmetric = kind, bool(symmetric)
 
-    def perform(self, node, inputs, output_storage):
-        X, Z, ls, shape = (np.ascontiguousarray(a) for a in inputs)
-        code = KINDS.index(self.kind)
-        output_storage[0][0] = _values.py_func(X, Z, ls, shape.item(), code, self.symmetric)
+    def options(self):
+        """The kernel as a number, for Numba."""
+        return KINDS.index(self.kind), self.symmetric
 
     def connection_pattern(self, node):
         return [[True], [True], [True], [self.kind == "RatQuad"]]
@@ -55,8 +51,6 @@ class StationaryKernel(GufuncOp):
     def pullback(self, inputs, outputs, cotangents):
         """The pullback of `SquareDistances` at the squares' cotangent, which `StationarySlope` gives."""
         (X, Z, ls, shape), (K,), (g,) = inputs, outputs, cotangents
-        if not connected(g):
-            return [disconnected_type() for _ in inputs]
         g = StationarySlope(self.kind)(X, Z, ls, shape, K, g)
         differences, scale = WeightedDifferences(), 1.0 / ls
         found = [
@@ -81,10 +75,9 @@ class StationarySlope(GufuncOp):
     def __init__(self, kind):
         self.kind = kind
 
-    def perform(self, node, inputs, output_storage):
-        X, Z, ls, shape = (np.ascontiguousarray(a) for a in inputs[:4])
-        code = KINDS.index(self.kind)
-        output_storage[0][0] = _weights.py_func(X, Z, ls, shape.item(), *inputs[4:], code)
+    def options(self):
+        """The kernel as a number, for Numba."""
+        return (KINDS.index(self.kind),)
 
     def connection_pattern(self, node):
         away = self.kind == "ExpQuad"  # no distance in it
@@ -93,8 +86,6 @@ class StationarySlope(GufuncOp):
     def pullback(self, inputs, outputs, cotangents):
         """For second derivatives, by differentiating the formula."""
         (h,) = cotangents
-        if not connected(h):
-            return [disconnected_type() for _ in inputs]
         own = [x.type() for x in inputs]  # K is a function of the others in a graph, but not here
         X, Z, ls, shape, K, g = own
         slope = slope_of_squares(self.kind, SquareDistances()(X, Z, 1.0 / ls), shape, pt)
@@ -156,14 +147,11 @@ def _to_values(squares, code, shape):
     squares[...] = kernel_of_squares(KINDS[code], squares, shape, np)
 
 
-@overload(_to_values)
+@in_numba(_to_values)
 def _numba_to_values(squares, code, shape):
-    def impl(squares, code, shape):
-        for i in range(squares.shape[0]):
-            for j in range(squares.shape[1]):
-                squares[i, j] = kernel_value(squares[i, j], code, shape)
-
-    return impl
+    for i in range(squares.shape[0]):
+        for j in range(squares.shape[1]):
+            squares[i, j] = kernel_value(squares[i, j], code, shape)
 
 
 def _to_weights(squares, K, g, code, shape):
@@ -171,30 +159,27 @@ def _to_weights(squares, K, g, code, shape):
     squares[...] = g * K * slope_of_squares(KINDS[code], squares, shape, np)
 
 
-@overload(_to_weights)
+@in_numba(_to_weights)
 def _numba_to_weights(squares, K, g, code, shape):
-    def impl(squares, K, g, code, shape):
-        for i in range(squares.shape[0]):
-            for j in range(squares.shape[1]):
-                squares[i, j] = g[i, j] * K[i, j] * relative_slope(squares[i, j], code, shape)
-
-    return impl
+    for i in range(squares.shape[0]):
+        for j in range(squares.shape[1]):
+            squares[i, j] = g[i, j] * K[i, j] * relative_slope(squares[i, j], code, shape)
 
 
-@inlined
+@one_source(StationaryKernel)
 def _values(X, Z, ls, shape, code, symmetric):
     n = X.shape[0]
     out, scale = empty_matrix(n, Z.shape[0]), 1.0 / ls
     for start in range(0, n, _BLOCK):
         stop = min(start + _BLOCK, n)
         fill_scaled_squares(X[start:stop], Z, scale, out[start:stop])
-        _to_values(out[start:stop], code, shape)
+        _to_values(out[start:stop], code, shape.item())
     if symmetric and X.shape[1] > BY_PRODUCT:
         mirror(out)
     return out
 
 
-@inlined
+@one_source(StationarySlope, strided=(4, 5))
 def _weights(X, Z, ls, shape, K, g, code):
     n = X.shape[0]
     out, scale = empty_matrix(n, Z.shape[0]), 1.0 / ls
@@ -202,43 +187,15 @@ def _weights(X, Z, ls, shape, K, g, code):
         stop = min(start + _BLOCK, n)
         if code != _EXPQUAD:
             fill_scaled_squares(X[start:stop], Z, scale, out[start:stop])
-        _to_weights(out[start:stop], K[start:stop], g[start:stop], code, shape)
+        _to_weights(out[start:stop], K[start:stop], g[start:stop], code, shape.item())
     return out
 
 
-@register_numba(StationaryKernel)
-def numba_stationary_kernel(op):
-    code, symmetric = KINDS.index(op.kind), op.symmetric
-
-    @nb.numba_njit
-    def stationary_kernel(X, Z, ls, shape):
-        return _values(X, Z, ls, shape.item(), code, symmetric)
-
-    return stationary_kernel
+@jax_form(StationaryKernel)
+def _jax_values(X, Z, ls, shape, code, symmetric):
+    return kernel_of_squares(KINDS[code], jax_squares(X, Z, 1.0 / ls), shape, jnp)
 
 
-@register_numba(StationarySlope, strided=(4, 5))
-def numba_stationary_slope(op):
-    code = KINDS.index(op.kind)
-
-    @nb.numba_njit
-    def stationary_slope(X, Z, ls, shape, K, g):
-        return _weights(X, Z, ls, shape.item(), K, g, code)
-
-    return stationary_slope
-
-
-@register_jax(StationaryKernel)
-def jax_stationary_kernel(op):
-    def forward(X, Z, ls, shape):
-        return kernel_of_squares(op.kind, jax_squares(X, Z, 1.0 / ls), shape, jnp)
-
-    return forward
-
-
-@register_jax(StationarySlope, differentiable=False)
-def jax_stationary_slope(op):
-    def forward(X, Z, ls, shape, K, g):
-        return g * K * slope_of_squares(op.kind, jax_squares(X, Z, 1.0 / ls), shape, jnp)
-
-    return forward
+@jax_form(StationarySlope, differentiable=False)
+def _jax_weights(X, Z, ls, shape, K, g, code):
+    return g * K * slope_of_squares(KINDS[code], jax_squares(X, Z, 1.0 / ls), shape, jnp)

@@ -3,9 +3,7 @@
 import numpy as np
 import pytensor.tensor as pt
 from numba.extending import register_jitable
-from pytensor.link.numba.dispatch import basic as nb
 from scipy import fft
-from scipy.linalg import matmul_toeplitz
 
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._fft import (
@@ -14,8 +12,8 @@ from pymc_scalable_gp.ops._fft import (
     forward_fft,
     roots_of_unity,
 )
-from pymc_scalable_gp.ops._jax import jnp, register_jax
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._jax import jax_form, jnp
+from pymc_scalable_gp.ops._numba import numba_form
 
 
 class ToeplitzMatmul(GufuncOp):
@@ -24,7 +22,7 @@ class ToeplitzMatmul(GufuncOp):
     gufunc_signature = "(m),(m,k)->(m,k)"
 
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = _matmul(*inputs)
+        output_storage[0][0] = np.ascontiguousarray(matmul(*inputs, np, fft))
 
     def pullback(self, inputs, outputs, cotangents):
         """``dV = T(c) G`` and ``dc_l = sum over |i - j| = l of (G V')_ij``."""
@@ -38,7 +36,7 @@ class ToeplitzLags(GufuncOp):
     gufunc_signature = "(m,k),(m,k)->(m)"
 
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = _lags(*inputs)
+        output_storage[0][0] = lags(*inputs, np, fft)
 
     def pullback(self, inputs, outputs, cotangents):
         """Both arguments alike: ``dV = T(c_bar) G``, ``dG = T(c_bar) V``."""
@@ -90,24 +88,27 @@ def _length(m):
     return fft.next_fast_len(max(2 * m - 1, 1), real=True)
 
 
-def _matmul(column, V):
-    if V.size == 0:
-        return np.zeros(V.shape)
-    return np.ascontiguousarray(matmul_toeplitz(column, V, check_finite=False))
-
-
-def _lags(V, G):
+def matmul(column, V, xp, fft):
+    """`toeplitz_matvec` of arrays, by NumPy and SciPy's transforms or by JAX's, along the rows of V'."""
     m, k = V.shape
     if m == 0 or k == 0:
-        return np.zeros(m)
+        return xp.zeros((m, k))
     size = _length(m)
-    # Rows of V' are contiguous: transforms along the last axis need no strided access.
-    spectrum = fft.rfft(np.ascontiguousarray(G.T), size)
-    spectrum *= np.conj(fft.rfft(np.ascontiguousarray(V.T), size))
+    gap = xp.zeros(size - 2 * m + 1)
+    circulant = fft.rfft(xp.concatenate([column, gap, column[:0:-1]]))
+    product = fft.irfft(fft.rfft(V.T, size) * circulant, size)
+    return product[:, :m].T
+
+
+def lags(V, G, xp, fft):
+    """Value of `ToeplitzLags`, of arrays."""
+    m, k = V.shape
+    if m == 0 or k == 0:
+        return xp.zeros(m)
+    size = _length(m)
+    spectrum = fft.rfft(G.T, size) * xp.conj(fft.rfft(V.T, size))
     both = fft.irfft(spectrum.sum(axis=0), size)
-    lags = both[:m].copy()
-    lags[1:] += both[: size - m : -1]
-    return lags
+    return both[:m] + xp.concatenate([xp.zeros(1), both[: size - m : -1]])
 
 
 @register_jitable
@@ -120,8 +121,9 @@ def _load(rows, j, x, y):
         y[:m] = rows[j + 1]
 
 
-def _matmul_by_pairs(column, V):
-    """As `_matmul`: the matrix is real, so that two columns go as one complex vector."""
+@numba_form(ToeplitzMatmul)
+def matmul_by_pairs(column, V):
+    """As `matmul`: the matrix is real, so that two columns go as one complex vector."""
     m, k = V.shape
     out = np.zeros((k, m))
     if m == 0 or k == 0:
@@ -145,8 +147,9 @@ def _matmul_by_pairs(column, V):
     return np.ascontiguousarray(out.T)
 
 
-def _lags_by_pairs(V, G):
-    """As `_lags`: the real part of the complex vectors' correlation is the sum of the columns'."""
+@numba_form(ToeplitzLags)
+def lags_by_pairs(V, G):
+    """As `lags`: the real part of the complex vectors' correlation is the sum of the columns'."""
     m, k = V.shape
     lags = np.zeros(m)
     if m == 0 or k == 0:
@@ -169,39 +172,11 @@ def _lags_by_pairs(V, G):
     return lags
 
 
-@register_numba(ToeplitzMatmul)
-def numba_toeplitz_matmul(op):
-    return nb.numba_njit(_matmul_by_pairs)
+@jax_form(ToeplitzMatmul)
+def _jax_matmul(column, V):
+    return matmul(column, V, jnp, jnp.fft)
 
 
-@register_numba(ToeplitzLags)
-def numba_toeplitz_lags(op):
-    return nb.numba_njit(_lags_by_pairs)
-
-
-@register_jax(ToeplitzMatmul)
-def jax_toeplitz_matmul(op):
-    def forward(column, V):
-        m = V.shape[0]
-        if V.size == 0:
-            return jnp.zeros(V.shape)
-        size = _length(m)
-        circulant = jnp.zeros(size).at[:m].set(column).at[size - m + 1 :].set(column[:0:-1])
-        product = jnp.fft.rfft(circulant)[:, None] * jnp.fft.rfft(V, size, axis=0)
-        return jnp.fft.irfft(product, size, axis=0)[:m]
-
-    return forward
-
-
-@register_jax(ToeplitzLags, differentiable=False)
-def jax_toeplitz_lags(op):
-    def forward(V, G):
-        m = V.shape[0]
-        if V.size == 0:
-            return jnp.zeros(m)
-        size = _length(m)
-        product = jnp.fft.rfft(G, size, axis=0) * jnp.conj(jnp.fft.rfft(V, size, axis=0))
-        both = jnp.fft.irfft(product.sum(axis=1), size)
-        return both[:m].at[1:].add(both[: size - m : -1])
-
-    return forward
+@jax_form(ToeplitzLags, differentiable=False)
+def _jax_lags(V, G):
+    return lags(V, G, jnp, jnp.fft)

@@ -45,4 +45,4 @@ def whitened_columns(M, G, jitter: float = 1e-10):
 
 def whiten(M, G, jitter):
     """Value of `whitened_columns`, of arrays."""
-    return M @ factor_inverses.py_func((np.transpose(G) @ M)[None], jitter)[0].T
+    return M @ factor_inverses((np.transpose(G) @ M)[None], jitter)[0].T
