@@ -5,7 +5,6 @@ from hashlib import sha256
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Constant
@@ -15,7 +14,7 @@ from pytensor.link.numba.dispatch import basic as nb
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
-from pymc_scalable_gp.ops._lanczos_steps import build_backward, build_forward, plain
+from pymc_scalable_gp.ops._lanczos_steps import build_backward, build_forward
 from pymc_scalable_gp.ops._numba import caller, from_source, inlined, sealed, source_version
 from pymc_scalable_gp.utils.compiled import compiled
 
@@ -45,7 +44,6 @@ class Products:
     def __init__(self, operator: HasProducts, n: int | None, chunk: int):
         outer = list(operator.parameters)
         self.free = tuple(i for i, p in enumerate(outer) if _may_have_gradient(p))
-        self.ndims = tuple(p.ndim for p in outer)
         inner = [p.type() for p in outer]
         replace = dict(zip(outer, inner, strict=True))
         # Static numbers of columns: JAX must know every shape.
@@ -68,7 +66,7 @@ class Products:
         return held[n, chunk]
 
     def __getstate__(self):
-        kept = ("free", "ndims", "chunk", "matmat", "columns")
+        kept = ("free", "chunk", "matmat", "columns")
         return {name: getattr(self, name) for name in kept} | {"_made": {}}
 
     def vjp(self, wanted: tuple[int, ...]) -> FunctionGraph:
@@ -113,11 +111,25 @@ class Products:
         return function, None if None in (first, second) else first + second
 
     def numba_function(self, op, node, body, key, strided=()):
-        """Numba form of an Op: ``body(*own inputs, parameters)``, and the key.
+        """Numba form of an Op: ``body(*own inputs, parameters) -> (*own outputs, flat gradient)``.
 
         It is compiled apart from what calls it, and once, unless there is no key to tell it by.
         """
-        function = _flat(op, node, body)
+        names = [f"a{i}" for i in range(len(node.inputs))]
+        own, parameters = names[: len(op.own_inputs)], names[len(op.own_inputs) :]
+        made = [f"out{i}" for i in range(len(op.own_outputs))]
+        packed = "".join(f"{name}, " for name in parameters)
+        lines = [f"{', '.join(made)}, flat = body({', '.join(own)}, ({packed}))", "stop = 0"]
+        for a in (parameters[i] for i in op.wanted):  # as `cut` does
+            lines.append(f"start, stop = stop, stop + {a}.size")
+            lines.append(f"{a}_bar = flat[start:stop].reshape({a}.shape)")
+            made.append(f"{a}_bar")
+        name = type(op).__name__.lower()
+        source = "\n    ".join(
+            [f"def {name}({', '.join(names)}):", *lines, f"return {', '.join(made)}"]
+        )
+        scope = {"__name__": __name__, "body": body}  # from disk it needs a module's name
+        function = from_source(source, name, scope)
         if key is None:
             return caller(op, node, function, strided), None
         return sealed(op, node, function, (key,), strided), key
@@ -153,46 +165,24 @@ def _jax_function(graph: FunctionGraph):
     return lambda *inputs: function(*inputs)[0]
 
 
-def build_split(products: Products, wanted, jit=plain, as_array=np.asarray):
-    """``(flat, parameters) -> gradients``, each in the shape of its parameter."""
-
-    @jit
-    def split(flat, parameters):
-        return ()
-
-    for i in reversed(wanted):
-        split = _first_then(i, products.ndims[i] == 0, split, jit, as_array)
-    return split
+def cut(flat, parameters, places) -> list:
+    """The flat gradient in the shapes of the parameters at `places`, in Python and JAX."""
+    found, stop = [], 0
+    for i in places:
+        start, stop = stop, stop + parameters[i].size
+        found.append(flat[start:stop].reshape(parameters[i].shape))
+    return found
 
 
-def _first_then(i, scalar, rest, jit, as_array):
-    if scalar:
+def python_function(op, body):
+    """Python or JAX form of an Op; `body` as in :meth:`Products.numba_function`."""
 
-        @jit
-        def split(flat, parameters):
-            mine = (as_array(flat[0]),)
-            return mine + rest(flat[1:], parameters)
+    def function(*inputs):
+        own, parameters = inputs[: len(op.own_inputs)], inputs[len(op.own_inputs) :]
+        *found, flat = body(*own, parameters)
+        return *found, *cut(flat, parameters, op.wanted)
 
-        return split
-
-    @jit
-    def split(flat, parameters):
-        like = parameters[i]
-        mine = (flat[: like.size].reshape(like.shape),)
-        return mine + rest(flat[like.size :], parameters)
-
-    return split
-
-
-def _flat(op, node, body):
-    """``body`` with the parameters one by one, and without the tuple around a single output."""
-    names = [f"a{i}" for i in range(len(node.inputs))]
-    own, parameters = names[: len(op.own_inputs)], names[len(op.own_inputs) :]
-    packed = "".join(f"{name}, " for name in parameters)
-    name, entry = type(op).__name__.lower(), "[0]" if len(node.outputs) == 1 else ""
-    source = f"def {name}({', '.join(names)}): return body({', '.join(own)}, ({packed})){entry}"
-    scope = {"__name__": __name__, "body": inlined(body)}  # from disk it needs a module's name
-    return from_source(source, name, scope)
+    return function
 
 
 def cache_key(*parts):

@@ -10,19 +10,13 @@ class ParametrizedOp(GufuncOp):
     """An Op whose inputs end with the parameters of an operator, and its outputs with gradients.
 
     `own_inputs` and `own_outputs` are the signatures of those that come before. The gradients are in
-    the inputs at the places `wanted`, one of the props. A pullback cannot know which of its results
+    the parameters at the places `wanted`, one of the props. A pullback cannot know which of its results
     are used: it makes an Op with all of them, and the rewrite below leaves those that are.
     """
 
     own_inputs: tuple[str, ...]
     own_outputs: tuple[str, ...]
     wanted: tuple[int, ...] = ()
-
-    @property
-    def wanted_parameters(self) -> tuple[int, ...]:
-        """The parameters among the wanted, counted from the first parameter."""
-        first = len(self.own_inputs)
-        return tuple(place - first for place in self.wanted if place >= first)
 
     def cast(self, place, tensor):
         """Parameters are taken as they are."""
@@ -34,9 +28,8 @@ class ParametrizedOp(GufuncOp):
             f"({','.join(f'p{number}x{axis}' for axis in range(x.ndim))})"
             for number, x in enumerate(inputs[len(self.own_inputs) :])
         ]
-        needed = [*self.own_inputs, *parameters]
-        made = [*self.own_outputs, *(needed[place] for place in self.wanted)]
-        return f"{','.join(needed)}->{','.join(made)}"
+        made = [*self.own_outputs, *(parameters[place] for place in self.wanted)]
+        return f"{','.join([*self.own_inputs, *parameters])}->{','.join(made)}"
 
     def keeping(self, wanted: tuple[int, ...]):
         """The same Op with these gradients."""

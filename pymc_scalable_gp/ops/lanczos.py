@@ -1,14 +1,21 @@
 """Krylov basis of a symmetric operator by Lanczos steps, with its exact adjoint."""
 
-import numpy as np
+from functools import partial
+
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import connected
-from pymc_scalable_gp.ops._jax import jnp, register_jax
-from pymc_scalable_gp.ops._krylov_products import HasProducts, Products, build_split, cache_key
-from pymc_scalable_gp.ops._lanczos_steps import CHUNK, jax_backward, jax_forward, plain
+from pymc_scalable_gp.ops._jax import register_jax
+from pymc_scalable_gp.ops._krylov_products import (
+    HasProducts,
+    Products,
+    cache_key,
+    python_function,
+)
+from pymc_scalable_gp.ops._lanczos_steps import CHUNK, jax_backward, jax_forward
+from pymc_scalable_gp.ops._numba import inlined
 from pymc_scalable_gp.ops._pruning import ParametrizedOp
 from pymc_scalable_gp.utils.checks import check_count
 
@@ -41,35 +48,31 @@ class Lanczos(ParametrizedOp):
         """Cotangents of b and of the parameters; see `build_backward` of `_lanczos_steps`."""
         empty = pt.zeros((0, 0)), pt.zeros(self.steps), pt.zeros(self.steps)
         bars = [g if connected(g) else e for g, e in zip(cotangents, empty, strict=True)]
-        first = len(LanczosAdjoint.own_inputs)
-        places = _B, *(first + i for i in self.products.free)
-        adjoint = LanczosAdjoint(self.products, places)
         b, *parameters = inputs
-        grads = adjoint(*outputs, b, *bars, *parameters, return_list=True)
-        found = dict(zip(places, grads, strict=True))
-        more = [found.get(first + i, disconnected_type()) for i in range(len(parameters))]
-        return [found[_B], *more]
+        adjoint = LanczosAdjoint(self.products, self.products.free)
+        b_bar, *grads = adjoint(*outputs, b, *bars, *parameters, return_list=True)
+        found = dict(zip(self.products.free, grads, strict=True))
+        return [b_bar, *(found.get(i, disconnected_type()) for i in range(len(parameters)))]
 
 
 class LanczosAdjoint(ParametrizedOp):
-    """Cotangents of b and of the parameters, at the places `wanted`. It has no gradient itself."""
+    """Cotangents of b, and of the parameters at the places `wanted`. It has no gradient itself."""
 
     __props__ = ("products", "wanted")
     own_inputs = ("(q,n)", "(p)", "(p)", "(n)", "(e,f)", "(p)", "(p)")
-    own_outputs = ()
+    own_outputs = ("(n)",)
 
     def __init__(self, products: Products, wanted: tuple[int, ...]):
         self.products, self.wanted = products, wanted
 
     def perform(self, node, inputs, output_storage):
-        _, backward = self.products.python_steps(self.wanted_parameters)
-        own = len(self.own_inputs)
-        found = _build_adjoint(self, backward)(*inputs[:own], tuple(inputs[own:]))
+        _, backward = self.products.python_steps(self.wanted)
+        found = python_function(self, backward)(*inputs)
         for storage, value in zip(output_storage, found, strict=True):
             storage[0] = value
 
 
-_B, _Q_BAR = (LanczosAdjoint.own_inputs.index(shape) for shape in ("(n)", "(e,f)"))
+_Q_BAR = LanczosAdjoint.own_inputs.index("(e,f)")
 
 
 def lanczos(operator: HasProducts, b, steps: int):
@@ -140,43 +143,22 @@ def lanczos(operator: HasProducts, b, steps: int):
     return Q.T, alpha, beta
 
 
-def _build_adjoint(op, backward, jit=plain, as_array=np.asarray):
-    """``(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, parameters) -> gradients``, a tuple."""
-    split = build_split(op.products, op.wanted_parameters, jit, as_array)
-    with_b = _B in op.wanted
-
-    @jit
-    def first(b_bar):
-        return (b_bar,)
-
-    @jit
-    def none(b_bar):
-        return ()
-
-    own = first if with_b else none
-
-    def adjoint(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, parameters):
-        b_bar, flat = backward(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, parameters)
-        return own(b_bar) + split(flat, parameters)
-
-    return adjoint
-
-
 @nb.register_funcify_and_cache_key(Lanczos)
 def numba_lanczos(op, node=None, **kwargs):
     (forward, key), steps = op.products.numba_forward(), op.steps
 
-    def lanczos_steps(b, parameters):
-        return forward(b, steps, *parameters)
+    @inlined
+    def body(b, parameters):
+        Q, alpha, beta = forward(b, steps, *parameters)
+        return Q, alpha, beta, alpha[:0]
 
-    return op.products.numba_function(op, node, lanczos_steps, cache_key("lanczos", key, steps))
+    return op.products.numba_function(op, node, body, cache_key("lanczos", key, steps))
 
 
 @nb.register_funcify_and_cache_key(LanczosAdjoint)
 def numba_lanczos_adjoint(op, node=None, **kwargs):
-    backward, key = op.products.numba_backward(op.wanted_parameters)
+    body, key = op.products.numba_backward(op.wanted)
     key = cache_key("adjoint", key, op.products.chunk, op.wanted)
-    body = _build_adjoint(op, backward, nb.numba_njit)
     return op.products.numba_function(op, node, body, key, strided=(_Q_BAR,))
 
 
@@ -192,16 +174,6 @@ def jax_lanczos(op):
 
 @register_jax(LanczosAdjoint, differentiable=False)
 def jax_lanczos_adjoint(op):
-    functions = op.products.jax_functions(op.wanted_parameters)
-
-    def backward(*inputs):
-        return jax_backward(*functions, op.products.chunk, *inputs)
-
-    adjoint = _build_adjoint(op, backward, as_array=jnp.asarray)
-
-    def forward(*inputs):
-        own = len(op.own_inputs)
-        found = adjoint(*inputs[:own], inputs[own:])
-        return found[0] if len(found) == 1 else found
-
-    return forward
+    functions = op.products.jax_functions(op.wanted)
+    adjoint = python_function(op, partial(jax_backward, *functions, op.products.chunk))
+    return adjoint if op.wanted else lambda *inputs: adjoint(*inputs)[0]

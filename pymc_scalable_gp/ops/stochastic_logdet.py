@@ -6,54 +6,53 @@ from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._jax import SymbolicZero, jax, jnp, register_jax
-from pymc_scalable_gp.ops._krylov_products import HasProducts, Products, build_split, cache_key
+from pymc_scalable_gp.ops._krylov_products import (
+    HasProducts,
+    Products,
+    cache_key,
+    cut,
+    python_function,
+)
 from pymc_scalable_gp.ops._lanczos_steps import CHUNK, jax_backward, jax_forward, plain
+from pymc_scalable_gp.ops._numba import inlined
 from pymc_scalable_gp.ops._pruning import ParametrizedOp
 from pymc_scalable_gp.ops._quadrature import jax_quadrature, quadrature
 from pymc_scalable_gp.utils.checks import check_count
 
 
 class StochasticLogdet(ParametrizedOp):
-    """Value, and gradients in the inputs at the places `wanted` (see `stochastic_logdet`)."""
+    """Value, slope in the shift, and gradients in the parameters at the places `wanted`.
+
+    See `stochastic_logdet`.
+    """
 
     __props__ = ("products", "steps", "wanted")
     own_inputs = ("()", "(s,n)")
-    own_outputs = ("()",)
+    own_outputs = ("()", "()")
     differentiable_outputs = (0,)
 
     def __init__(self, products: Products, steps: int, wanted: tuple[int, ...]):
         self.products, self.steps, self.wanted = products, steps, wanted
 
     def perform(self, node, inputs, output_storage):
-        estimate = _build(self, *self.products.python_steps(self.wanted_parameters))
-        shift, probes, *parameters = inputs
-        found = estimate(shift, probes, tuple(parameters))
+        estimate = _build(self, *self.products.python_steps(self.wanted))
+        found = python_function(self, estimate)(*inputs)
         for storage, value in zip(output_storage, found, strict=True):
             storage[0] = np.asarray(value)
 
     def connection_pattern(self, node):
-        free = [i in self.products.free for i in range(len(node.inputs) - _FIRST)]
-        rest = [False] * len(self.wanted)
+        free = [i in self.products.free for i in range(len(node.inputs) - 2)]
+        rest = [False] * (len(node.outputs) - 1)
         return [[each, *rest] for each in (True, False, *free)]
 
     def pullback(self, inputs, outputs, cotangents):
         """The gradient comes with the value: the bases are not kept."""
-        wanted = _all_places(self.products)
-        if self.wanted != wanted:  # some were dropped before
-            outputs = self.keeping(wanted)(*inputs, return_list=True)
-        grads = dict(zip(wanted, outputs[1:], strict=True))
-        return [
-            cotangents[0] * grads[place] if place in grads else disconnected_type()
-            for place in range(len(inputs))
-        ]
-
-
-_SHIFT, _FIRST = 0, len(StochasticLogdet.own_inputs)
-
-
-def _all_places(products):
-    """Places of the shift and of the parameters that may have a gradient."""
-    return _SHIFT, *(_FIRST + i for i in products.free)
+        (g, *_), free, none = cotangents, self.products.free, disconnected_type()
+        if self.wanted != free:  # some were dropped before
+            outputs = self.keeping(free)(*inputs, return_list=True)
+        _, slope, *grads = outputs
+        found = {i: g * grad for i, grad in zip(free, grads, strict=True)}
+        return [g * slope, none, *(found.get(i, none) for i in range(len(inputs) - 2))]
 
 
 def stochastic_logdet(operator: HasProducts, shift, probes, steps: int):
@@ -115,29 +114,19 @@ def stochastic_logdet(operator: HasProducts, shift, probes, steps: int):
         raise ValueError(f"probes must have shape (S, n), got {probes.ndim} dimensions")
     shift = pt.as_tensor_variable(shift).astype("float64")
     products = Products.of(operator, probes.type.shape[1], min(CHUNK, steps))
-    op = StochasticLogdet(products, steps, _all_places(products))
+    op = StochasticLogdet(products, steps, products.free)
     return op(shift, probes, *operator.parameters, return_list=True)[0]
 
 
 def _build(op, forward, backward, jit=plain):
-    """``(shift, probes, parameters) -> value and gradients``, a tuple."""
-    places, steps = op.wanted_parameters, op.steps
-    split, empty = build_split(op.products, places, jit), np.zeros((0, 0))
+    """``(shift, probes, parameters) -> value, slope in the shift, flat gradient``."""
+    steps, empty = op.steps, np.zeros((0, 0))
 
     @jit
     def nothing(Q, alpha, beta, b, Q_bar, alpha_bar, beta_bar, parameters):
         return b, np.zeros(0)
 
-    @jit
-    def value_alone(value, slope):
-        return (value,)
-
-    @jit
-    def value_and_slope(value, slope):
-        return value, slope
-
-    own = value_and_slope if _SHIFT in op.wanted else value_alone
-    adjoint = backward if places else nothing
+    adjoint = backward if op.wanted else nothing
 
     def estimate(shift, probes, parameters):
         count = probes.shape[0]
@@ -153,7 +142,7 @@ def _build(op, forward, backward, jit=plain):
             total += weight * value
             g_shift += weight * g_c
             flat = more if flat.size == 0 else flat + more
-        return own(np.asarray(total), np.asarray(g_shift)) + split(flat, parameters)
+        return np.asarray(total), np.asarray(g_shift), flat
 
     return estimate
 
@@ -161,15 +150,15 @@ def _build(op, forward, backward, jit=plain):
 @nb.register_funcify_and_cache_key(StochasticLogdet)
 def numba_stochastic_logdet(op, node=None, **kwargs):
     forward, first = op.products.numba_forward()
-    places = op.wanted_parameters
+    places = op.wanted
     backward, second = op.products.numba_backward(places) if places else (None, "")
     key = cache_key("logdet", first, second, op.products.chunk, op.steps, op.wanted)
-    body = _build(op, forward, backward, nb.numba_njit)
+    body = inlined(_build(op, forward, backward, nb.numba_njit))
     return op.products.numba_function(op, node, body, key)
 
 
 def _jax_estimate(op, places, shift, probes, parameters):
-    """Value, gradient in the shift, and those in the parameters at `places`, by place."""
+    """Value, slope in the shift, and flat gradient in the parameters at `places`."""
     matmat, vjp = op.products.jax_functions(places)
 
     def add(total, z):
@@ -182,15 +171,11 @@ def _jax_estimate(op, places, shift, probes, parameters):
                 matmat, vjp, op.products.chunk, Q, alpha, beta, z, jnp.zeros((0, 0)),
                 weight * g_alpha, weight * g_beta, parameters,
             )  # fmt: skip
-        return [
-            t + a for t, a in zip(total, (weight * value, weight * g_c, flat), strict=True)
-        ], None
+        found = (weight * value, weight * g_c, flat)
+        return [t + a for t, a in zip(total, found, strict=True)], None
 
     start = [jnp.zeros(()), jnp.zeros(()), jnp.zeros(sum(parameters[i].size for i in places))]
-    (value, slope, flat), _ = jax.lax.scan(add, start, probes)
-    grads = build_split(op.products, places, as_array=jnp.asarray)(flat, parameters)
-    found = {_FIRST + i: g for i, g in zip(places, grads, strict=True)}
-    return value, {_SHIFT: slope} | found
+    return jax.lax.scan(add, start, probes)[0]
 
 
 @register_jax(StochasticLogdet, differentiable=False)
@@ -199,22 +184,22 @@ def jax_stochastic_logdet(op):
 
     def evaluate(extra, inputs):
         shift, probes, *parameters = inputs
-        places = sorted({*op.wanted_parameters, *(i for i in extra if i in op.products.free)})
-        value, grads = _jax_estimate(op, tuple(places), shift, probes, parameters)
-        outputs = (value, *(grads[place] for place in op.wanted))
-        return (outputs if op.wanted else value), grads
+        places = sorted({*op.wanted, *(i for i in extra if i in op.products.free)})
+        value, slope, flat = _jax_estimate(op, tuple(places), shift, probes, parameters)
+        grads = dict(zip(places, cut(flat, parameters, places), strict=True))
+        own = (value, slope, *(grads[place] for place in op.wanted))
+        return own, (slope, None, *(grads.get(i) for i in range(len(parameters))))
 
     @jax.custom_vjp
     def function(*inputs):
         return evaluate((), inputs)[0]
 
     def fwd(*inputs):
-        extra = [i - _FIRST for i, x in enumerate(inputs) if x.perturbed]
-        outputs, grads = evaluate(extra, [x.value for x in inputs])
-        return outputs, ([grads.get(i) for i in range(len(inputs))])
+        extra = [i for i, x in enumerate(inputs[2:]) if x.perturbed]
+        return evaluate(extra, [x.value for x in inputs])
 
     def bwd(grads, cotangents):
-        g = cotangents[0] if op.wanted else cotangents
+        g = cotangents[0]
         if isinstance(g, SymbolicZero):
             return (None,) * len(grads)
         return tuple(None if slope is None else g * slope for slope in grads)

@@ -276,7 +276,7 @@ def test_only_wanted_gradients_are_computed():
     operator = Scattered(X, ell, places)
     _, alpha, _ = lanczos(operator, B, STEPS)
     value = (alpha**2).sum()
-    for wrt, wanted in ([ell], (8,)), ([X], (7,)), ([ell, X], (7, 8)):
+    for wrt, wanted in ([ell], (1,)), ([X], (0,)), ([ell, X], (0, 1)):
         slopes = pt.grad(value, wrt)
         function = pytensor.function([ell], [value, *slopes], mode=PY)
         (op,) = [

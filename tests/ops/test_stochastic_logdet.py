@@ -118,7 +118,7 @@ def test_only_wanted_gradients_are_computed(expected):
     shift, column, A = (pytensor.shared(v, shape=np.shape(v)) for v in VALUES)
     operator = Masked(Kronecker([Toeplitz(column), A]), PLACES)
     value = stochastic_logdet(operator, shift, PROBES, 5)
-    for wrt, places in ([], ()), ([shift], (0,)), ([column], (2,)), ([A, shift], (0, 3)):
+    for wrt, places in ([], ()), ([shift], ()), ([column], (0,)), ([A, shift], (1,)):
         outputs = [value, *(pt.grad(value**2, wrt) if wrt else [])]
         function = pytensor.function([], outputs, mode=PY)
         assert only_op(function).wanted == places
