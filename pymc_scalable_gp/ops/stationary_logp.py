@@ -8,11 +8,11 @@ from pytensor.link.numba.dispatch import basic as nb
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._block_factor import StationaryBlockOp, register_values
-from pymc_scalable_gp.ops._lowrank_terms import logp_terms
+from pymc_scalable_gp.ops._lowrank_terms import DTC, logp_terms
 from pymc_scalable_gp.ops._numba import register_numba
 from pymc_scalable_gp.ops._stationary import KINDS
 from pymc_scalable_gp.ops._vecchia_stream import stream_grad, stream_logp
-from pymc_scalable_gp.ops.lowrank_logp import LowRankLogp, jax_lowrank_logp
+from pymc_scalable_gp.ops.lowrank_logp import jax_logp_terms
 
 
 class StationaryLogp(StationaryBlockOp):
@@ -30,13 +30,9 @@ class StationaryLogp(StationaryBlockOp):
         A, L, _ = self.factor(xp, X, scale, variance, shape, phi, noise, neighbors, 0)
         columns = xp.concatenate([phi, residual[:, None]], axis=1)
         W = batches.whiten(columns, A, L, neighbors, xp)
+        terms = logp_terms if xp is np else jax_logp_terms
         ones, nothing = xp.ones(phi.shape[1]), xp.zeros(len(phi))
-        if xp is np:
-            white = np.ascontiguousarray(W[:, :-1].T), ones, np.ones(1), W[:, -1].copy(), nothing
-            logp, _, coef, root, _ = logp_terms.py_func(*white, 0)
-        else:
-            found = jax_lowrank_logp(LowRankLogp())(W[:, :-1], ones, 1.0, W[:, -1], nothing)
-            logp, _, coef, root, _ = found
+        logp, _, coef, root, _ = terms(W[:, :-1], ones, xp.ones(1), W[:, -1], nothing, DTC)
         half = xp.log(xp.diagonal(L, axis1=1, axis2=2)).sum()
         return logp - half, coef, root, residual - phi @ coef
 
