@@ -6,9 +6,9 @@ from pymc_scalable_gp.methods.kmcg.likelihood import KrylovLikelihood
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.warn import warn
 
-# Rows up to which the error of the log determinant is looked at: it costs one more density.
+# Up to this number of rows the log determinant's error is computed: it costs as much as one density.
 CHECKED_ROWS = 2048
-# Nats of the log density.
+# Error of the log density, in nats, above which a warning follows.
 TOLERATED = 2.0
 
 
@@ -39,15 +39,15 @@ def _warn_of_probes(likelihood):
     if likelihood.data.size > CHECKED_ROWS:
         return
     count, steps = likelihood.settings.probes, likelihood.basis.steps
-    spread, excess = 0.5 * likelihood.logdet.errors(model=modelcontext(None).root)[0]
+    error, bias = 0.5 * likelihood.logdet.errors(model=modelcontext(None).root)[0]
     found = []
-    if spread > TOLERATED:
-        needed = 4 * int(-(-count * (spread / TOLERATED) ** 2 // 4))
+    if error > TOLERATED:
+        needed = 4 * int(-(-count * (error / TOLERATED) ** 2 // 4))
         found.append(
-            f"by a standard error of {spread:.1f} with probes={count} (give probes={needed})"
+            f"by a standard error of {error:.1f} with probes={count} (give probes={needed})"
         )
-    if excess > TOLERATED:
-        found.append(f"by up to {excess:.1f} downwards with n_iter={steps} (raise n_iter)")
+    if bias > TOLERATED:
+        found.append(f"by up to {bias:.1f} downwards with n_iter={steps} (raise n_iter)")
     if found:
         warn(
             "the log determinant is estimated; at the model's initial point the log density is off "

@@ -12,7 +12,7 @@ from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.blocks import BLOCK
 
-# Entries of an intermediate array when features are computed far from the grid.
+# Largest number of entries of an intermediate array, for features between the cells of a grid.
 _ENTRIES = 2**24
 
 

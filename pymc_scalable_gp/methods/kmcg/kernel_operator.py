@@ -8,10 +8,10 @@ from pymc_scalable_gp.linops.structured import Dense, Kronecker, Masked, Toeplit
 from pymc_scalable_gp.methods.kmcg.regular_grid import DENSE_AXIS, RegularGrid
 from pymc_scalable_gp.utils.warn import warn
 
-# Rows from which a product with their kernel matrix is much dearer than one by a grid's axes.
+# From this number of rows on, a product with the kernel matrix costs much more than one axis by axis.
 MANY_ROWS = 1000
 
-# What a product by FFT costs, in products with as many numbers.
+# Cost of an FFT along an axis, as a multiple of one multiplication per cell.
 FFT_PASSES = 20
 
 

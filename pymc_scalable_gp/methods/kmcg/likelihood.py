@@ -9,9 +9,8 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.features.coefficients import Coefficients
-from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
+from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
-from pymc_scalable_gp.core.likelihoods.lowrank import LowRank
 from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
 from pymc_scalable_gp.methods.kmcg.krylov_normal import KrylovNormal
@@ -34,7 +33,7 @@ class KrylovSettings:
 
 @dataclass(frozen=True, eq=False)
 class KrylovLikelihood(Likelihood):
-    """What both kinds share: a basis made of these very data."""
+    """Common to both kinds: the basis is made of the data that the likelihood is for."""
 
     subsets_share_features = False
 
@@ -101,7 +100,7 @@ class KrylovLikelihood(Likelihood):
 
 
 class KrylovCoordinates(KrylovLikelihood):
-    """DTC, one sigma, all rows: the targets are the basis' first vector, P + 1 numbers say it all."""
+    """DTC, one sigma, all rows: the basis starts at the targets, so that P + 1 coordinates suffice."""
 
     path: ClassVar[str] = "coordinates"
 
@@ -116,7 +115,7 @@ class KrylovCoordinates(KrylovLikelihood):
 
     @cached_property
     def logdet(self):
-        """With as many probes as the settings say."""
+        """With the number of probes of the settings; None without any."""
         settings, data, basis = self.settings, self.data, self.basis
         if settings.probes == 0:
             return None
@@ -133,32 +132,15 @@ class KrylovCoordinates(KrylovLikelihood):
         return Coefficients(found.coef, found.root)
 
 
-class KrylovFeatures(KrylovLikelihood):
+class KrylovFeatures(KrylovLikelihood, FullRows):
     """All rows of the features: a diagonal correction, one sigma per row, or a subset of the rows."""
 
-    path: ClassVar[str] = "full"
-
     def _features(self):
-        if self.basis.is_subset:
-            return self.data.feature_map.features(self.data.X.tensor)
-        return self.basis.features()
-
-    def _kdiag(self):
-        return self.data.feature_map.kernel_diag(self.data.X.tensor)
-
-    def normal(self, noise):
-        """Low rank plus diagonal."""
-        data = self.data
-        return LowRank(data.mean, self._features(), noise, None, self._kdiag(), data.approx)
-
-    def coefficients(self, target=None, noise=None):
-        """From the same terms as the density."""
-        target, noise = self.handed(target, noise)
-        found = lowrank_posterior(
-            self._features(), noise, target - self.data.mean, kdiag=self._kdiag(),
-            approx=self.data.approx,
-        )  # fmt: skip
-        return Coefficients(found.coef, found.root)
+        data, X = self.data, self.data.X.tensor
+        kdiag = None if data.approx == "DTC" else data.feature_map.kernel_diag(X)
+        return data.feature_map.features(
+            X
+        ) if self.basis.is_subset else self.basis.features(), kdiag
 
 
 def krylov_likelihood(data: MarginalData, cov_func, settings: KrylovSettings) -> KrylovLikelihood:
@@ -172,7 +154,8 @@ def krylov_likelihood(data: MarginalData, cov_func, settings: KrylovSettings) ->
     given = cov_func, settings.steps, settings.subset, data.X, data.residual
     basis = KrylovBasis.of(*given, distinct=True)
     simple = data.approx == "DTC" and not data.sigma.ndim and not basis.is_subset
-    # Steps to the last lose their digits; probes need the steps' own directions.
+    # Coordinates start at the targets of all rows, and probes need them; the features of repeated or
+    # spanned rows come without the directions that rounding makes.
     if simple and (settings.probes > 0 or not (basis.spans or basis.group is not None)):
         kind, basis = KrylovCoordinates, KrylovBasis.of(*given)
     else:

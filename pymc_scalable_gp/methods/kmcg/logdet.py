@@ -70,9 +70,9 @@ class ProbedLogdet:
         n = self.X.value.shape[0]
         pairs = zip(values[::2], values[1::2], strict=True)
         found = n * np.array([_bracket(alpha, beta, float(shift)) for alpha, beta in pairs])
-        spread = found[:, 1].std(ddof=1) if self.count > 1 else np.nan
-        excess = np.maximum(found[:, 1] - found[:, 0], 0.0)  # rounding
-        return float(spread / np.sqrt(self.count)), float(excess.mean())
+        sd = found[:, 1].std(ddof=1) if self.count > 1 else np.nan
+        bias = np.maximum(found[:, 1] - found[:, 0], 0.0)  # negative by rounding alone
+        return float(sd / np.sqrt(self.count)), float(bias.mean())
 
 
 def _bracket(alpha, beta, shift) -> tuple[float, float]:

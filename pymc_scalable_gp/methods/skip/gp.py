@@ -98,7 +98,7 @@ def _check_task_var(task_cov, task_var):
     shape, count = variances.type.shape, task_cov.type.shape[0]
     if len(shape) != 1 or None in (shape[0], count) or shape[0] != count:
         raise ValueError(
-            "task_var must hold one variance a task, shape (tasks,), known and equal to task_cov's "
+            "task_var must hold one variance per task, shape (tasks,), known and equal to task_cov's "
             f"rows; got {shape}, and {count} rows"
         )
     if isinstance(variances, Constant) and not (variances.data >= 0.0).all():
@@ -112,7 +112,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     .. math:: K \approx (W_1 T_1 W_1^\top) \circ \dots \circ (W_d T_d W_d^\top)
               \approx (A A^\top) \circ (B B^\top)
 
-    Each 1-D kernel is interpolated from an even grid (four cubic weights a row), and the d factors are
+    Each 1-D kernel is interpolated from an even grid (four cubic weights per row), and the d factors are
     multiplied pairwise as a tree whose inner products are compressed to r columns. The last product
     stays as it is: up to r^2 features, with an exact root. The likelihood is theirs exactly or, with
     `n_iter`, by products alone.
@@ -150,7 +150,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     task_cov : tensor, shape (s, q), optional
         Factor B of the tasks' covariance: the kernel is ``k(x, z) (B B')[t, t']``. Random or fixed.
     task_var : tensor, shape (s,), optional
-        Variances v of what each task has to itself: the kernel is ``k(x, z) (B B' + diag(v))[t, t']``,
+        Variances v of the tasks' own functions: the kernel is ``k(x, z) (B B' + diag(v))[t, t']``,
         as of `pm.gp.cov.Coregion` with W = B and kappa = v. Any number of tasks: they are integrated
         out one by one, each with r coefficients.
     neighbors, block, pred_neighbors : int

@@ -1,6 +1,7 @@
 """SKIP's Gaussian likelihood by products alone: what is frozen, and the posterior that follows."""
 
 from dataclasses import dataclass, replace
+from itertools import batched
 
 import numpy as np
 import pytensor.tensor as pt
@@ -9,7 +10,7 @@ from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.linops.krylov import cg_residuals
 from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner
-from pymc_scalable_gp.methods.skip.product_normal import ProductNormal, WhitenedProducts, start
+from pymc_scalable_gp.methods.skip.product_normal import ProductNormal, start
 from pymc_scalable_gp.ops.hadamard import apply_rows, project_rows, row_kronecker_project
 from pymc_scalable_gp.ops.no_gradient import no_gradient
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
@@ -44,7 +45,7 @@ class HadamardProducts(Likelihood):
             [*roots, diagonal_beside(data, roots, data.sigma**2)[0]], data.feature_map.point
         )
         scale = 1.0 / np.sqrt(variance)[:, None]
-        scaled = [(scale * A, B) for A, B in zip(roots[::2], roots[1::2], strict=True)]
+        scaled = [(scale * A, B) for A, B in batched(roots, 2, strict=True)]
 
         def times(V):
             return sum(apply_rows(A, B, project_rows(A, B, V)) for A, B in scaled)
@@ -67,12 +68,11 @@ class HadamardProducts(Likelihood):
         )
 
     def _start(self, target=None, noise=None):
-        """Operator, roots, residual and its Lanczos basis."""
+        """Preconditioned operator, residual, and what Lanczos steps make of both."""
         target, noise = self.handed(target, noise)
         normal = self.normal(noise)
-        scale, residual = normal.variance**-0.5, target - normal.mean
-        operator = WhitenedProducts.of(normal.roots, scale, normal.vectors, normal.shrinkage)
-        return operator, normal.roots, residual, start(operator, residual, self.steps)
+        operator, residual = normal.operator, target - normal.mean
+        return operator, residual, start(operator, residual, self.steps)
 
     def coefficients(self, target=None, noise=None) -> Coefficients:
         r"""Posterior in the span V of the preconditioner's vectors and the Krylov basis (Galerkin).
@@ -81,11 +81,12 @@ class HadamardProducts(Likelihood):
         above it: with ``G = F'V L^{-T}`` the coefficients have mean ``G L^{-1} V' D^{-1/2} (y - mu)`` and
         covariance ``I - G G'``.
         """
-        operator, roots, residual, (Q, *_) = self._start(target, noise)
+        operator, residual, (Q, *_) = self._start(target, noise)
         scale, krylov = operator.scale, operator.root_inverse(Q[:, : self.steps])
         V = pt.concatenate([operator.vectors, krylov], axis=1)
-        pairs = list(zip(roots[::2], roots[1::2], strict=True))
-        F = pt.concatenate([_features_t(A, B, scale[:, None] * V) for A, B in pairs])  # (r, k)
+        pairs = batched(operator.roots, 2, strict=True)
+        cores = [row_kronecker_project(A, B, scale[:, None] * V) for A, B in pairs]
+        F = pt.concatenate([core.reshape((-1, V.shape[1])) for core in cores])  # (r, k)
         H = product(V, V, transpose_a=True) + product(F, F, transpose_a=True)
         jitter = KRYLOV_JITTER * pt.trace(H)
         L = cholesky(H + jitter * pt.eye(H.shape[0]))
@@ -101,7 +102,7 @@ class HadamardProducts(Likelihood):
 
     def figures(self, points, model=None):
         """``residual`` of conjugate gradients after all steps, relative to the targets."""
-        _, _, _, (_, _, alpha, beta) = self._start()
+        *_, (_, _, alpha, beta) = self._start()
         runs = evaluate_at([alpha, beta], points, model)
         return {"residual": float(np.max([cg_residuals(*run)[-1] for run in runs]))}
 
@@ -117,13 +118,7 @@ def training_roots(data) -> list:
 
 def diagonal_beside(data, roots, noise):
     """Variances D (n,) beside the products, and what the bound of "VFE" takes off."""
-    pairs = zip(roots[::2], roots[1::2], strict=True)
+    pairs = batched(roots, 2, strict=True)
     low = sum((A**2).sum(axis=1) * (B**2).sum(axis=1) for A, B in pairs)
     kdiag = data.feature_map.kernel_diag(data.X.tensor)
     return data.corrected(pt.maximum(kdiag - low, 0.0), noise)
-
-
-def _features_t(A, B, V):
-    """``(A # B)' V`` (a b, k)."""
-    core = row_kronecker_project(A, B, V)
-    return core.reshape((core.shape[0] * core.shape[1], core.shape[2]))

@@ -151,11 +151,14 @@ class ProductNormal(StructuredNormal):
             draws = draws + ((A @ Z) * B).sum(axis=-1)
         return next_rng, draws
 
+    @property
+    def operator(self) -> WhitenedProducts:
+        """The preconditioned matrix, an object of its own at each call."""
+        return WhitenedProducts.of(self.roots, self.variance**-0.5, self.vectors, self.shrinkage)
+
     def logp(self, value):
         """By Lanczos steps from the residual, and from the probes."""
-        operator = WhitenedProducts.of(
-            self.roots, self.variance**-0.5, self.vectors, self.shrinkage
-        )
+        operator = self.operator
         _, length, alpha, beta = start(operator, value - self.mean, self.steps)
         L = cholesky(tridiagonal(alpha, beta))
         quadratic = length**2 * (lower_solve(L, pt.eye(self.steps)[0]) ** 2).sum()

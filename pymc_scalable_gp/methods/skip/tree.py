@@ -207,7 +207,7 @@ def merge_by_halves(roots, merge, single=False) -> list:
 
 
 def _eigenvectors(A):
-    """How many eigenvectors hold the matrix ``A A'``: ``(sum lambda)^2 / sum lambda^2``."""
+    """Effective number of eigenvectors of ``A A'``: ``(sum lambda)^2 / sum lambda^2``."""
     G = A.T @ A
     return np.trace(G) ** 2 / max((G**2).sum(), np.finfo(float).tiny)
 

@@ -274,7 +274,7 @@ def test_a_matrix_that_is_not_definite_gives_nan():
         (
             {"task_dim": 2, "task_cov": np.eye(2), "task_var": 1.0},
             ValueError,
-            "one variance a task",
+            "one variance per task",
         ),
         ({"task_dim": 2, "task_cov": np.eye(2), "task_var": [1.0, -1.0]}, ValueError, "negative"),
     ],
