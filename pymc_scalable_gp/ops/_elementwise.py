@@ -48,7 +48,6 @@ multiply_by = _assigned("multiply_by", "out, factor", "out *= factor", "factor")
 add = _assigned("add", "out, a", "out += a")
 subtract = _assigned("subtract", "out, a", "out -= a")
 add_multiple = _assigned("add_multiple", "out, factor, a", "out += factor * a", "factor")
-add_absolute = _assigned("add_absolute", "out, a", "out += np.abs(a)")
 add_product = _assigned("add_product", "out, a, b", "out += a * b")
 add_square = _assigned("add_square", "out, scale, a", "out += scale * a * a", "scale")
 subtract_from = _assigned(
@@ -64,7 +63,6 @@ feature_cotangent = _assigned(
 )  # fmt: skip
 sum_product = _summed("sum_product", "a, b", "a * b", "np.dot(a, b)")
 sum_product3 = _summed("sum_product3", "a, b, c", "a * b * c", "np.sum(a * b * c)")
-sum_absolute = _summed("sum_absolute", "a", "np.abs(a)", "np.sum(np.abs(a))")
 sum_log = _summed("sum_log", "a", "np.log(a)", "np.sum(np.log(a))")
 all_finite = _held("all_finite", "np.isfinite(a)", "np.all(np.isfinite(a))")
 all_positive = _held(

@@ -12,7 +12,7 @@ from numba import types
 from numba.extending import overload, register_jitable
 from scipy import linalg
 
-from pymc_scalable_gp.ops._elementwise import add_absolute, fill_from, sum_absolute
+from pymc_scalable_gp.ops._elementwise import fill_from
 from pymc_scalable_gp.ops._numba import in_numba
 from pymc_scalable_gp.utils.internals import fortran
 
@@ -128,15 +128,26 @@ def mirror(out):
             fill_from(out[i, first:stop], out[first:stop, i])
 
 
-@register_jitable
 def norm_one(lower):
     """1-norm of the symmetric matrix whose lower triangle is given."""
-    r = len(lower)
+    size = np.abs(np.tril(lower))
+    return np.max(size.sum(axis=0) + size.sum(axis=1) - np.diag(size), initial=0.0)
+
+
+@in_numba(norm_one)
+def _norm_one(lower):
+    r = lower.shape[0]
     total = np.zeros(r)
     for i in range(r):
-        add_absolute(total[:i], lower[i, :i])
-        total[i] += sum_absolute(lower[i, : i + 1])
-    return np.max(total) if r else 0.0
+        for j in range(i):
+            value = abs(lower[i, j])
+            total[i] += value
+            total[j] += value
+        total[i] += abs(lower[i, i])
+    largest = 0.0
+    for i in range(r):
+        largest = max(largest, total[i])
+    return largest
 
 
 def cholesky_lower(a):
