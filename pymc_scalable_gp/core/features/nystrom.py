@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.reach import InputRange
-from pymc_scalable_gp.core.features.residual import stationary
+from pymc_scalable_gp.core.features.residual import fused_kernel
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import split_scale
 from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
@@ -77,7 +77,7 @@ class NystromMap(FeatureMap):
         if not self.by_rows:
             return pt.specify_shape(nystrom(self.unscaled, X, self.points, root), (None, self.rank))
         root = root * _inverse_root(self.unscaled, self.points)
-        kernel, points = stationary(self.unscaled, X), stationary(self.unscaled, self.points)
+        kernel, points = fused_kernel(self.unscaled, X), fused_kernel(self.unscaled, self.points)
         if kernel is None or points is None:
             phi = product(kernel_matrix(self.unscaled, X, self.points), root, transpose_b=True)
         else:

@@ -44,7 +44,7 @@ def regressions(cov_func, X, phi, noise, neighbors, block: int, first=0) -> Regr
     first : int or scalar tensor
         The blocks are cut from this row on.
     """
-    neighbors, kernel = pt.as_tensor(neighbors), stationary(cov_func, X)
+    neighbors, kernel = pt.as_tensor(neighbors), fused_kernel(cov_func, X)
     if kernel is not None:
         A, L = stationary_factor(*kernel, phi, noise, neighbors, first, block)
         return Regressions(A, L, neighbors)
@@ -52,7 +52,7 @@ def regressions(cov_func, X, phi, noise, neighbors, block: int, first=0) -> Regr
     return Regressions(*vecchia_factor(blocks, phi, noise, neighbors, first), neighbors)
 
 
-class StationaryKernel(NamedTuple):
+class FusedKernel(NamedTuple):
     """A scaled stationary kernel between rows, as the fused Ops take it."""
 
     kind: str
@@ -62,7 +62,7 @@ class StationaryKernel(NamedTuple):
     shape: TensorVariable  # alpha of a RatQuad
 
 
-def stationary(cov_func, X) -> StationaryKernel | None:
+def fused_kernel(cov_func, X) -> FusedKernel | None:
     """The kernel in the form of the fused Ops; None where it has none.
 
     Inputs with a prior need the gradient that the fused Ops do not have.
@@ -76,9 +76,7 @@ def stationary(cov_func, X) -> StationaryKernel | None:
     if ls.ndim > 1:
         return None
     shape = pt.as_tensor(getattr(kernel, "alpha", 1.0))
-    return StationaryKernel(
-        type(kernel).__name__, X[:, dims], pt.ones(len(dims)) / ls, scale, shape
-    )
+    return FusedKernel(type(kernel).__name__, X[:, dims], pt.ones(len(dims)) / ls, scale, shape)
 
 
 def _blocks(cov_func, X, neighbors, block, first):

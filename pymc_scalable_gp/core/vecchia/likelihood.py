@@ -15,7 +15,7 @@ from pymc_scalable_gp.core.data.draws import mean_point
 from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
-from pymc_scalable_gp.core.features.residual import Regressions, regressions, stationary
+from pymc_scalable_gp.core.features.residual import Regressions, fused_kernel, regressions
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData, TrainingRows
 from pymc_scalable_gp.core.vecchia.neighbors import Metric, Ordering, changed_share, order_rows
 from pymc_scalable_gp.core.vecchia.normal import (
@@ -227,7 +227,7 @@ class VecchiaRows(NeighborRows, Likelihood):
 
     def normal(self, noise):
         """Low rank plus block Vecchia."""
-        noise, kernel = self._placed(noise), stationary(self.cov_func, self.inputs)
+        noise, kernel = self._placed(noise), fused_kernel(self.cov_func, self.inputs)
         common = self.data.mean, self.phi, self.plan.neighbors, self.order
         if kernel is not None:
             return StationaryNormal(*common, noise, kernel, self.plan.ordering.block)

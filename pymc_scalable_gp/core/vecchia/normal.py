@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.features.residual import Regressions, StationaryKernel
+from pymc_scalable_gp.core.features.residual import FusedKernel, Regressions
 from pymc_scalable_gp.core.likelihoods.lowrank import LowRank
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, white
 from pymc_scalable_gp.ops.lowrank_logp import LowRankTerms, lowrank_logp
@@ -93,7 +93,7 @@ class StationaryNormal(VecchiaNormal):
     """With noise variances (n,) and a stationary kernel, whose density is summed block by block."""
 
     noise: TensorVariable
-    kernel: StationaryKernel | tuple
+    kernel: FusedKernel | tuple
     block: int
 
     @property
