@@ -113,10 +113,11 @@ def whitened_features(U, neighbors, phi):
 
 @inlined
 def stream_logp(X, scale, variance, shape, phi, noise, residual, neighbors, kind, g):
-    """Log density; posterior mean `beta` and root of the coefficients; ``residual - Phi beta``."""
+    """Log density; mean and root of the coefficients; ``rest = residual - Phi beta``, ``S^-1 rest``."""
     n, r = phi.shape
     count, k = neighbors.shape
-    beta, root, rest = np.full(r, np.nan), np.full((r, r), np.nan), np.full(n, np.nan)
+    beta, root = np.full(r, np.nan), np.full((r, r), np.nan)
+    rest, alpha = np.full(n, np.nan), np.full(n, np.nan)
     U = empty_matrix(count, g * (k + g)).reshape((count, g, k + g))
     gram, cross, half = np.zeros((r, r)), np.zeros(r), 0.0
     W, white, filled = np.empty((max(_ROWS, g), r)), np.empty(n), 0
@@ -131,7 +132,7 @@ def stream_logp(X, scale, variance, shape, phi, noise, residual, neighbors, kind
         local_covariance(M, variance, noise, local, places, M)
         _, logdet = whitening_rows(M, known, rows)
         if not np.isfinite(logdet):
-            return np.nan, beta, root, rest
+            return np.nan, beta, root, rest, alpha
         half += logdet
         multiply_small(rows, local, False, False, W[filled : filled + own])
         for i in range(own):
@@ -153,8 +154,9 @@ def stream_logp(X, scale, variance, shape, phi, noise, residual, neighbors, kind
     logp = -0.5 * (quad + log_b + n * LOG_2PI) - half
     if not np.isfinite(logp):
         rest[:] = np.nan
-        return np.nan, beta, root, rest
-    return logp, cross, gram, rest
+        return np.nan, beta, root, rest, alpha
+    unwhiten_column(U, neighbors, white, alpha)
+    return logp, cross, gram, rest, alpha
 
 
 @register_jitable
@@ -192,7 +194,7 @@ def _solve_ridge(U, neighbors, phi, residual, gram, cross, white, rest):
 def stream_grad(
     X, scale, variance, shape, phi, noise, neighbors, beta, root, rest, bar, kind, g
 ):  # fmt: skip
-    r"""Cotangents of the kernel's parameters, features, noise and residual, through the blocks again.
+    r"""Cotangents of the kernel's parameters, features and noise, through the blocks again.
 
     At the ridge solution its own change does not count. With ``B^-1 = root' root``, ``v = rest`` and
     ``w = U v_local`` the cotangents of ``W`` and ``w`` are ``W_bar = -W B^-1`` and ``-w``, that of
@@ -203,7 +205,7 @@ def stream_grad(
     """
     n, r = phi.shape
     bars, middle = np.zeros(len(scale) + 2), np.zeros((r, r))
-    phi_bar, noise_bar, rest_bar = zero_matrix(n, r), np.zeros(n), np.zeros(n)
+    phi_bar, noise_bar = zero_matrix(n, r), np.zeros(n)
     multiply_any(root, root, True, False, middle)
     for b in range(len(neighbors)):
         places, known = block_places(neighbors, b, n, g)
@@ -236,9 +238,7 @@ def stream_grad(
         add_rows(phi_bar, places, 1.0, local_bar)
         for i in range(s):
             noise_bar[places[i]] += M_bar[i, i]
-            for j in range(own):
-                rest_bar[places[i]] -= bar * rows[j, i] * w[j]
-    return bars, phi_bar, noise_bar, rest_bar
+    return bars, phi_bar, noise_bar
 
 
 @register_jitable

@@ -16,12 +16,13 @@ from pymc_scalable_gp.ops.lowrank_logp import jax_logp_terms
 
 
 class StationaryLogp(StationaryBlockOp):
-    """Log density, coefficients, their root, and the residual less what they explain.
+    """Log density, coefficients, their root, the residual less what they explain, and its slope.
 
-    See `stationary_logp`. Only the first can be differentiated.
+    See `stationary_logp`; the slope is ``(Phi Phi' + S)^-1 e``, of opposite sign. Only the first can be
+    differentiated.
     """
 
-    gufunc_signature = "(n,d),(d),(),(),(n,r),(n),(n),(b,k)->(),(r),(r,r),(n)"
+    gufunc_signature = "(n,d),(d),(),(),(n,r),(n),(n),(b,k)->(),(r),(r,r),(n),(n)"
     discrete = (7,)
     differentiable_outputs = (0,)
 
@@ -34,26 +35,30 @@ class StationaryLogp(StationaryBlockOp):
         ones, nothing = xp.ones(phi.shape[1]), xp.zeros(len(phi))
         logp, _, coef, root, _ = terms(W[:, :-1], ones, xp.ones(1), W[:, -1], nothing, DTC)
         half = xp.log(xp.diagonal(L, axis1=1, axis2=2)).sum()
-        return logp - half, coef, root, residual - phi @ coef
+        rest = residual - phi @ coef
+        white = (W[:, -1] - W[:, :-1] @ coef)[:, None]
+        alpha = batches.whiten_grad(rest[:, None], A, L, neighbors, white, white, xp)[0][:, 0]
+        return logp - half, coef, root, rest, alpha
 
     def pullback(self, inputs, outputs, cotangents):
-        """See `StationaryLogpGrad`; the inputs X are data."""
+        """See `StationaryLogpGrad`; the inputs X are data, and the residual's slope is known."""
         if any(map(connected, cotangents[1:])):
             raise ValueError("only the first output of StationaryLogp can be differentiated")
         X, scale, variance, shape, phi, noise, _, neighbors = inputs
         found = StationaryLogpGrad(self.kind, self.block)(
-            X, scale, variance, shape, phi, noise, *outputs[1:], neighbors, cotangents[0]
+            X, scale, variance, shape, phi, noise, *outputs[1:4], neighbors, cotangents[0]
         )
-        return [disconnected_type(), *found, disconnected_type()]
+        residual_bar = -cotangents[0] * outputs[4]
+        return [disconnected_type(), *found, residual_bar, disconnected_type()]
 
     def connection_pattern(self, node):
-        return [[i not in (0, 7)] * 4 for i in range(8)]
+        return [[i not in (0, 7)] * 5 for i in range(8)]
 
 
 class StationaryLogpGrad(StationaryBlockOp):
-    """Cotangents of the inverse lengthscales, variance, alpha, features, noise and residual."""
+    """Cotangents of the inverse lengthscales, variance, alpha, features and noise."""
 
-    gufunc_signature = "(n,d),(d),(),(),(n,r),(n),(r),(r,r),(n),(b,k),()->(d),(),(),(n,r),(n),(n)"
+    gufunc_signature = "(n,d),(d),(),(),(n,r),(n),(r),(r,r),(n),(b,k),()->(d),(),(),(n,r),(n)"
     discrete = (9,)
 
     def values(
@@ -70,7 +75,7 @@ class StationaryLogpGrad(StationaryBlockOp):
             xp, X, scale, variance, shape, phi, noise, neighbors, 0, A, L, F, A_bar, L_bar
         )
         phi_bar = phi_bar + back[:, :-1] - back[:, -1:] * coef
-        return *kernel, phi_bar, noise_bar, back[:, -1]
+        return *kernel, phi_bar, noise_bar
 
 
 def stationary_logp(kind, X, scale, variance, shape, phi, noise, residual, neighbors, block):
@@ -125,10 +130,10 @@ def numba_stationary_logp(op):
 
     @nb.numba_njit
     def stationary_logp(X, scale, variance, shape, phi, noise, residual, neighbors):
-        logp, coef, root, rest = stream_logp(
+        logp, coef, root, rest, alpha = stream_logp(
             X, scale, variance.item(), shape.item(), phi, noise, residual, neighbors, kind, g
         )
-        return np.asarray(logp), coef, root, rest
+        return np.asarray(logp), coef, root, rest, alpha
 
     return stationary_logp
 
@@ -141,15 +146,13 @@ def numba_stationary_logp_grad(op):
     def stationary_logp_grad(
         X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar
     ):
-        bars, phi_bar, noise_bar, rest_bar = stream_grad(
+        bars, phi_bar, noise_bar = stream_grad(
             X, scale, variance.item(), shape.item(), phi, noise, neighbors, coef, root, rest,
             bar.item(), kind, g,
         )  # fmt: skip
         d = len(scale)
         scale_bar, variance_bar, shape_bar = bars[:d].copy(), bars[d], bars[d + 1]
-        return (
-            scale_bar, np.asarray(variance_bar), np.asarray(shape_bar), phi_bar, noise_bar, rest_bar
-        )  # fmt: skip
+        return scale_bar, np.asarray(variance_bar), np.asarray(shape_bar), phi_bar, noise_bar
 
     return stationary_logp_grad
 
