@@ -10,22 +10,10 @@ simulates a robot arm with eight joints; FILE is as for examples/quickstart.py.
 import arviz as az
 import numpy as np
 import pymc as pm
-from quickstart import (
-    NOISE,
-    SUBSET,
-    Steps,
-    arguments,
-    fit_exact,
-    heading,
-    line,
-    load,
-    predict,
-    show,
-    spread,
-    standardize,
-    with_noise,
-)
-from reporting import chains
+from pictures import predict, show, with_noise
+from problems import NOISE, arguments, load, spread, standardize
+from quickstart import SUBSET, fit_exact
+from reporting import Steps, chains, heading, line
 
 import pymc_scalable_gp as sgp
 

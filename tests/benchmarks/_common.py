@@ -40,7 +40,7 @@ def regression(folder, n, name="kin40k", seed=0):
         fold = load(path).fold(0)
         rows = rng.permutation(len(fold.y))[:n]
         return fold.X[rows], fold.y[rows], name
-    from quickstart import robot_arm, standardize
+    from problems import robot_arm, standardize
 
     problem = robot_arm(n or 15_000, rng)
     X, y = standardize(problem.X)[0], standardize(problem.y)[0]

@@ -9,7 +9,7 @@ Nothing is timed: seconds are counted operations times the rates of ``advice/cos
 import numpy as np
 import pymc as pm
 from _common import arguments
-from quickstart import robot_arm, standardize
+from problems import robot_arm, standardize
 
 import pymc_scalable_gp as sgp
 
