@@ -9,8 +9,11 @@ from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.replace import clone_replace
 
 from pymc_scalable_gp.utils.compiled import compiled
+from pymc_scalable_gp.utils.graphs import present_value
 
 MOST_PARAMETERS = 50
+# Observed values up to which a few hundred gradients cost less than the compilation of their own function.
+FEW_VALUES = 3000
 
 
 class Graphs:
@@ -24,10 +27,13 @@ class Graphs:
         The vector (p,).
     logp, smooth : TensorVariable
         The log density, a scalar, and what is differentiated in its place.
+    few_gradients : bool
+        Gradients are not worth machine code of their own.
     """
 
-    def __init__(self, theta, logp, smooth):
+    def __init__(self, theta, logp, smooth, few_gradients: bool = False):
         self.theta, self.logp, self.smooth = theta, logp, smooth
+        self.few_gradients = few_gradients
         self._functions: dict = {}
 
     def __getstate__(self):
@@ -39,9 +45,8 @@ class Graphs:
             outputs = [self.logp]
             if kind == "gradient":
                 outputs = [self.smooth, pt.grad(self.smooth, self.theta)]
-            # Called a thousand times: in the mode that the user samples in. Gradients of another
-            # function only lead to the first proposal.
-            few = kind == "gradient" and self.smooth is not self.logp
+            # Densities are called a thousand times: in the mode that the user samples in.
+            few = kind == "gradient" and self.few_gradients
             options = {} if few else {"mode": None}
             self._functions[kind] = compiled([self.theta], outputs, **options)
         return self._functions[kind]
@@ -83,8 +88,10 @@ class Density:
         theta = pt.vector("theta", dtype="float64", shape=(self.size,))
         logp = model.logp() if logp is None else logp
         both = [logp, logp if smooth is None else smooth]
-        self.graphs = Graphs(theta, *self._on_vector(theta, both))
         self.is_smooth = smooth is None
+        # Gradients of another function only lead to the first proposal.
+        few = not self.is_smooth or _observed_values(model) <= FEW_VALUES
+        self.graphs = Graphs(theta, *self._on_vector(theta, both), few)
         self.where = self.graphs.rows  # or another function that evaluates many points side by side
         self.evaluations, self.gradients, self.failures, self.seconds = 0, 0, 0, 0.0
 
@@ -180,6 +187,12 @@ class Density:
             parts[v] = v.type.filter_variable(piece)
             at += size
         return clone_replace(list(outputs), parts)
+
+
+def _observed_values(model) -> float:
+    """How many observed values a model has; infinite where they are not known before it runs."""
+    values = [present_value(model.rvs_to_values[rv]) for rv in model.observed_RVs]
+    return sum(np.inf if each is None else np.size(each) for each in values)
 
 
 def checked_point(model: pm.Model) -> dict:

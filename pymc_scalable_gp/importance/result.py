@@ -8,30 +8,72 @@ from pymc.backends.arviz import to_inference_data
 
 from pymc_scalable_gp.importance.rounds import CHAINS
 
+TINY = 1e-9  # distance from 0 and 1 at which a probability counts as either
 
-def resample(weights: np.ndarray, count: int, rng) -> np.ndarray:
-    """Indices (count,) by systematic resampling in random order, copies of a point side by side.
 
-    Copies then count as autocorrelation, so that an effective sample size does not count them twice.
+def resample(weights: np.ndarray, count: int, rng, balance=None) -> np.ndarray:
+    """Indices (count,) of draws with given weights, in random order, copies of a point side by side.
+
+    Each point has ``count * w`` copies rounded up or down, with that expectation, so that the draws
+    keep the weighted means of the columns of `balance` (n, q): the cube method [1]_. Copies side by side
+    count as autocorrelation, so that an effective sample size does not count them twice.
+
+    References
+    ----------
+    .. [1] Deville, J.-C. and Tillé, Y. (2004). Efficient balanced sampling: the cube method. Biometrika 91.
+       https://doi.org/10.1093/biomet/91.4.893
     """
-    order = rng.permutation(len(weights))
-    total = np.cumsum(weights[order])
-    ticks = (rng.random() + np.arange(count)) / count * total[-1]
-    found = order[np.minimum(np.searchsorted(total, ticks), len(order) - 1)]
-    names, copies = np.unique(found, return_counts=True)
-    shuffle = rng.permutation(len(names))
-    return np.repeat(names[shuffle], copies[shuffle])
+    expected = count * weights / weights.sum()
+    copies = np.floor(expected)
+    share = expected - copies
+    columns = [np.ones((1, len(weights)))]
+    if balance is not None:
+        columns.append(balance.T)
+    constraints = np.concatenate(columns)
+    # Once none of the walks can keep all means, it goes on with the first half of them, at last the count.
+    rows = len(constraints)
+    while rows:
+        share, rows = _walk(share, constraints[:rows], rng), rows // 2
+    copies = (copies + np.round(share)).astype(int)
+    names = rng.permutation(np.flatnonzero(copies))
+    return np.repeat(names, copies[names])
+
+
+def _walk(share, constraints, rng):
+    """A random walk of probabilities to 0 or 1 that keeps ``constraints @ share`` and each expectation."""
+    share, q = share.copy(), len(constraints)
+    waiting = list(rng.permutation(np.flatnonzero((share > TINY) & (share < 1.0 - TINY))))
+    active = []
+    while len(active) + len(waiting) > q:
+        while len(active) <= q:
+            active.append(waiting.pop())
+        step = np.linalg.qr(constraints[:, active].T, mode="complete")[0][:, -1]
+        at = share[active]
+        with np.errstate(divide="ignore"):
+            up = np.where(step > 0.0, (1.0 - at) / step, -at / step)[step != 0.0].min()
+            down = np.where(step > 0.0, at / step, (at - 1.0) / step)[step != 0.0].min()
+        move = up if rng.random() * (up + down) < down else -down
+        share[active] = at + move * step
+        active = [i for i in active if TINY < share[i] < 1.0 - TINY]
+    return share
 
 
 def equally_weighted(weighed, rng) -> np.ndarray:
-    """Indices (4, m) of the points that become draws, each chain from points of its own."""
+    """Indices (4, m) of the points that become draws, each chain from points of its own.
+
+    The draws of a chain keep its weighted means and variances, nearly.
+    """
     count = max(int(weighed.ess // CHAINS), 4)
+    mean, cov = weighed.moments()
+    sd = np.sqrt(np.diag(cov))
+    z = (weighed.points - mean) / np.where(sd > 0.0, sd, 1.0)
+    balance = np.concatenate([z, z**2], axis=1)
     rows = []
     for chain in range(CHAINS):
         mine = np.flatnonzero((weighed.chain == chain) & (weighed.weights > 0.0))
         if not len(mine):
             mine = np.flatnonzero(weighed.weights > 0.0)
-        rows.append(mine[resample(weighed.weights[mine], count, rng)])
+        rows.append(mine[resample(weighed.weights[mine], count, rng, balance[mine])])
     return np.array(rows)
 
 
@@ -47,14 +89,7 @@ def as_tree(density, weighed, seconds: dict, rng):
     rng : numpy.random.Generator
     """
     which = equally_weighted(weighed, rng)
-    values = density.shown(weighed.points[which])
-    # The converter takes draws without a chain, and splits them from observed variables by name.
-    flat = {name: v.reshape(-1, *v.shape[2:]) for name, v in values.items()}
-    tree = to_inference_data(prior=flat, model=density.model)
-    posterior = tree["prior"].to_dataset().isel(chain=0, drop=True)
-    posterior = _by_chain(posterior, which.shape)
-    attrs = {name: v for name, v in tree["prior"].attrs.items() if isinstance(v, str)}
-    posterior.attrs = attrs | {
+    attrs = {
         "sampling_method": "adaptive importance sampling",
         "khat": weighed.khat,
         "ess": weighed.ess,
@@ -66,10 +101,21 @@ def as_tree(density, weighed, seconds: dict, rng):
         "seconds": json.dumps({name: round(v, 3) for name, v in seconds.items()}),
     }
     dims = ("chain", "draw")
-    stats = xr.Dataset(
-        {"lp": (dims, weighed.logp[which]), "log_weight": (dims, weighed.log_weight[which])},
-        coords={name: posterior[name] for name in dims},
-    )
+    stats = {"lp": (dims, weighed.logp[which]), "log_weight": (dims, weighed.log_weight[which])}
+    return tree_of(density, weighed.points[which], attrs, xr.Dataset(stats))
+
+
+def tree_of(density, draws: np.ndarray, attrs: dict, stats: xr.Dataset):
+    """DataTree of `draws` (chain, draw, p) of the unconstrained parameters and their statistics."""
+    values = density.shown(draws)
+    # The converter takes draws without a chain, and splits them from observed variables by name.
+    flat = {name: v.reshape(-1, *v.shape[2:]) for name, v in values.items()}
+    tree = to_inference_data(prior=flat, model=density.model)
+    posterior = tree["prior"].to_dataset().isel(chain=0, drop=True)
+    posterior = _by_chain(posterior, draws.shape[:2])
+    own = {name: v for name, v in tree["prior"].attrs.items() if isinstance(v, str)}
+    posterior.attrs = own | attrs
+    stats = stats.assign_coords({name: posterior[name] for name in ("chain", "draw")})
     groups = {"posterior": posterior, "sample_stats": stats}
     for name in ("observed_data", "constant_data"):
         if name in tree.children:

@@ -121,6 +121,7 @@ def _cores(density, point, budget) -> int:
     """One, or a process for each of a few processors where that pays its start."""
     if budget.cores is not None:
         return budget.cores
+    density.values(point[None])  # compiles: processes would do that again
     begin = perf_counter()
     density.values(np.stack([point] * 2))
     return min(cpu_count(), budget.most_cores) if 300 * (perf_counter() - begin) > LONG else 1

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import linalg
 from scipy.special import logsumexp
 
-from pymc_scalable_gp.importance.proposals import FREEDOM, StudentT
+from pymc_scalable_gp.importance.proposals import StudentT
 
 CLOUD = 60_000  # points of the t that are resampled
 DEFENCE = 0.1  # share of the t
@@ -140,13 +140,8 @@ class Surrogate:
         value = logp[keep] - mode.logp + 0.5 * (z**2).sum(axis=1)
         self.residual = Residual(z, value, gradient[keep] @ mode.factor + z, lengthscale)
         self.cap = max(float(logp[keep].max()) - mode.logp, 0.0)
-        cloud = StudentT(t.location, 1.1 * t.factor)
-        radius = np.sqrt(rng.chisquare(FREEDOM, (CLOUD, 1)) / FREEDOM)
-        self._cloud = (
-            cloud.location
-            + (rng.standard_normal((CLOUD, len(t.location))) / radius) @ cloud.factor.T
-        )
-        logs = self._learnt(self._cloud) - cloud.logpdf(self._cloud)
+        self._cloud = t.draw(rng.random((CLOUD, len(t.location) + 1)))
+        logs = self._learnt(self._cloud) - t.logpdf(self._cloud)
         self._log_constant = float(logsumexp(logs) - np.log(CLOUD))
         self._weights = np.exp(logs - logsumexp(logs))
 

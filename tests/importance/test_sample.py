@@ -3,6 +3,7 @@
 import json
 import logging
 import pickle
+import time
 
 import arviz as az
 import numpy as np
@@ -12,9 +13,10 @@ import pytest
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from scipy import stats
-from scipy.special import digamma
+from scipy.special import digamma, polygamma
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.importance import run as run_module
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import Mode
 from pymc_scalable_gp.importance.proposals import Mixture, StudentT
@@ -171,6 +173,17 @@ def test_no_round_begins_after_the_seconds_are_over():
     assert one.posterior.attrs["ess"] > 5
 
 
+def test_processes_are_not_started_for_the_seconds_of_a_compilation():
+    class Slow:
+        calls = 0
+
+        def values(self, points):
+            self.calls += 1
+            time.sleep(0.2 if self.calls == 1 else 0.0)
+
+    assert run_module._cores(Slow(), np.zeros(2), run_module.Budget(400)) == 1
+
+
 def test_one_line_is_logged(caplog):
     with caplog.at_level(logging.INFO, logger="pymc"):
         run(model=normal_model())
@@ -257,11 +270,43 @@ def test_mixture_density_integrates_to_one_and_draws_follow_it():
     np.testing.assert_allclose(points.mean(), -0.2, atol=0.03)
 
 
+def test_tails_that_no_point_has_reached_are_not_left_out():
+    """Proposals of the points' own width had sds a quarter too small here, with k-hat below .5."""
+
+    def logp(x):
+        return -0.5 * x[0] ** 2 - 2.0 * (x[1] - x[0] ** 2) ** 2
+
+    for seed in (1, 2):
+        idata = run(model=potential(logp, 2), random_seed=seed)
+        sd = idata.posterior["x"].std(("chain", "draw")).to_numpy()
+        np.testing.assert_allclose(sd, [1.0, 1.5], rtol=0.15)
+
+
 def test_resampling_keeps_shares_and_copies_side_by_side():
     weights = np.array([0.5, 0.25, 0.125, 0.125])
     found = resample(weights, 8, np.random.default_rng(0))
     assert np.bincount(found).tolist() == [4, 2, 1, 1]
     assert (np.diff(found) != 0).sum() == 3
+
+
+def test_resampling_keeps_means_and_expectations():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((600, 4))
+    weights = np.exp(0.5 * x[:, 0])
+    weights /= weights.sum()
+    balance = np.concatenate([x, x**2], axis=1)
+    found = resample(weights, 200, rng, balance)
+    assert len(found) == 200
+    # Independent draws err by .07 and .1.
+    np.testing.assert_allclose(x[found].mean(axis=0), weights @ x, atol=0.02)
+    np.testing.assert_allclose((x[found] ** 2).mean(axis=0), weights @ x**2, atol=0.05)
+    copies = np.bincount(found, minlength=600)
+    assert (np.abs(copies - 200 * weights) < 1.0).all()
+    few, total = np.array([0.3, 0.27, 0.2, 0.13, 0.1]), np.zeros(5)
+    for seed in range(500):
+        drawn = resample(few, 3, np.random.default_rng(seed), np.arange(5.0)[:, None])
+        total += np.bincount(drawn, minlength=5) / 1500
+    np.testing.assert_allclose(total, few, atol=0.03)
 
 
 def test_smoothed_weights():
@@ -389,8 +434,8 @@ def test_surrogate_density_integrates_to_one():
     np.testing.assert_allclose(drawn.mean(), float(density @ grid[:, 0]), atol=0.05)
 
 
-def test_a_heavy_tail_gets_a_proposal_of_its_own():
-    """Skew as of log sigma at the noise floor: without one it takes 2000 to 3100 densities."""
+def test_a_heavy_tail_is_reached():
+    """Skew as of log sigma at the noise floor: narrower proposals leave k-hat higher."""
 
     def logp(x):
         return 0.7 * x[0] - pt.exp(x[0]) - 0.5 * (x[1:] ** 2).sum()
@@ -398,7 +443,8 @@ def test_a_heavy_tail_gets_a_proposal_of_its_own():
     for seed in (1, 2):
         idata = run(model=potential(logp, 6), draws=1000, random_seed=seed, cores=1)
         attrs = idata.posterior.attrs
-        assert attrs["khat"] < 0.5
-        assert attrs["evaluations"] < 1700
+        assert attrs["khat"] < 0.3
+        assert attrs["evaluations"] < 2500
         first = idata.posterior["x"][..., 0]
-        np.testing.assert_allclose(float(first.mean()), digamma(0.7), atol=0.16)
+        np.testing.assert_allclose(float(first.mean()), digamma(0.7), atol=0.1)
+        np.testing.assert_allclose(float(first.std()), np.sqrt(polygamma(1, 0.7)), rtol=0.06)
