@@ -113,7 +113,7 @@ class FeatureMarginal(ObservedGP):
         self, idata, target: str = "exact", *, neighbors: int | None = None,
         n_inducing: int | None = None, draws: int = 400, cores: int | None = None, client=None,
         max_evaluations: int | None = None, max_seconds: float | None = None,
-        progressbar: bool = True, random_seed=None, model=None,
+        otherwise: str = "warn", progressbar: bool = True, random_seed=None, model=None,
     ) -> xr.DataTree:  # fmt: skip
         r"""Draws of the exact Gaussian process's posterior, or of a closer approximation's.
 
@@ -139,6 +139,10 @@ class FeatureMarginal(ObservedGP):
             own or 60, whichever is more) and inducing points (default: 200) instead.
         draws, cores, client, max_evaluations, max_seconds, progressbar, random_seed
             As for :func:`pymc_scalable_gp.sample_importance`. As many `cores` as memory holds.
+        otherwise : {"warn", "nuts"}
+            What to do where k-hat exceeds .7, or the effective sample size stays below a quarter of
+            `draws`: warn, or go on with NUTS under the better density. Not where Laplace's own error is
+            taken away, which has no gradient.
         model : pm.Model, optional
             That of the context or, outside of any, of the likelihood when left out.
 
@@ -174,7 +178,7 @@ class FeatureMarginal(ObservedGP):
         with self.model_of(model) as model:
             budget = Budget(draws, cores, client, max_evaluations, max_seconds, progressbar)
             return correct_gp(
-                self, idata, target, neighbors, n_inducing, budget, random_seed, model
+                self, idata, target, neighbors, n_inducing, budget, otherwise, random_seed, model
             )
 
 

@@ -21,7 +21,7 @@ def go_on_with_nuts(density, weighed, draws: int, rng, progressbar: bool):
 def nuts_on_density(density, weighed, draws: int, rng, progressbar: bool):
     """As `go_on_with_nuts`, for a density that is not its model's own."""
     graphs = density.graphs
-    with pm.Model() as model:
+    with pm.Model(model=None) as model:  # not a part of the model of the context
         theta = pm.Flat("theta", shape=density.size)
         pm.Potential("logp", graph_replace(graphs.logp, {graphs.theta: theta}))
     starts = {"theta": weighed.moments()[0]}

@@ -40,6 +40,7 @@ RUNS = {
             "type1_big": "bench_type1.py --big",
             "reconstruction": "bench_reconstruction.py --out docs/_static/reconstruction.png",
             "importance": "bench_importance.py --data DIR",
+            "importance_shapes": "bench_importance.py --parts shapes",
             "likelihoods": "bench_likelihoods.py --parts counts,classes,gaussian",
             "posterior": "bench_posterior.py --data DIR --out docs/_static/posterior.png",
             "preconditioner": "bench_preconditioner.py --data DIR",

@@ -1,5 +1,6 @@
 """Draws of a better posterior from those of an approximate one."""
 
+import logging
 from dataclasses import replace
 from time import perf_counter
 
@@ -22,6 +23,7 @@ from pymc_scalable_gp.core.likelihoods.laplace_error import log_mean
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import mode_near
+from pymc_scalable_gp.importance.nuts import nuts_on_density
 from pymc_scalable_gp.importance.result import as_tree
 from pymc_scalable_gp.importance.run import (
     MOST_CORES,
@@ -34,6 +36,7 @@ from pymc_scalable_gp.importance.run import (
 from pymc_scalable_gp.utils.checks import check_choice, check_count
 from pymc_scalable_gp.utils.memory import free_memory
 
+_log = logging.getLogger("pymc")
 MOST_DRAWS = 1000  # of those given, enough for a covariance of fifty parameters
 FEWEST_DRAWS = 25
 ARRAYS = 4  # of n x n numbers, that a gradient of the dense density holds
@@ -42,9 +45,18 @@ GIB = 2.0**30
 
 
 def correct_gp(
-    gp, idata, target, neighbors, n_inducing, budget: Budget, random_seed, model: pm.Model
+    gp,
+    idata,
+    target,
+    neighbors,
+    n_inducing,
+    budget: Budget,
+    otherwise,
+    random_seed,
+    model: pm.Model,
 ) -> xr.DataTree:
     """``gp.correct``, in the model of the context."""
+    check_choice("otherwise", otherwise, ("warn", "nuts"))
     clock, rng = Clock(), np.random.default_rng(random_seed)
     training = gp.training
     check_comparable(gp, training)
@@ -62,6 +74,10 @@ def correct_gp(
     better, log_ratios, words, budget = _target(
         gp, training, target, neighbors, n_inducing, points, budget
     )
+    if log_ratios is not None and otherwise == "nuts":
+        raise ValueError(
+            "otherwise='nuts' needs a gradient, and Laplace's corrected likelihood has none: leave it out"
+        )
     density = better_density(model, gp.variable, better, log_ratios)
     theta = density.unconstrained(given.values)
     clock.lap("build")
@@ -70,13 +86,19 @@ def correct_gp(
         density, mean, lambda: [mode_near(density, mean, factor)], budget, clock, rng,
         f"Correction towards {words}",
     )  # fmt: skip
-    if found := shortcomings(weighed, budget.draws):
-        complain(
-            found,
-            "The two posteriors are too far apart, or there are too many parameters: start from draws "
-            "of a closer approximation (more inducing points and neighbors), or raise max_evaluations",
-        )
-    tree = as_tree(density, weighed, clock.laps, rng)
+    found = shortcomings(weighed, budget.draws)
+    if found and otherwise == "nuts":
+        _log.info(f"Correction is not enough: {found}; going on with NUTS")
+        tree = nuts_on_density(density, weighed, budget.draws, rng, budget.progressbar)
+    else:
+        if found:
+            complain(
+                found,
+                "The two posteriors are too far apart, or there are too many parameters: start from "
+                "draws of a closer approximation (more inducing points and neighbors), raise "
+                "max_evaluations, or give otherwise='nuts'",
+            )
+        tree = as_tree(density, weighed, clock.laps, rng)
     tree["posterior"].attrs["target"] = words
     tree["correction"] = xr.DataTree(_moved(tree, points, weighed, words))
     return tree

@@ -309,3 +309,34 @@ def test_check_recommends_it(corrected):
     model, gp, idata, _ = corrected
     found = gp.check(idata, model=model, progressbar=False)
     assert "gp.correct(idata) makes draws of the exact posterior" in found.attrs["verdict"]
+
+
+def test_nuts_goes_on_under_the_better_density(corrected):
+    """With four densities no weights are enough; the exact posterior's moments are those of `corrected`."""
+    model, gp, idata, found = corrected
+    after = gp.correct(
+        idata, model=model, cores=1, max_evaluations=4, draws=240, otherwise="nuts", **QUIET
+    )
+    assert "diverging" in after.sample_stats
+    assert "theta" not in model.named_vars
+    assert after.posterior.attrs["target"] == "the exact GP"
+    assert set(after.posterior.data_vars) == set(found.posterior.data_vars)
+    for name in ("ell", "sigma"):
+        own, other = np.log(after.posterior[name]), np.log(found.posterior[name])
+        assert abs(float(own.mean() - other.mean())) < 0.3 * float(other.std())
+        assert_allclose(float(own.std()), float(other.std()), rtol=0.25)
+    assert after["correction"]["shift"].shape == (2,)
+
+
+def test_nuts_is_refused_where_the_better_density_has_no_gradient(corrected):
+    model, gp, idata, _ = corrected
+    with pytest.raises(ValueError, match="otherwise must be one of 'warn', 'nuts'"):
+        gp.correct(idata, model=model, otherwise="mcmc", **QUIET)
+    with pm.Model() as model:
+        gp = sgp.ExactMarginal(cov_func=kernel())
+        counts = np.random.default_rng(3).poisson(np.exp(Y))
+        gp.marginal_likelihood(
+            "y", X, counts, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f))
+        )
+        with pytest.raises(ValueError, match="needs a gradient"):
+            gp.correct(draws(model), target="likelihood", otherwise="nuts", **QUIET)
