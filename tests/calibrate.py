@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 from calibration.cases import CASES
-from calibration.ranks import Line, Store, table, threshold, verdict
-from calibration.sampling import Fitted
+from calibration.ranks import Line, Store, bonferroni, table, threshold, verdict
+from calibration.sampling import sampler_of
 from pymc.progress_bar import create_simple_progress
 
 PAGE = Path(__file__).parents[1] / "docs" / "calibration.md"
@@ -39,7 +39,7 @@ def run(case, store, replications, progressbar=True, fitted=None) -> None:
     """Make the replications that are missing: each has a seed of its own."""
     done = {row["replication"] for row in store.read()}
     missing = [k for k in range(replications) if k not in done]
-    fitted = fitted or Fitted(case)
+    fitted = fitted or sampler_of(case)
     progress = create_simple_progress(progressbar=progressbar)
     with progress:
         task = progress.add_task(
@@ -64,9 +64,23 @@ def report(cases, folder) -> list[Line]:
 
 
 def write_page(text) -> None:
-    """Put the table into the page of the docs."""
+    """Put the table into the page of the docs; rows without results here stay as they were."""
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    PAGE.write_text(before + BEGIN + text + "\n" + END + rest.split(END)[1], encoding="utf-8")
+    kept, after = rest.split(END)
+    PAGE.write_text(before + BEGIN + merged(kept, text) + "\n" + END + after, encoding="utf-8")
+
+
+def merged(old, new) -> str:
+    """A table with the rows of two, those of `new` first, in the order of the cases."""
+    rows = {}
+    for line in [*old.splitlines(), *new.splitlines()]:
+        name = line.removeprefix("| ").split(" | ")[0]
+        if name in CASES:
+            rows[name] = line
+    head = new.splitlines()[:2]
+    tests = sum(len(row.split(" | ")[3].split(", ")) for row in rows.values())
+    ordered = [rows[name] for name in CASES if name in rows]
+    return "\n".join([*head, *ordered, "", bonferroni(tests)])
 
 
 def main():

@@ -112,6 +112,33 @@ def test_the_table_comes_from_the_files(tmp_path):
     assert ranks.table([few]).splitlines()[2].endswith("| too few yet |")
 
 
+def test_rows_of_the_page_stay_where_there_are_no_results():
+    page = calibrate.PAGE.read_text(encoding="utf-8")
+    old = page.split(calibrate.BEGIN)[1].split(calibrate.END)[0]
+    line = ranks.Line("VecchiaMarginal", "", False, {"sigma": np.arange(100)}, 0, 300)
+    found = calibrate.merged(old, ranks.table([line]))
+    row = ranks.table([line]).splitlines()[2]
+    others = [each for each in old.splitlines() if not each.startswith("| VecchiaMarginal |")]
+    assert row in found.splitlines()
+    assert set(found.splitlines()) - {row} >= {each for each in others if each.startswith("| ")}
+    assert found.count("| VecchiaMarginal |") == 1
+    tests = sum(len(each.split(" | ")[3].split(", ")) for each in found.splitlines()[2:-2])
+    assert found.endswith(f"0.01 / {tests} tests (Bonferroni).")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ExactMarginal, weights", "VecchiaMarginal, Bernoulli"])
+def test_draws_by_weights(name):
+    fitted = sys.modules["calibration.sampling"].sampler_of(calibrate.CASES[name])
+    problem = fitted.case.problem
+    rng = np.random.default_rng(4)
+    truth = problem.truth(rng)
+    found = fitted.replicate(truth, *problem.simulate(truth, rng), rng)
+    assert set(found) == {*calibrate.quantities(fitted.case), "ess", "divergences"}
+    assert all(0 <= found[label] < 100 for label in calibrate.quantities(fitted.case))
+    assert found["ess"] >= 200
+
+
 def test_data_are_those_of_the_exact_kernel():
     rng = np.random.default_rng(2)
     problem, truth = problems.Problem(problems.LINE[:3]), {"ell": 0.3, "eta": 1.2, "sigma": 0.5}

@@ -6,7 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from calibration.problems import FIXED_ELL, GRID, LINE, PLANE, PRIORS, SHORT, WEIGHTS, Problem
+from calibration.problems import (
+    EIGHT,
+    FIXED_ELL,
+    GRID,
+    LINE,
+    PLANE,
+    PRIORS,
+    SHORT,
+    WEIGHTS,
+    WIDE,
+    Problem,
+)
 
 import pymc_scalable_gp as sgp
 
@@ -28,6 +39,8 @@ class Case:
     renew: bool = False
     fails: bool = False
     adaptation: str = "diag"  # of NUTS' mass matrix
+    weights: bool = False  # draws by `sample_importance` in place of NUTS
+    correct: str = ""  # target of `gp.correct` after it
 
     @property
     def quantities(self) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -113,6 +126,17 @@ def counts(priors, X, y, medians):
     return gp
 
 
+def integrated(likelihood, **options):
+    """`VecchiaMarginal` with the function integrated out under a user's likelihood."""
+
+    def make(priors, X, y, medians):
+        gp = sgp.VecchiaMarginal(cov_func=kernel(priors), **options)
+        gp.marginal_likelihood("y", X=X, y=y, likelihood=likelihood)
+        return gp
+
+    return make
+
+
 def grid_points(m):
     """Points (m, 1), evenly over the line."""
     return np.linspace(0.0, 1.0, m)[:, None]
@@ -122,6 +146,8 @@ plane, line, short = Problem(PLANE), Problem(LINE), Problem(PLANE, SHORT)
 no_sigma = {name: prior for name, prior in PRIORS.items() if name != "sigma"}
 no_ell = {name: prior for name, prior in PRIORS.items() if name != "ell"}
 only_sigma = {"sigma": PRIORS["sigma"]}
+few = {"n_inducing": 10, **NEAR}
+FEW = "n_inducing=10, neighbors=15, block=4"
 
 CASES = {
     case.name: case
@@ -170,6 +196,28 @@ CASES = {
         Case(
             "GriefGP, VIF", "grid=14, rank=12, short lengthscales, neighbors=15, block=4",
             built(sgp.GriefGP, grid=14, rank=12, approx="VIF", **NEAR), short,
+        ),
+        Case(
+            "ExactMarginal, weights", "sample_importance",
+            marginal(sgp.ExactMarginal), plane, weights=True,
+        ),
+        Case(
+            "VecchiaMarginal, weights", f"{FEW}, sample_importance",
+            marginal(sgp.VecchiaMarginal, **few), plane, weights=True,
+        ),
+        Case(
+            "VecchiaMarginal, 8 inputs, corrected", f"{FEW}, sample_importance, correct(target='exact')",
+            marginal(sgp.VecchiaMarginal, **few), Problem(EIGHT, WIDE), weights=True, correct="exact",
+        ),
+        Case(
+            "VecchiaMarginal, Poisson", f"{FEW}, sample_importance, correct(target='likelihood')",
+            integrated(lambda f: pm.Poisson.dist(mu=pm.math.exp(1.0 + f)), **few),
+            Problem(PLANE, no_sigma, "poisson"), weights=True, correct="likelihood",
+        ),
+        Case(
+            "VecchiaMarginal, Bernoulli", f"{FEW}, sample_importance, correct(target='likelihood')",
+            integrated(lambda f: pm.Bernoulli.dist(logit_p=f), **few),
+            Problem(PLANE, no_sigma, "bernoulli"), weights=True, correct="likelihood",
         ),
     )
 }  # fmt: skip

@@ -12,6 +12,7 @@ import pymc_scalable_gp as sgp
 # Log-normal priors: median, and sd of the logarithm.
 PRIORS = {"ell": (0.4, 0.35), "eta": (1.0, 0.3), "sigma": (0.25, 0.3)}
 SHORT = PRIORS | {"ell": (0.2, 0.3)}  # lengthscales that a dozen features do not resolve
+WIDE = PRIORS | {"ell": (1.2, 0.35)}  # for the distances between points of eight inputs
 WEIGHTS = 15
 FIXED_ELL = 0.4
 JITTER = 1e-10  # of the prior variance, for a Cholesky factor of a smooth kernel's matrix
@@ -23,9 +24,10 @@ def scattered(n, d):
 
 
 PLANE, LINE = scattered(48, 2), np.sort(scattered(40, 1), axis=0)
+EIGHT = scattered(60, 8)
 # Not a square: its equal eigenvalues would end the Krylov space of y early, and rounding go on.
 GRID = sgp.RegularGrid([np.linspace(0.0, 1.0, 6), np.linspace(0.0, 1.0, 8)])
-NEW = np.array([[0.5, 0.5], [0.15, 0.7]])
+NEW = np.array([[0.5] * 8, [0.15, 0.7, 0.4, 0.6, 0.3, 0.5, 0.7, 0.4]])
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,9 @@ class Problem:
 
     X: np.ndarray | sgp.RegularGrid
     priors: dict = field(default_factory=PRIORS.copy)
-    noise: str = "normal"  # or "poisson", with the log link and a mean of one
+    noise: str = (
+        "normal"  # or "poisson", with the log link and a mean of one, or "bernoulli" of a logit
+    )
     weighted: bool = False  # whether the kernel's eigenfunctions have random weights
 
     @property
@@ -73,6 +77,8 @@ class Problem:
         n = len(self.rows)
         if self.noise == "poisson":
             return f[n:], rng.poisson(np.exp(1.0 + f[:n])).astype(float)
+        if self.noise == "bernoulli":
+            return f[n:], (rng.uniform(size=n) < 1.0 / (1.0 + np.exp(-f[:n]))).astype(float)
         return f[n:], f[:n] + truth["sigma"] * rng.standard_normal(n)
 
     def medians(self) -> dict[str, float]:
@@ -93,7 +99,7 @@ def eigenfunctions() -> np.ndarray:
     cov = pm.gp.cov.ExpQuad(2, ls=FIXED_ELL)
     gp = sgp.GriefGP(cov_func=cov, rank=WEIGHTS)
     gp.build(PLANE)
-    return gp.features(np.concatenate([PLANE, NEW])).eval()
+    return gp.features(np.concatenate([PLANE, NEW[:, :2]])).eval()
 
 
 @cache

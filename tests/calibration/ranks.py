@@ -133,11 +133,15 @@ def table(lines) -> str:
             verdict(line, limit),
         ]
         found.append("| " + " | ".join(cells) + " |")
-    count = sum(len(line.ranks) for line in lines)
-    found.append(
-        f"\nUniform: all p-values are at least {limit:.2g}, {LEVEL:g} / {count} tests (Bonferroni)."
+    return "\n".join([*found, "", bonferroni(sum(len(line.ranks) for line in lines))])
+
+
+def bonferroni(tests) -> str:
+    """What the last column of the table means, for so many tests."""
+    limit = LEVEL / tests
+    return (
+        f"Uniform: all p-values are at least {limit:.2g}, {LEVEL:g} / {tests} tests (Bonferroni)."
     )
-    return "\n".join(found)
 
 
 def verdict(line, limit) -> str:

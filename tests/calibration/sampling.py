@@ -1,4 +1,6 @@
-"""Posterior draws of one case for one data set after another, compiled once."""
+"""Posterior draws of one case for one data set after another."""
+
+import warnings
 
 import arviz as az
 import numpy as np
@@ -9,17 +11,25 @@ from numpy.testing import assert_allclose
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import graph_inputs
 
+import pymc_scalable_gp as sgp
+
 TUNE, THIN = 300, 6
 WANTED_ESS = 2 * DRAWS  # among DRAWS * THIN draws, so that the thinned ones are nearly independent
 
 
-class Fitted:
-    """A case's compiled model."""
+def sampler_of(case):
+    """What makes the draws of a case."""
+    return Weighted(case) if case.weights else Fitted(case)
 
-    def __init__(self, case):
-        self.case = case
-        self.model = self.gp = self.compiled = self.places = None
-        self.is_first, self.checked = True, False
+
+class Ranks:
+    """Ranks of a case's data sets among draws of :meth:`sample`, which is given by a subclass.
+
+    ``sample(y, seed)`` gives `DRAWS` draws of one chain, and figures to be stored beside the ranks.
+    """
+
+    case = model = gp = None
+    options: dict = {}  # of predictions
 
     def replicate(self, truth, f, y, rng) -> dict[str, int]:
         """Ranks of a data set's truth among the posterior draws."""
@@ -29,11 +39,51 @@ class Fitted:
             found[label] = rank_of(np.asarray(truth[name])[place], column)
         new = self.gp.predict_posterior(
             self.case.problem.Xnew, draws, draws=True, model=self.model, progressbar=False,
-            random_seed=int(rng.integers(2**31)),
+            random_seed=int(rng.integers(2**31)), **self.options,
         )  # fmt: skip
         for j, value in enumerate(f):
             found[f"f[{j}]"] = rank_of(value, new["f"].values[0, :, j])
         return found
+
+
+class Weighted(Ranks):
+    """Draws by importance sampling, corrected where the case asks for it, of one model after another.
+
+    A replication whose k-hat is above .7 counts as a divergence.
+    """
+
+    def __init__(self, case):
+        self.case = case
+        self.options = {"exact": True} if case.correct == "exact" else {}
+
+    def sample(self, y, seed):
+        """`DRAWS` of the equally weighted draws, at random."""
+        self.model, self.gp = self.case.model(y)
+        quiet = {"cores": 1, "progressbar": False, "random_seed": seed}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of a large k-hat, which is counted
+            idata = sgp.sample_importance(model=self.model, **quiet)
+            if self.case.correct:
+                with self.model:
+                    idata = self.gp.correct(idata, target=self.case.correct, **quiet)
+        posterior = idata["posterior"].to_dataset()
+        flat = posterior.stack(all=("chain", "draw")).reset_index("all")
+        chosen = np.random.default_rng(seed).permutation(flat.sizes["all"])[:DRAWS]
+        if len(chosen) < DRAWS:
+            raise RuntimeError(f"only {len(chosen)} draws, of {DRAWS}: ask for more")
+        one = flat.isel(all=chosen).drop_vars(("chain", "draw")).rename(all="draw")
+        found = idata["posterior"].attrs
+        figures = {"ess": int(found["ess"]), "divergences": int(found["khat"] > 0.7)}
+        return one.transpose("draw", ...).expand_dims("chain"), figures
+
+
+class Fitted(Ranks):
+    """Draws by NUTS, of a model that is compiled once."""
+
+    def __init__(self, case):
+        self.case = case
+        self.model = self.gp = self.compiled = self.places = None
+        self.is_first, self.checked = True, False
 
     def sample(self, y, seed):
         """`DRAWS` nearly independent draws; effective sample size and divergences of all."""
