@@ -12,8 +12,9 @@ from pymc_scalable_gp.utils.compiled import compiled
 from pymc_scalable_gp.utils.graphs import present_value
 
 MOST_PARAMETERS = 50
-# Observed values up to which a few hundred gradients cost less than the compilation of their own function.
-FEW_VALUES = 3000
+# Observed values up to which a few hundred gradients cost less than the compilation of their own function,
+# unless one of them takes as many seconds.
+FEW_VALUES, SLOW = 3000, 0.2
 
 
 class Graphs:
@@ -28,7 +29,7 @@ class Graphs:
     logp, smooth : TensorVariable
         The log density, a scalar, and what is differentiated in its place.
     few_gradients : bool
-        Gradients are not worth machine code of their own.
+        Gradients are not worth machine code of their own, as long as they are fast without.
     """
 
     def __init__(self, theta, logp, smooth, few_gradients: bool = False):
@@ -53,10 +54,14 @@ class Graphs:
 
     def rows(self, kind: str, points: np.ndarray) -> np.ndarray:
         """Values at each of `points` (n, p): (n, 1) densities, or (n, 1 + p) with gradients."""
-        function = self.function(kind)
-        return np.array(
-            [np.hstack([np.ravel(v) for v in function(point)]) for point in points]
-        ).reshape(len(points), -1)
+        found = []
+        for point in points:
+            function, begin = self.function(kind), perf_counter()
+            found.append(np.hstack([np.ravel(v) for v in function(point)]))
+            if kind == "gradient" and self.few_gradients and perf_counter() - begin > SLOW:
+                self.few_gradients = False
+                del self._functions[kind]
+        return np.array(found).reshape(len(points), -1)
 
 
 class Density:
