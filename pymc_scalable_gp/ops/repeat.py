@@ -12,6 +12,7 @@ from pytensor.scan.utils import until
 
 from pymc_scalable_gp.ops._expanded import Expanded, jax_function
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 
 def outside(outputs: Sequence[Variable], state: Sequence[Variable]) -> list[Variable]:
@@ -63,7 +64,7 @@ def _scanned(first, fixed, next_, limit):
         warnings.filterwarnings("ignore", "The `mode` argument of `scan`", FutureWarning)
         traces = pytensor.scan(
             body, outputs_info=list(first), non_sequences=list(fixed), n_steps=limit,
-            return_updates=False, mode="FAST_COMPILE",
+            return_updates=False, mode=IN_PYTHON,
         )  # fmt: skip
     return [trace[-1] for trace in (traces if isinstance(traces, list) else [traces])]
 

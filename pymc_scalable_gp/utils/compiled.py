@@ -32,11 +32,13 @@ def _clip_by_extremes(fgraph, node):
 
 _RANDOM = RandomVariable | RNGConsumerOp
 
+# Rewrites that make one operation of a long sum or product: in Python it takes no more than 32 operands.
+FLATTENING = ("local_add_canonizer", "local_mul_canonizer")
+IN_PYTHON = get_mode("FAST_COMPILE").excluding(*FLATTENING)
+
 # For functions that are called a few times: Numba would take longer to compile than they run, and on
 # large arrays the time goes to the Ops' own kernels and BLAS either way.
-FEW_CALLS = (
-    get_mode("FAST_COMPILE").including("expanded").register((in2out(_clip_by_extremes), 1.9))
-)
+FEW_CALLS = IN_PYTHON.including("expanded").register((in2out(_clip_by_extremes), 1.9))
 
 
 def compiled(inputs, outputs, **options):

@@ -11,7 +11,7 @@
 Every fit has a process of its own, with empty compilation caches: two chains of a thread each, or as many
 threads as the package takes. Compilation is counted, imports are not. PYTHON is one that has gpytorch,
 gpboost, celerite2 and tinygp, or some of them. A fit that takes longer than --limit minutes is stopped, and
-the table says so.
+the table says so. ESS is the least of the hyperparameters' effective sample sizes; seconds count all.
 """
 
 import subprocess
@@ -94,8 +94,7 @@ def kernel(d, name="ExpQuad", ard=False):
 
 
 def sample(draws, tune, low_rank=False, **options):
-    """Two chains, and how well they did."""
-    import arviz as az
+    """Two chains, and how well they did: R-hat, divergences, effective sample size."""
     import pymc as pm
 
     nuts = {"adaptation": "low_rank"} if low_rank else {}
@@ -103,10 +102,18 @@ def sample(draws, tune, low_rank=False, **options):
         draws, tune=tune, chains=2, cores=2, random_seed=1, nuts_sampler="nutpie", nuts=nuts,
         progressbar=False, compute_convergence_checks=False, **options,
     )  # fmt: skip
-    names = [v for v in ("ell", "eta", "sigma", "center") if v in idata["posterior"]]
-    worst = az.rhat(idata["posterior"].to_dataset()[names])
-    rhat = max(float(v.max()) for v in worst.data_vars.values())
-    return idata, rhat, int(idata["sample_stats"]["diverging"].sum())
+    rhat, ess = quality_of(idata)
+    return idata, rhat, int(idata["sample_stats"]["diverging"].sum()), ess
+
+
+def quality_of(idata):
+    """Worst R-hat and effective sample size of the hyperparameters."""
+    import arviz as az
+
+    posterior = idata["posterior"].to_dataset()
+    posterior = posterior[[v for v in ("ell", "eta", "sigma", "center") if v in posterior]]
+    rhat = max(float(v.max()) for v in az.rhat(posterior).data_vars.values())
+    return rhat, min(float(v.min()) for v in az.ess(posterior).data_vars.values())
 
 
 def predictions(gp, model, idata, Xnew, noise=False):
@@ -142,6 +149,27 @@ def latent(make):
     return fit
 
 
+def integrated(make):
+    """Importance sampling on Poisson counts, the function integrated out."""
+
+    def fit(problem, quick):
+        import pymc as pm
+
+        import pymc_scalable_gp as sgp
+
+        with pm.Model() as model:
+            gp = make(pm.gp.mean.Constant(pm.Normal("center", 0, 2)))
+            gp.marginal_likelihood(
+                "y", X=problem["X"], y=problem["y"], progressbar=False,
+                likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)),
+            )  # fmt: skip
+            idata = sgp.sample_importance(cores=1, random_seed=1, progressbar=False)
+        rhat, ess = quality_of(idata)
+        return *predictions(gp, model, idata, problem["Xnew"]), rhat, 0, ess
+
+    return fit
+
+
 def by_conditional(gp, idata, Xnew):
     """Predictions of `pm.gp`, in the model context."""
     import pymc as pm
@@ -158,6 +186,12 @@ def vecchia_latent(mean):
 
     cov = kernel(2)
     return sgp.VecchiaLatent(mean_func=mean, cov_func=cov, n_inducing=60, neighbors=None)
+
+
+def vecchia_marginal(mean):
+    import pymc_scalable_gp as sgp
+
+    return sgp.VecchiaMarginal(mean_func=mean, cov_func=kernel(2), n_inducing=100, neighbors=15)
 
 
 def grief_latent(mean):
@@ -256,6 +290,8 @@ def hsgp_series(problem, quick):
 
 OURS = {
     "counts": {
+        "VecchiaMarginal, likelihood=": (POSTERIOR, integrated(vecchia_marginal)),
+        "GriefGP, likelihood=": (POSTERIOR, integrated(grief_latent)),
         "VecchiaLatent, 60 points": (POSTERIOR, latent(vecchia_latent)),
         "GriefGP, 100 features": (POSTERIOR, latent(grief_latent)),
         "pm.gp.HSGP, 15 x 15": (POSTERIOR, latent(hsgp_latent)),
@@ -289,9 +325,10 @@ def one(part, name, options):
 
     problem = PARTS[part](options.quick, options.data)
     clock = time.perf_counter()
-    mean, sd, rhat, divergences = OURS[part][name][1](problem, options.quick)
+    mean, sd, *quality = OURS[part][name][1](problem, options.quick)
+    rhat, divergences, ess = [*quality, None][:3]
     hand_back(
-        seconds=time.perf_counter() - clock, rhat=rhat, divergences=divergences,
+        seconds=time.perf_counter() - clock, rhat=rhat, divergences=divergences, ess=ess,
         **scores(problem["truth"], mean, sd),
     )  # fmt: skip
 
@@ -338,9 +375,12 @@ def fits(part, problem, options):
 def row(name, kind, found, limit):
     """Cells of one fit."""
     if not isinstance(found, dict):
-        return (name, found or f"stopped after {limit:g} min", "", "", "", "", "")
+        return (name, found or f"stopped after {limit:g} min", *[""] * 6)
     coverage, rhat = f"{found['coverage']:.0%}", found["rhat"]
-    quality = ("", "") if rhat is None else (f"{rhat:.2f}", found["divergences"])
+    quality = ("", "", "")
+    if rhat is not None:
+        rate = found["ess"] / found["seconds"]
+        quality = (f"{rhat:.2f}", found["divergences"], f"{rate:.2g}")
     return (name, kind, found["seconds"], found["rmse"], coverage, *quality)
 
 
@@ -363,7 +403,7 @@ def main():
         for found in fits(part, problem, options):
             rows.append(row(*found, options.limit))
             print(*rows[-1], file=sys.stderr, flush=True)
-        header = ("", "what", "seconds", "RMSE", "90% coverage", "R-hat", "divergences")
+        header = ("", "what", "seconds", "RMSE", "90% coverage", "R-hat", "divergences", "ESS / s")
         table(part, header, rows)
 
 

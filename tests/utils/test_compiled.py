@@ -1,13 +1,16 @@
 """The mode for functions that are called a few times."""
 
+from functools import reduce
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_array_equal
+from pytensor.compile.mode import FAST_COMPILE
 from pytensor.scalar.basic import Clip
 
-from pymc_scalable_gp.utils.compiled import FEW_CALLS
+from pymc_scalable_gp.utils.compiled import FEW_CALLS, FLATTENING, IN_PYTHON, compiled
 
 VALUES = np.array([np.nan, -np.inf, -2.0, 0.0, 0.5, 3.0, np.inf])
 
@@ -25,3 +28,16 @@ def test_clip_runs_as_maximum_and_minimum(bounds):
         fast(VALUES), pytensor.function([x], outputs, mode="FAST_COMPILE")(VALUES), strict=True
     ):
         assert_array_equal(found, expected)
+
+
+def test_sums_of_many_terms_run_in_python():
+    """Which NumPy's functions of at most 32 operands could not, once a sum is one operation."""
+    terms = [pt.vector() for _ in range(40)]
+    for join, expected in ((pt.add, 40.0), (pt.mul, 1.0)):
+        total, ones = reduce(join, terms), [np.ones(2)] * 40
+        with pytest.raises(NotImplementedError, match="32 operands"):
+            compiled(terms, total, mode=FAST_COMPILE)(*ones)
+        found = compiled(terms, total, mode=FAST_COMPILE.excluding(*FLATTENING))(*ones)
+        np.testing.assert_allclose(found, expected)
+    for mode in (IN_PYTHON, FEW_CALLS):
+        assert set(FLATTENING) <= set(mode.provided_optimizer.exclude)
