@@ -4,7 +4,7 @@
 
 Simulated data, `VecchiaMarginal` with 100 points and 15 neighbours: 2000 Poisson counts in the plane, 5000
 yes-or-no outcomes in four inputs, 2000 censored Weibull times with five inputs, 5000 rows with 5% outliers
-under a Student t; "first" counts compilation, "again" is the same call once more, with machine code on disk.
+under a Student t; "first" counts compilation, "again" is the same call with machine code on disk.
 Coverage is that of 90% intervals of the function at 500 new rows. "gaussian": a density and a gradient of
 ``lambda f: pm.Normal.dist(f, sigma)`` over those of ``sigma=sigma``. "growth": a density, seconds by rows.
 """
