@@ -23,9 +23,8 @@ class StudentT:
     """Multivariate t with 7 degrees of freedom, wider than what it is fitted to.
 
     Moments of points with weights leave out the tails that no point has reached, and so would the next
-    points. The scale is therefore ``min(1 + 1 / p, 1.5)`` times that of the covariance, which takes
-    under a normal density a fifth to a third of the effective sample size: in many dimensions the t itself
-    reaches far.
+    points. The scale is therefore ``min(1 + 1 / p, 1.5)`` times that of the covariance, which costs
+    less of the effective sample size the more dimensions there are: there the t itself reaches far.
 
     Parameters
     ----------
