@@ -11,7 +11,7 @@ from pymc_scalable_gp.core.data.inputs import Data, check_inputs, digest
 from pymc_scalable_gp.core.data.keywords import check_arguments
 from pymc_scalable_gp.core.data.mean import check_mean
 from pymc_scalable_gp.core.features.feature_map import FeatureMap, FeatureSpec
-from pymc_scalable_gp.cov.queries import describe
+from pymc_scalable_gp.cov.queries import check_rows, describe
 from pymc_scalable_gp.utils.classes import Listed, as_typed
 from pymc_scalable_gp.utils.graphs import is_random
 
@@ -92,6 +92,7 @@ class BuiltGP(Listed, Base):
 
     def _build(self, X: np.ndarray, **options) -> int:
         self._reference, self._unasked = options.get("point"), None
+        check_rows(self.prior_cov, X)
         self._map = self._spec.fit(X, **options)
         return self.rank
 
@@ -113,6 +114,7 @@ class BuiltGP(Listed, Base):
         """
         rows = digest(X.value)
         if self.is_built and self._unasked in (None, rows):
+            check_rows(self.prior_cov, X.value)
             if bound and self.feature_map.input_range and not is_random(X.tensor):
                 self.feature_map.input_range.check(X.value)
             return

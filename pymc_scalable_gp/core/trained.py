@@ -12,6 +12,7 @@ from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.reach import warn_beyond
 from pymc_scalable_gp.core.likelihoods.base import Training
+from pymc_scalable_gp.cov.queries import check_rows
 from pymc_scalable_gp.utils.classes import as_typed
 from pymc_scalable_gp.utils.recent import Recent
 
@@ -62,6 +63,8 @@ class TrainedGP(BuiltGP):
         """Checked inputs of a prediction."""
         data = check_inputs(Xnew, "Xnew", training.X.value.shape[1], empty=True)
         if len(data.value):
+            for part in self.parts:
+                check_rows(part.prior_cov, data.value, "Xnew")
             training.predictive.prediction_map().outside(
                 data.value
             )  # raises for categories that are new

@@ -37,6 +37,8 @@ from pymc.gp.cov import (
 )
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.cov.embedded import EmbeddedKernel
+from pymc_scalable_gp.cov.globe import Arc, GreatCircle
 from pymc_scalable_gp.ops._stationary import kernel_of_squares, root_of_squares
 from pymc_scalable_gp.ops.square_distances import square_distances
 from pymc_scalable_gp.ops.stationary_kernel import stationary_kernel
@@ -189,6 +191,11 @@ def _periodic(cov, X, Z):
     return from_square_distance(inner, total)
 
 
+def _embedded(cov: EmbeddedKernel, X, Z):
+    found = cov.embedded(X)
+    return _matrix(found.kernel, found.inputs, None if Z is None else cov.embedded(Z).inputs)
+
+
 def _scaled(cov, X, Z):
     X, Z = _columns(cov, X, Z)
     left = cov.scaling_func(X, cov.args)
@@ -229,6 +236,8 @@ KERNELS = {
     Matern52: Traits(fused=True, stacked=True),
     RatQuad: Traits(fused=True),
     Cosine: Traits(stacked=True),
+    Arc: Traits(fused=True),
+    GreatCircle: Traits(_embedded, stationary=False),
     Periodic: Traits(_periodic),
     WrappedPeriodic: Traits(_periodic),
     Stationary: Traits(),

@@ -22,6 +22,7 @@ from pymc.gp.cov import (
 )
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.cov.embedded import EmbeddedKernel
 from pymc_scalable_gp.cov.kernels import from_square_distance, kernel_matrix, traits
 from pymc_scalable_gp.cov.objects import Hamming
 from pymc_scalable_gp.cov.queries import is_categorical, is_stationary
@@ -275,10 +276,13 @@ def _factors(kernel: Covariance) -> list[Factor]:
             for dim, k in zip(dims, one, strict=True)
         ]
     name = type(kernel).__name__
+    product = (
+        f"sgp.cov.Product(pm.gp.cov.{name}, {kernel.input_dim}, ...), the product of 1-D {name} "
+        "kernels (a different kernel), or ExpQuad, or "
+    )
     raise ValueError(
         f"{name} on {len(dims)} dimensions is not a product of 1-D kernels, which this method needs. "
-        f"Use sgp.cov.Product(pm.gp.cov.{name}, {kernel.input_dim}, ...), the product of 1-D {name} "
-        "kernels (a different kernel), or ExpQuad, or a class that takes any kernel: "
+        f"Use {'' if isinstance(kernel, EmbeddedKernel) else product}a class that takes any kernel: "
         f"{Listed.names_with('any kernel')}"
     )
 

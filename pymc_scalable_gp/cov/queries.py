@@ -19,7 +19,9 @@ from pymc.gp.cov import (
 )
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.cov.embedded import EmbeddedKernel
 from pymc_scalable_gp.cov.kernels import traits
+from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.internals import parts_of
 from pymc_scalable_gp.utils.warn import warn
 
@@ -111,6 +113,44 @@ def used_columns(cov_func, d: int) -> np.ndarray:
     if columns.max() >= d:
         raise ValueError(f"the kernel uses column {columns.max()}, but X has {d} columns")
     return columns
+
+
+def check_rows(cov_func, X: np.ndarray, name: str = "X") -> None:
+    """Raise ValueError for inputs (n, d) of which a part of the covariance is no kernel."""
+    for leaf in leaves(cov_func):
+        if isinstance(leaf, WarpedInput | ScaledCov):
+            continue  # that looks at other inputs
+        if isinstance(leaf, EmbeddedKernel) and leaf.active_dims.max() < X.shape[1]:
+            leaf.check_rows(X, name)
+
+
+def layout(cov_func, X, d: int) -> TensorVariable:
+    """Coordinates (n, q), without parameters, in which near rows of X (n, d) are neighbours.
+
+    The columns that the kernel looks at; those of kernels of other inputs are replaced by these inputs.
+    """
+    X = pt.as_tensor_variable(X)
+    found = {
+        tuple(leaf.active_dims): leaf.embedded(X).layout
+        for leaf in leaves(cov_func)
+        if isinstance(leaf, EmbeddedKernel)
+    }
+    columns = used_columns(cov_func, d)
+    if not found:
+        return X[:, columns]
+    return pt.concatenate([X[:, np.setdiff1d(columns, sum(found, ()))], *found.values()], axis=1)
+
+
+def layout_values(cov_func, X: np.ndarray) -> np.ndarray:
+    """The same in numbers."""
+    if not is_embedded(cov_func):
+        return X[:, used_columns(cov_func, X.shape[1])]
+    return evaluate([layout(cov_func, pt.constant(X), X.shape[1])])[0]
+
+
+def is_embedded(cov_func) -> bool:
+    """Whether a part of the covariance is a kernel of other inputs than X."""
+    return any(isinstance(leaf, EmbeddedKernel) for leaf in leaves(cov_func))
 
 
 def warn_unused_columns(cov_func, d: int, also: Sequence[int] = ()) -> None:

@@ -4,8 +4,11 @@ import numpy as np
 from numba.extending import register_jitable
 
 # The kernels that are known here, by their places.
-KINDS = ("ExpQuad", "Matern12", "Exponential", "Matern32", "Matern52", "RatQuad")
-_EXPQUAD, _MATERN12, _EXPONENTIAL, _MATERN32, _MATERN52, _RATQUAD = range(len(KINDS))
+KINDS = ("ExpQuad", "Matern12", "Exponential", "Matern32", "Matern52", "RatQuad", "Arc")
+_EXPQUAD, _MATERN12, _EXPONENTIAL, _MATERN32, _MATERN52, _RATQUAD, _ARC = range(len(KINDS))
+
+# Those with a parameter beside the lengthscales.
+SHAPED = ("RatQuad", "Arc")
 
 # Below this share of alpha a squared distance changes a RatQuad in alpha by a power series.
 _SMALL = 1e-3
@@ -36,11 +39,13 @@ def fill_squares(inputs, out):
 
 @register_jitable
 def kernel_value(square, kind, shape):
-    """Kernel of unit variance at a squared distance; `shape` is the alpha of a RatQuad."""
+    """Kernel of unit variance at a squared distance; `shape` is the alpha of a RatQuad or an Arc."""
     if kind == _EXPQUAD:
         return np.exp(-0.5 * square)
     if kind == _RATQUAD:
         return np.exp(-shape * np.log1p(0.5 * square / shape))
+    if kind == _ARC:
+        return np.exp(-shape * angle(square))
     if kind == _MATERN32:
         root = np.sqrt(3.0 * square)
         return (1.0 + root) * np.exp(-root)
@@ -54,12 +59,16 @@ def kernel_value(square, kind, shape):
 def relative_slope(square, kind, shape):
     """Derivative of the kernel's logarithm in the squared distance.
 
-    At distance 0 that of a kernel of the distance itself counts as 0.
+    At distance 0, and between opposite points of the sphere, that of a kernel of the distance itself
+    counts as 0.
     """
     if kind == _EXPQUAD:
         return -0.5
     if kind == _RATQUAD:
         return -0.5 / (1.0 + 0.5 * square / shape)
+    if kind == _ARC:
+        between = 0.0 < square < 4.0
+        return -shape / np.sqrt(square * (4.0 - square)) if between else 0.0
     if kind == _MATERN32:
         return -1.5 / (1.0 + np.sqrt(3.0 * square))
     if kind == _MATERN52:
@@ -75,6 +84,8 @@ def kernel_of_squares(kind, squares, shape, xp):
         return xp.exp(-0.5 * squares)
     if kind == "RatQuad":
         return xp.exp(-shape * xp.log1p(0.5 * squares / shape))
+    if kind == "Arc":
+        return xp.exp(-shape * angle_of_squares(squares, xp))
     root = root_of_squares(squares, xp)
     if kind == "Matern32":
         return (1.0 + 3.0**0.5 * root) * xp.exp(-(3.0**0.5) * root)
@@ -89,6 +100,10 @@ def slope_of_squares(kind, squares, shape, xp):
         return -0.5
     if kind == "RatQuad":
         return -0.5 / (1.0 + 0.5 * squares / shape)
+    if kind == "Arc":
+        between = (squares > 0.0) & (squares < 4.0)
+        inner = xp.where(between, squares, 1.0)
+        return xp.where(between, -shape / xp.sqrt(inner * (4.0 - inner)), 0.0)
     root = root_of_squares(squares, xp)
     if kind == "Matern32":
         return -1.5 / (1.0 + 3.0**0.5 * root)
@@ -99,8 +114,10 @@ def slope_of_squares(kind, squares, shape, xp):
     return xp.where(root > 0.0, -rate / xp.where(root > 0.0, root, 1.0), 0.0)
 
 
-def shape_slope_of_squares(squares, shape, xp):
+def shape_slope_of_squares(kind, squares, shape, xp):
     """As `shape_slope`, of arrays."""
+    if kind == "Arc":
+        return -angle_of_squares(squares, xp)
     u = 0.5 * squares / shape
     series = u * u * (-0.5 + u * (2.0 / 3.0 + u * (-0.75 + u * (0.8 - u * 5.0 / 6.0))))
     return xp.where(u < _SMALL, series, u / (1.0 + u) - xp.log1p(u))
@@ -113,11 +130,27 @@ def root_of_squares(squares, xp):
 
 
 @register_jitable
-def shape_slope(square, shape):
-    """Derivative of a RatQuad's logarithm in alpha: ``u / (1 + u) - log(1 + u)``, u = square / 2 alpha.
+def angle(square):
+    """Angle between two points of the unit sphere at a squared distance: ``2 asin(root / 2)``."""
+    return 2.0 * np.arcsin(0.5 * np.sqrt(min(square, 4.0)))
 
-    For small u, where the two terms cancel, by its series.
+
+def angle_of_squares(squares, xp):
+    """As `angle`, of arrays; its derivative at 0 and between opposite points is 0."""
+    end = squares >= 4.0
+    half = 0.5 * root_of_squares(xp.where(end, 0.0, squares), xp)
+    return xp.where(end, np.pi, 2.0 * xp.arcsin(half))
+
+
+@register_jitable
+def shape_slope(square, kind, shape):
+    """Derivative of a kernel's logarithm in alpha.
+
+    That of a RatQuad is ``u / (1 + u) - log(1 + u)``, u = square / 2 alpha: for small u, where the two
+    terms cancel, by its series. That of an Arc is minus the angle.
     """
+    if kind == _ARC:
+        return -angle(square)
     u = 0.5 * square / shape
     if u < _SMALL:
         return u * u * (-0.5 + u * (2.0 / 3.0 + u * (-0.75 + u * (0.8 - u * 5.0 / 6.0))))
@@ -147,8 +180,8 @@ def add_kernel_bars(inputs, squares, kind, shape, values, slopes, M_bar, scale, 
         for j in range(i + 1):
             weight = 2.0 * M_bar[i, j]  # the diagonal's distances are 0
             bars[d] += weight * values[i, j]
-            if kind == _RATQUAD:
-                change = shape_slope(squares[i, j], shape)
+            if kind in (_RATQUAD, _ARC):
+                change = shape_slope(squares[i, j], kind, shape)
                 bars[d + 1] += weight * variance * values[i, j] * change
             slopes[i, j] *= weight * variance
     columns = np.empty(s)  # one sum alone would wait for each addition before the next

@@ -7,6 +7,7 @@ import numpy as np
 
 from pymc_scalable_gp.ops._jax import jax
 from pymc_scalable_gp.ops._stationary import (
+    SHAPED,
     kernel_of_squares,
     shape_slope_of_squares,
     slope_of_squares,
@@ -199,7 +200,7 @@ def kernel_bars(kind, X, scale, variance, shape, places, M_bar, xp):
     """Cotangents of the inverse lengthscales, of the variance and of alpha."""
     value, squares = local_kernel(kind, X, scale, shape, places, xp)
     weight = M_bar * value
-    change = shape_slope_of_squares(squares, shape, xp) if kind == "RatQuad" else 0.0
+    change = shape_slope_of_squares(kind, squares, shape, xp) if kind in SHAPED else 0.0
     slope = weight * slope_of_squares(kind, squares, shape, xp)
     parts = [(slope * part).sum() for part in local_squares(X, places, xp)]
     scale_bar = 2.0 * variance * scale * xp.asarray(parts)

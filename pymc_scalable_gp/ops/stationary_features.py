@@ -13,6 +13,7 @@ from pymc_scalable_gp.ops._kernels import empty_matrix, multiply_any
 from pymc_scalable_gp.ops._numba import inlined, register_numba
 from pymc_scalable_gp.ops._stationary import (
     KINDS,
+    SHAPED,
     kernel_of_squares,
     kernel_value,
     relative_slope,
@@ -24,7 +25,7 @@ from pymc_scalable_gp.ops._vecchia_batches import batches, joined
 from pymc_scalable_gp.ops.square_distances import fill_scaled_squares
 
 _BLOCK = 256  # rows: what a core's cache holds
-_RATQUAD = KINDS.index("RatQuad")
+_SHAPED = tuple(map(KINDS.index, SHAPED))
 
 
 class _KindOp(ArrayOp):
@@ -74,7 +75,8 @@ class StationaryFeaturesGrad(_KindOp):
             squares = sum(_squares(X[part], Z, xp, rates), xp.zeros((len(X[part]), len(Z))))
             K = kernel_of_squares(self.kind, squares, shape, xp)
             weight = (bar[part] @ root) * K
-            change = shape_slope_of_squares(squares, shape, xp) if self.kind == "RatQuad" else 0.0
+            shaped = self.kind in SHAPED
+            change = shape_slope_of_squares(self.kind, squares, shape, xp) if shaped else 0.0
             slope = weight * slope_of_squares(self.kind, squares, shape, xp)
             sums = [(slope * square).sum() for square in _squares(X[part], Z, xp)]
             found.append([2.0 * rates * xp.asarray(sums), (weight * change).sum(), bar[part].T @ K])
@@ -158,8 +160,8 @@ def _features_grad(X, Z, rates, shape, root, bar, code):
                 square = row[j]
                 row[j] = kernel_value(square, code, shape)
                 weight[j] *= row[j]
-                if code == _RATQUAD:
-                    alpha_bar += weight[j] * shape_slope(square, shape)
+                if code in _SHAPED:
+                    alpha_bar += weight[j] * shape_slope(square, code, shape)
                 weight[j] *= relative_slope(square, code, shape)
         multiply_any(bar[start:stop], K[:count], True, False, product)
         for i in range(r):

@@ -11,6 +11,7 @@ from pymc_scalable_gp.ops._kernels import empty_matrix, mirror
 from pymc_scalable_gp.ops._numba import in_numba, one_source
 from pymc_scalable_gp.ops._stationary import (
     KINDS,
+    SHAPED,
     kernel_of_squares,
     kernel_value,
     relative_slope,
@@ -46,7 +47,7 @@ class StationaryKernel(GufuncOp):
         return KINDS.index(self.kind), self.symmetric
 
     def connection_pattern(self, node):
-        return [[True], [True], [True], [self.kind == "RatQuad"]]
+        return [[True], [True], [True], [self.kind in SHAPED]]
 
     def pullback(self, inputs, outputs, cotangents):
         """The pullback of `SquareDistances` at the squares' cotangent, which `StationarySlope` gives."""
@@ -59,9 +60,9 @@ class StationaryKernel(GufuncOp):
             -2.0 * WeightedSquares()(X, Z, g) / ls**3,
             disconnected_type(),
         ]
-        if self.kind == "RatQuad":
+        if self.kind in SHAPED:
             squares = SquareDistances(self.symmetric)(X, Z, scale)
-            change = shape_slope_of_squares(squares, shape, pt)
+            change = shape_slope_of_squares(self.kind, squares, shape, pt)
             found[-1] = (cotangents[0] * K * change).sum()
         return found
 
@@ -81,7 +82,7 @@ class StationarySlope(GufuncOp):
 
     def connection_pattern(self, node):
         away = self.kind == "ExpQuad"  # no distance in it
-        return [[not away]] * 3 + [[self.kind == "RatQuad"], [True], [True]]
+        return [[not away]] * 3 + [[self.kind in SHAPED], [True], [True]]
 
     def pullback(self, inputs, outputs, cotangents):
         """For second derivatives, by differentiating the formula."""

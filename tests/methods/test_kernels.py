@@ -1,4 +1,4 @@
-"""Every kernel of `pm.gp.cov`, alone and within others, in every class: as `pm.gp.Marginal`."""
+"""Every kernel of `pm.gp.cov`, and some of `sgp.cov`, alone and within others, in every class: as `pm.gp.Marginal`."""
 
 from functools import cache
 
@@ -33,6 +33,8 @@ KERNELS = {
     "Circular": lambda a: c.Circular(period=3.0, tau=4.0 + a, **FIRST),
     "Gibbs": lambda a: c.Gibbs(lengthscale_func=lambda x, a: a * (0.5 + x**2), args=(a,), **FIRST),
     "Coregion": lambda a: c.Coregion(2, W=np.ones((3, 1)), kappa=a * np.ones(3), active_dims=[1]),
+    "GreatCircle": lambda a: sgp.cov.GreatCircle(c.Matern12, ls=100.0 * a),
+    "chords": lambda a: sgp.cov.GreatCircle(c.Matern52, ls=100.0 * a, distance="chord"),
     "ScaledCov": lambda a: c.ScaledCov(2, c.ExpQuad(2, ls=0.9), lambda x, a: 1.0 + a * x[:, 0], a),
     "WarpedInput": lambda a: c.WarpedInput(
         2, c.Matern52(2, ls=0.8), lambda x, a: pt.tanh(a * x), a
@@ -48,7 +50,7 @@ WITHIN = {
 # No sum of products of kernels on one column each, which GriefGP and SKIP need.
 NO_PRODUCT = {
     *("RatQuad", "Matern12", "Exponential", "Matern32", "Matern52", "Linear"),
-    *("ScaledCov", "WarpedInput"),
+    *("ScaledCov", "WarpedInput", "GreatCircle", "chords"),
 }
 REFUSED = {"GRIEF": NO_PRODUCT, "SKIP": {*NO_PRODUCT, "Coregion"}}
 ALL = {"approx": "VIF", "neighbors": N, "block": 3}
@@ -95,6 +97,8 @@ def check(method, kernel, place, mode):
         ("both", "RatQuad", "power"),
         ("both", "Gibbs", "scaled"),
         ("both", "Circular", "alone"),
+        ("both", "GreatCircle", "sum"),
+        ("neighbors", "GreatCircle", "scaled"),
         ("exact", "WrappedPeriodic", "product"),
         ("exact", "Coregion", "sum"),
         ("SoftKI", "ScaledCov", "product"),

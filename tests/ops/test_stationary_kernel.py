@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.ops import stationary_kernel
-from pymc_scalable_gp.ops._stationary import KINDS
+from pymc_scalable_gp.ops._stationary import KINDS, SHAPED
 from pymc_scalable_gp.ops.square_distances import BY_PRODUCT
 from pymc_scalable_gp.ops.stationary_kernel import StationaryKernel
 from pymc_scalable_gp.testing import PY, check_op
@@ -36,6 +36,7 @@ def formula(kind, squares, shape, xp):
         "Matern32": lambda: (1 + np.sqrt(3) * root) * xp.exp(-np.sqrt(3) * root),
         "Matern52": lambda: (1 + np.sqrt(5) * root + 5 * squares / 3) * xp.exp(-np.sqrt(5) * root),
         "RatQuad": lambda: (1 + squares / (2 * shape)) ** (-shape),
+        "Arc": lambda: xp.exp(-2 * shape * xp.arcsin(root / 2)),
     }[kind]()
 
 
@@ -47,15 +48,17 @@ def plain(kind, xp):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_op(kind):
-    cases = CASES if kind == "RatQuad" else [case[:3] for case in CASES]
+    cases = CASES if kind in SHAPED else [case[:3] for case in CASES]
+    if kind == "Arc":  # on the unit sphere no distance is above 2
+        cases = [(X, Z, 8.0 * ls, shape) for X, Z, ls, shape in CASES]
     check_op(
         StationaryKernel, lambda *inputs: stationary_kernel(kind, *inputs),
         plain(kind, np), cases, twin=plain(kind, pt), rtol=1e-12, grad_rtol=1e-10,
-        jax_cases=3 if kind in ("Matern32", "RatQuad") else 1,
+        jax_cases=3 if kind in ("Matern32", *SHAPED) else 1,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS[:6])
 def test_kernels_of_pymc(kind):
     """Both sets of back-ends, up to the 1e-12 that PyMC adds before a root."""
     rng = np.random.default_rng(1)
@@ -67,12 +70,12 @@ def test_kernels_of_pymc(kind):
         assert_allclose(found, cov(X, Z).eval(), rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["ExpQuad", "Matern52", "RatQuad"])
+@pytest.mark.parametrize("kind", ["ExpQuad", "Matern52", "RatQuad", "Arc"])
 def test_second_derivatives(kind):
     X, Z, ls, shape = pt.dmatrix("X"), pt.dmatrix("Z"), pt.dvector("ls"), pt.dscalar("shape")
-    inputs = [X, Z, ls] + [shape] * (kind == "RatQuad")
+    inputs = [X, Z, ls] + [shape] * (kind in SHAPED)
     rng = np.random.default_rng(2)
-    values = rng.standard_normal((4, 2)), rng.standard_normal((3, 2)), np.array([2.0, 1.2]), 1.4
+    values = rng.standard_normal((4, 2)), rng.standard_normal((3, 2)), np.array([2.0, 3.2]), 1.4
     outer = rng.standard_normal((4, 3))
     along = [rng.standard_normal(np.shape(v)) for v in values[: len(inputs)]]
 
@@ -107,6 +110,21 @@ def test_equal_points(kind, mode):
         # The cotangent is nothing but that of equal points.
         assert_array_equal(gx, 0.0)
         assert_array_equal(gs, 0.0)
+
+
+@pytest.mark.parametrize("mode", ["NUMBA", PY])
+def test_arcs_to_the_other_side_of_the_sphere(mode):
+    """The angle is pi, and has no slope; beyond it, by rounding, nothing changes."""
+    x = np.array([[-1.0, 0.0], [-1.0 - 1e-12, 0.0], [0.0, 1.0]])
+    Z, shape = pt.dmatrix("Z"), pt.dscalar("shape")
+    K = stationary_kernel("Arc", np.array([[1.0, 0.0]]), Z, shape=shape)
+    function = pytensor.function([Z, shape], [K, *pt.grad(K.sum(), [Z, shape])], mode=mode)
+    value, slope, change = function(x, 0.7)
+    angle = np.pi * np.array([1.0, 1.0, 0.5])
+    assert_allclose(value[0], np.exp(-0.7 * angle), rtol=1e-13)
+    assert_allclose(change, -(angle * np.exp(-0.7 * angle)).sum(), rtol=1e-13)
+    assert_array_equal(slope[:2], 0.0)
+    assert np.isfinite(slope).all()
 
 
 def test_memory_is_the_result_and_a_block():

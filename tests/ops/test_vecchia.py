@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from pymc_scalable_gp.ops._stationary import KINDS
+from pymc_scalable_gp.ops._stationary import KINDS, SHAPED
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stationary_factor import StationaryFactor, stationary_factor
 from pymc_scalable_gp.ops.stationary_logp import StationaryLogp
@@ -223,6 +223,8 @@ def kernel_of(kind, squares, shape, library):
     if kind == "RatQuad":
         return (1.0 + 0.5 * squares / shape) ** (-shape)
     root = library.sqrt(squares)
+    if kind == "Arc":
+        return library.exp(-2.0 * shape * library.arcsin(0.5 * root))
     if kind in ("Matern12", "Exponential"):
         return library.exp(-root * (1.0 if kind == "Matern12" else 0.5))
     if kind == "Matern32":
@@ -238,6 +240,7 @@ def test_stationary_factor_is_the_factor_of_its_blocks(kind):
     neighbors = plan(n, g, k, first)
     X, phi = rng.standard_normal((n, 2)) + 1e3, 0.1 * rng.standard_normal((n, 2))
     noise, scale = 0.3 + 0.1 * rng.uniform(size=n), np.array([0.7, 1.6])
+    scale = 0.3 * scale if kind == "Arc" else scale  # no distance is above 2 there
     own = first + np.arange(3)[:, None] * g + np.arange(g)
     places = np.minimum(np.maximum(np.concatenate([neighbors, own], axis=1), 0), n - 1)
     local = X[places]
@@ -261,12 +264,12 @@ def test_stationary_factor_is_the_factor_of_its_blocks(kind):
     case = (scale, np.array(1.3), np.array(2.2), phi, noise)
     check_op(
         StationaryFactor, build, reference, [case], twin=twin, jax_cases=kind in FEW,
-        modes=("NUMBA",) if kind == "RatQuad" else (),
+        modes=("NUMBA",) if kind in SHAPED else (),
     )  # fmt: skip
 
 
 # The kernels whose JAX form is compared.
-FEW = ("RatQuad", "Matern52")
+FEW = (*SHAPED, "Matern52")
 
 
 @pytest.mark.parametrize(

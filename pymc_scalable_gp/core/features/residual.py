@@ -7,6 +7,7 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.cov.embedded import EmbeddedKernel
 from pymc_scalable_gp.cov.kernels import kernel_matrix, traits
 from pymc_scalable_gp.cov.queries import split_scale
 from pymc_scalable_gp.ops.stationary_factor import stationary_factor
@@ -59,7 +60,7 @@ class FusedKernel(NamedTuple):
     X: TensorVariable  # (n, p), the active inputs
     rates: TensorVariable  # inverse lengthscales (p,)
     variance: TensorVariable
-    shape: TensorVariable  # alpha of a RatQuad
+    shape: TensorVariable  # alpha of a RatQuad or an Arc
 
 
 def fused_kernel(cov_func, X) -> FusedKernel | None:
@@ -69,9 +70,13 @@ def fused_kernel(cov_func, X) -> FusedKernel | None:
     """
     scale, kernels = split_scale(cov_func)
     scale = pt.as_tensor(scale)
-    if len(kernels) != 1 or not traits(kernels[0]).fused or scale.ndim or is_random(X):
+    if len(kernels) != 1:
         return None
     (kernel,) = kernels
+    if isinstance(kernel, EmbeddedKernel):
+        kernel, X, *_ = kernel.embedded(X)
+    if not traits(kernel).fused or scale.ndim or is_random(X):
+        return None
     dims, ls = kernel.active_dims, pt.as_tensor(kernel.ls)
     if ls.ndim > 1:
         return None

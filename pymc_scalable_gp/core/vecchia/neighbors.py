@@ -14,6 +14,7 @@ from pymc.progress_bar import create_simple_progress
 from sklearn.neighbors import NearestNeighbors
 
 from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows, reference_values
+from pymc_scalable_gp.cov.embedded import EmbeddedKernel
 from pymc_scalable_gp.cov.kernels import traits
 from pymc_scalable_gp.cov.queries import leaves
 from pymc_scalable_gp.utils.blocks import blocks
@@ -32,8 +33,8 @@ _CHUNK = 64
 class Metric:
     """Coordinates of inputs in which near rows are highly correlated, at one point of the model.
 
-    Inputs over their lengthscales where the kernel is made of stationary ones; else features from a few
-    inducing points, over the prior standard deviation.
+    Inputs over their lengthscales where the kernel is made of stationary ones, of X or of other inputs;
+    else features from a few inducing points, over the prior standard deviation.
 
     Parameters
     ----------
@@ -45,16 +46,15 @@ class Metric:
     """
 
     def __init__(self, cov_func, X, point=None):
-        kernels = [leaf for leaf in leaves(cov_func) if isinstance(leaf, Stationary)]
         others = [leaf for leaf in leaves(cov_func) if isinstance(leaf, BaseCovariance)]
+        kernels = [leaf for leaf in others if isinstance(leaf, Stationary | EmbeddedKernel)]
         # Such kernels fall with the Euclidean distance of scaled inputs.
-        plain = all(traits(leaf).fused or isinstance(leaf, Constant) for leaf in others)
+        plain = all(
+            traits(leaf).fused or isinstance(leaf, Constant | EmbeddedKernel) for leaf in others
+        )
         inputs = pt.matrix("inputs", dtype="float64")
-        if kernels and plain:  # from the first row on: an offset would cost digits
-            places = [
-                (inputs - X[0])[:, kernel.active_dims] / pt.as_tensor(kernel.ls)
-                for kernel in kernels
-            ]
+        if kernels and plain:
+            places = [_places(kernel, inputs, X[0]) for kernel in kernels]
         else:
             rows = pivoted_rows(cov_func, X, min(_PLACES, max(len(X) - 1, 1)), 0, point)
             found = NystromMap(cov_func, pt.constant(X[rows]), X.min(axis=0), X.max(axis=0))
@@ -66,6 +66,14 @@ class Metric:
         """Coordinates (n, p), float64."""
         found = [self._function(block, *self._values) for _, block in blocks(X)]
         return np.ascontiguousarray(np.concatenate(found), dtype=float)
+
+
+def _places(kernel, inputs, first):
+    """Coordinates (n, q) of one kernel; `first` is a row of the inputs."""
+    if isinstance(kernel, EmbeddedKernel):
+        return kernel.embedded(inputs).places
+    # From the first row on: an offset would cost digits.
+    return (inputs - first)[:, kernel.active_dims] / pt.as_tensor(kernel.ls)
 
 
 @dataclass(frozen=True, eq=False)

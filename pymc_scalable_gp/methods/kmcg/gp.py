@@ -9,7 +9,7 @@ from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_sigma, c
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.sums import joint_approx, sums
-from pymc_scalable_gp.cov.queries import used_columns
+from pymc_scalable_gp.cov.queries import check_rows, used_columns
 from pymc_scalable_gp.methods.kmcg.basis import DEFAULT_STEPS, KrylovBasis
 from pymc_scalable_gp.methods.kmcg.checks import warn_of_logdet
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
@@ -268,10 +268,12 @@ class KMCGMarginal(FeatureMarginal):
         if not isinstance(X, RegularGrid):
             data = check_inputs(X, name, d, empty)
             used_columns(self.cov_func, data.value.shape[1])
+            check_rows(self.cov_func, data.value, name)
             return data
         if d is not None and len(X.axes) != d:
             raise ValueError(f"{name} has {len(X.axes)} axes, the GP was built on {d}")
         points = X.points
+        check_rows(self.cov_func, points, name)
         return Data(fixed_shared(points), points, False, X)
 
     def _checked_pair(self, X, y) -> tuple[Data, Data]:

@@ -14,8 +14,15 @@ from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
-from pymc_scalable_gp.cov.queries import is_stationary, used_columns, warn_unused_columns
-from pymc_scalable_gp.methods.softki.points import check_points, kmeans_points, present_points
+from pymc_scalable_gp.cov.queries import (
+    is_embedded,
+    is_stationary,
+    layout,
+    layout_values,
+    used_columns,
+    warn_unused_columns,
+)
+from pymc_scalable_gp.methods.softki.points import check_points, present_points, spread_points
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
@@ -45,7 +52,7 @@ class SoftKISpec:
         elif isinstance(self.inducing, Data):
             points = present_points(self.inducing, X.shape[1], "inducing")
         else:
-            Z = kmeans_points(X, self.inducing, random_seed)
+            Z = spread_points(self.cov_func, X, self.inducing, random_seed)
             points = Data(fixed_shared(Z), Z, False)
         by_default = Xu is None and self.inducing is None
         return SoftKIMap(self, points, X.min(axis=0), X.max(axis=0), by_default)
@@ -63,6 +70,11 @@ class SoftKIMap(FeatureMap):
         T, d = spec.temperature, len(low)
         if T.ndim and T.type.shape[0] not in (None, d):
             raise ValueError(f"temperature has {T.type.shape[0]} values, but X has {d} columns")
+        if T.ndim and is_embedded(spec.cov_func):
+            raise ValueError(
+                f"temperature has {T.type.shape[0]} values, but the kernel looks at other inputs than the "
+                "columns of X: give a scalar"
+            )
         self.cov_func, self.stationary = spec.cov_func, is_stationary(spec.cov_func)
         self.points, self.low, self.high, self.by_default = points, low, high, by_default
         self.columns = used_columns(spec.cov_func, d)
@@ -76,7 +88,7 @@ class SoftKIMap(FeatureMap):
     @property
     def spacing(self) -> float:
         """Median distance of a point from its nearest neighbour, in the kernel's columns."""
-        Z = self.points.value[:, self.columns]
+        Z = layout_values(self.cov_func, self.points.value)
         if len(Z) < 2:
             return 0.0
         return float(np.median(cKDTree(Z).query(Z, k=2)[0][:, 1]))
@@ -109,8 +121,9 @@ class SoftKIMap(FeatureMap):
 
     def basis(self, X):
         """The weights ``w(x)`` (n, m): those of a row are positive and add up to 1."""
-        Z = self.points.tensor[:, self.columns]
-        return softmax_interpolation(X[:, self.columns], Z, self.temperature)
+        d = len(self.low)
+        X, Z = (layout(self.cov_func, points, d) for points in (X, self.points.tensor))
+        return softmax_interpolation(X, Z, self.temperature)
 
     def _inside(self, X):
         """The nearest inputs x' (n, d) in the range of the training inputs."""

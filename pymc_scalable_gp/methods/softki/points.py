@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytensor.tensor as pt
+from scipy.spatial import cKDTree
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs
+from pymc_scalable_gp.cov.queries import is_embedded, layout_values
 from pymc_scalable_gp.utils.checks import Refuse, check_count
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.warn import warn
@@ -46,6 +48,18 @@ def kmeans_points(X: np.ndarray, count: int | None, random_seed=None) -> np.ndar
         except ConvergenceWarning as found:
             raise ValueError(f"inducing={count}: X has too few distinct rows ({found})") from None
     return means.cluster_centers_
+
+
+def spread_points(cov_func, X: np.ndarray, count: int | None, random_seed=None) -> np.ndarray:
+    """Points (m, d) to begin with: k-means centres of the rows of X (n, d).
+
+    Of a kernel of other inputs the rows next to the centres among those inputs.
+    """
+    if not is_embedded(cov_func):
+        return kmeans_points(X, count, random_seed)
+    placed = layout_values(cov_func, X)
+    near = cKDTree(placed).query(kmeans_points(placed, count, random_seed))[1]
+    return X[np.unique(near)]
 
 
 def check_inducing(inducing) -> int | Data | None:

@@ -9,7 +9,7 @@ from pymc.progress_bar import create_simple_progress
 from pymc_scalable_gp.core.data.inputs import Data, check_sigma
 from pymc_scalable_gp.methods.softki.batches import training_rows
 from pymc_scalable_gp.methods.softki.gp import SoftKILatent, SoftKIMarginal
-from pymc_scalable_gp.methods.softki.points import kmeans_points
+from pymc_scalable_gp.methods.softki.points import spread_points
 from pymc_scalable_gp.methods.softki.steps import ERROR_ROWS, OBJECTIVES, Trainer
 from pymc_scalable_gp.utils.checks import check_choice, check_count
 from pymc_scalable_gp.utils.warn import warn
@@ -230,7 +230,7 @@ def _start_points(gp, X, start, rng):
     wanted = gp.spec.inducing
     given = wanted.value if isinstance(wanted, Data) else None
     if start is None:
-        Z = kmeans_points(X, wanted, rng) if given is None else given
+        Z = spread_points(gp.cov_func, X, wanted, rng) if given is None else given
     elif not isinstance(start, InducingFit):
         raise TypeError(
             f"start must be an earlier result of fit_inducing, got {type(start).__name__}: points alone "

@@ -6,7 +6,7 @@ from pymc_scalable_gp.core.data.inputs import check_inputs
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.marginal import FeatureMarginal
-from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
+from pymc_scalable_gp.cov.queries import check_rows, used_columns, warn_unused_columns
 from pymc_scalable_gp.utils.warn import warn
 
 # Above this number of rows a gradient takes seconds, and each of its arrays 200 MB.
@@ -87,6 +87,7 @@ class ExactMarginal(FeatureMarginal):
         X = check_inputs(X).value
         used_columns(self.cov_func, X.shape[1])
         warn_unused_columns(self.cov_func, X.shape[1])
+        check_rows(self.cov_func, X)
         self._map = NystromMap(self.cov_func, pt.constant(X[:0]), X.min(axis=0), X.max(axis=0))
         return self.rank
 
