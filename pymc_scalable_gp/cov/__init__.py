@@ -1,4 +1,4 @@
-"""Covariances beside those of `pm.gp.cov`: products of 1-D kernels, kernels on objects and on the globe.
+"""Covariances beside those of `pm.gp.cov`: products of 1-D kernels, on objects, of groups, on the globe.
 
 Examples
 --------
@@ -13,7 +13,16 @@ array([[1.   , 0.368],
 """
 
 from pymc_scalable_gp.cov.globe import GreatCircle
+from pymc_scalable_gp.cov.groups import PerGroup
 from pymc_scalable_gp.cov.objects import FromFunction, Hamming, HistogramIntersection, Spectrum
 from pymc_scalable_gp.cov.products import Product
 
-__all__ = ["FromFunction", "GreatCircle", "Hamming", "HistogramIntersection", "Product", "Spectrum"]
+__all__ = [
+    "FromFunction",
+    "GreatCircle",
+    "Hamming",
+    "HistogramIntersection",
+    "PerGroup",
+    "Product",
+    "Spectrum",
+]

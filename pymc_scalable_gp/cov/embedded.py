@@ -5,14 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.gp.cov import Covariance, Stationary
+from pymc.gp.cov import BaseCovariance, Covariance, Stationary
 from pytensor.tensor.variable import TensorVariable
-
-from pymc_scalable_gp.utils.internals import own_columns
 
 
 class Embedded(NamedTuple):
-    """A kernel of rows X (n, c) as ``k(x, z) = k0(u(x), u(z))``.
+    """A kernel of rows X (n, c) as ``s(x) s(z) k0(u(x), u(z))``.
 
     Attributes
     ----------
@@ -24,12 +22,18 @@ class Embedded(NamedTuple):
         Coordinates in which near rows are highly correlated: distances over the lengthscale.
     layout : tensor, shape (n, q)
         Coordinates without parameters, in units of X, in which near rows are neighbours.
+    scale : tensor, scalar or shape (n,)
+        s(X), prior standard deviations.
+    apart : tensor, shape (n,), optional
+        The kernel is 0 between rows of which these differ, where k0 is not.
     """
 
     kernel: Stationary
     inputs: TensorVariable
     places: TensorVariable
     layout: TensorVariable
+    scale: TensorVariable = pt.constant(1.0)
+    apart: TensorVariable | None = None
 
 
 class EmbeddedKernel(Covariance, ABC):
@@ -46,18 +50,10 @@ class EmbeddedKernel(Covariance, ABC):
     def check_rows(self, X: np.ndarray, name: str) -> None:
         """Raise ValueError for inputs (n, d) of which it is not a kernel; `name` goes to the message."""
 
+    def as_products(self) -> BaseCovariance | None:
+        """The same kernel as a sum of products of kernels on fewer columns, or None."""
+        return None
+
     def embedded(self, X) -> Embedded:
         """The kernel as one of other inputs, from rows X (n, d)."""
         return self.of_columns(pt.as_tensor_variable(X)[:, self.active_dims])
-
-    def full(self, X, Xs=None):
-        """Kernel matrix."""
-        X, Xs = own_columns(self, X, Xs)
-        found = self.of_columns(X)
-        return found.kernel.full(found.inputs, None if Xs is None else self.of_columns(Xs).inputs)
-
-    def diag(self, X):
-        """Prior variances."""
-        X, _ = own_columns(self, X)
-        found = self.of_columns(X)
-        return found.kernel.diag(found.inputs)

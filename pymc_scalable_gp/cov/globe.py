@@ -11,6 +11,7 @@ from pymc_scalable_gp.cov.embedded import Embedded, EmbeddedKernel
 from pymc_scalable_gp.ops._stationary import kernel_of_squares
 from pymc_scalable_gp.ops.stationary_kernel import stationary_kernel
 from pymc_scalable_gp.utils.checks import check_choice
+from pymc_scalable_gp.utils.internals import own_columns
 
 # Mean radius of the earth in km.
 EARTH_RADIUS = 6371.0088
@@ -129,6 +130,17 @@ class GreatCircle(EmbeddedKernel):
             self.kernel, inputs, (EARTH_RADIUS / self.ls) * points, np.rad2deg(1.0) * points
         )
 
+    def full(self, X, Xs=None):
+        """Kernel matrix."""
+        X, Xs = own_columns(self, X, Xs)
+        points = [None if A is None else self.of_columns(A).inputs for A in (X, Xs)]
+        return self.kernel.full(*points)
+
+    def diag(self, X):
+        """Prior variances."""
+        X, _ = own_columns(self, X)
+        return self.kernel.diag(self.of_columns(X).inputs)
+
     def check_rows(self, X: np.ndarray, name: str) -> None:
         """Raise ValueError for inputs (n, d) with latitudes that there are not."""
         column = self.active_dims[0]
@@ -164,7 +176,8 @@ def _check_kernel(kernel, distance, params):
     name = kernel.__name__
     if issubclass(kernel, Cosine | Periodic):
         raise ValueError(f"{name} is a kernel of one input, and no covariance on the globe")
-    known = set(signature(kernel.__init__).parameters) - {"self", "input_dim", "ls", "active_dims"}
+    known = set(signature(kernel.__init__).parameters)
+    known -= {"self", "input_dim", "ls", "ls_inv", "active_dims"}
     if distance == "arc":
         if kernel not in _OF_ARCS:
             raise ValueError(

@@ -39,6 +39,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.cov.embedded import EmbeddedKernel
 from pymc_scalable_gp.cov.globe import Arc, GreatCircle
+from pymc_scalable_gp.cov.groups import PerGroup, SameGroup
 from pymc_scalable_gp.ops._stationary import kernel_of_squares, root_of_squares
 from pymc_scalable_gp.ops.square_distances import square_distances
 from pymc_scalable_gp.ops.stationary_kernel import stationary_kernel
@@ -192,8 +193,12 @@ def _periodic(cov, X, Z):
 
 
 def _embedded(cov: EmbeddedKernel, X, Z):
-    found = cov.embedded(X)
-    return _matrix(found.kernel, found.inputs, None if Z is None else cov.embedded(Z).inputs)
+    left = cov.embedded(X)
+    right = left if Z is None else cov.embedded(Z)
+    K = _matrix(left.kernel, left.inputs, None if Z is None else right.inputs)
+    if left.apart is not None:
+        K = K * pt.eq(left.apart[:, None], right.apart)
+    return K * (left.scale[:, None] if left.scale.ndim else left.scale) * right.scale
 
 
 def _scaled(cov, X, Z):
@@ -238,6 +243,8 @@ KERNELS = {
     Cosine: Traits(stacked=True),
     Arc: Traits(fused=True),
     GreatCircle: Traits(_embedded, stationary=False),
+    PerGroup: Traits(_embedded, stationary=False, categorical=True),
+    SameGroup: Traits(stationary=False, categorical=True),
     Periodic: Traits(_periodic),
     WrappedPeriodic: Traits(_periodic),
     Stationary: Traits(),

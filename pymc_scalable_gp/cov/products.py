@@ -193,6 +193,8 @@ def _expand(cov) -> list[list]:
     """Sum of products: a list (sum) of lists (product) of scalars and atomic kernels."""
     if isinstance(cov, WhiteNoise):
         raise ValueError("WhiteNoise is no part of the function: drop it, or give it as sigma=")
+    if isinstance(cov, EmbeddedKernel) and (products := cov.as_products()) is not None:
+        return _expand(products)
     if isinstance(cov, Add | Prod):
         inner = [_expand(part) for part in parts_of(cov)]
         if isinstance(cov, Add):

@@ -91,7 +91,8 @@ def check_kernel(
 
 def _check_lengthscales(leaf) -> None:
     ls = getattr(leaf, "ls", None)
-    if isinstance(leaf, Covariance) and isinstance(ls, TensorVariable) and ls.ndim == 1:
+    own = isinstance(leaf, Covariance) and not isinstance(leaf, EmbeddedKernel)
+    if own and isinstance(ls, TensorVariable) and ls.ndim == 1:
         count, columns = ls.type.shape[0], len(leaf.active_dims)
         if count not in (None, 1, columns):
             raise ValueError(

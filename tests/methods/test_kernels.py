@@ -1,4 +1,4 @@
-"""Every kernel of `pm.gp.cov`, and some of `sgp.cov`, alone and within others, in every class: as `pm.gp.Marginal`."""
+"""Kernels of `pm.gp.cov` and `sgp.cov`, alone and within others, in every class: as `pm.gp.Marginal`."""
 
 from functools import cache
 

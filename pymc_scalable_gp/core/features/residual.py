@@ -74,7 +74,10 @@ def fused_kernel(cov_func, X) -> FusedKernel | None:
         return None
     (kernel,) = kernels
     if isinstance(kernel, EmbeddedKernel):
-        kernel, X, *_ = kernel.embedded(X)
+        found = kernel.embedded(X)
+        if found.apart is not None:
+            return None
+        kernel, X, scale = found.kernel, found.inputs, scale * found.scale**2
     if not traits(kernel).fused or scale.ndim or is_random(X):
         return None
     dims, ls = kernel.active_dims, pt.as_tensor(kernel.ls)

@@ -1,0 +1,269 @@
+"""Independent functions of groups: kernels, densities in every class, neighbours, new groups."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from pytensor.graph.traversal import ancestors
+from scipy.stats import multivariate_normal
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core.features.residual import fused_kernel
+from pymc_scalable_gp.core.vecchia.neighbors import Metric, order_rows
+from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
+from pymc_scalable_gp.testing import PY
+
+c = pm.gp.cov
+RNG = np.random.default_rng(0)
+N, G = 24, 3
+X = np.column_stack([RNG.uniform(0, 4, N), np.arange(N) % G])
+Y = np.sin(X[:, 0] + X[:, 1]) + 0.2 * RNG.standard_normal(N)
+LS, SCALE = np.array([0.6, 1.1, 2.3]), np.array([0.8, 1.6, 0.5])
+FORMS = {
+    "Matern12": ({}, lambda r: np.exp(-r)),
+    "Exponential": ({}, lambda r: np.exp(-r / 2)),
+    "ExpQuad": ({}, lambda r: np.exp(-0.5 * r**2)),
+    "Matern32": ({}, lambda r: (1 + 3**0.5 * r) * np.exp(-(3**0.5) * r)),
+    "Matern52": ({}, lambda r: (1 + 5**0.5 * r + 5 / 3 * r**2) * np.exp(-(5**0.5) * r)),
+    "RatQuad": ({"alpha": 0.7}, lambda r: (1 + 0.5 * r**2 / 0.7) ** -0.7),
+}
+
+
+def dense(A, B, kind, ls, scale, columns=slice(0, 1), group=1):
+    """Entry by entry."""
+    out = np.zeros((len(A), len(B)))
+    ls, scale = (v * np.ones(G) for v in (ls, scale))
+    for i, a in enumerate(A):
+        for j, b in enumerate(B):
+            if a[group] == b[group]:
+                g = int(a[group])
+                r = np.linalg.norm(a[columns] - b[columns]) / ls[g]
+                out[i, j] = scale[g] ** 2 * FORMS[kind][1](r)
+    return out
+
+
+def make(kind, ls, scale, d=2, group_dim=1, **kwargs):
+    kernel, params = getattr(c, kind), FORMS[kind][0]
+    return sgp.cov.PerGroup(kernel, d, ls=ls, scale=scale, group_dim=group_dim, **params, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ls", "scale"),
+    [("Matern52", 0.7, 1.3), ("ExpQuad", 0.7, SCALE), *((kind, LS, SCALE) for kind in FORMS)],
+)
+def test_values(kind, ls, scale):
+    cov, expected = make(kind, ls, scale), dense(X, X, kind, ls, scale)
+    graphs = [kernel_matrix(cov, X), kernel_matrix(cov, X[:5], X), kernel_diag(cov, X),
+              cov(X), cov(X[:5], X)]  # fmt: skip
+    whole, part, diag, own, own_part = pytensor.function([], graphs, mode=PY)()
+    assert_allclose(whole, expected, rtol=1e-12)
+    assert_allclose(part, expected[:5], rtol=1e-12)
+    assert_allclose(diag, np.diag(expected), rtol=1e-15)
+    assert_allclose(own, expected, rtol=3e-6)  # 1e-12 below PyMC's roots
+    assert_allclose(own_part, expected[:5], rtol=3e-6)
+    assert (whole[X[:, 1][:, None] != X[:, 1]] == 0.0).all()
+
+
+@pytest.mark.parametrize("kind", ["Matern32", "RatQuad"])
+@pytest.mark.parametrize("wide", [3, 70])
+def test_more_columns_in_any_order(kind, wide):
+    """With a column that is not used; so many that distances are products, which far groups would spoil."""
+    other = np.insert(RNG.standard_normal((N, wide)), 1, 700 + np.arange(N) % G, axis=1)
+    used = [k for k in range(wide, -1, -1) if k not in (1, 2)]
+    cov = make(kind, 1.2, 0.9, wide + 1, active_dims=used)
+    same = other[:, 1][:, None] == other[:, 1]
+    r = np.linalg.norm(other[:, None, used] - other[:, used], axis=2) / 1.2
+    expected = 0.81 * same * FORMS[kind][1](r)
+    assert_allclose(kernel_matrix(cov, other).eval(mode=PY), expected, rtol=1e-10, atol=1e-14)
+
+
+def hierarchy(ls, scale, eta):
+    return eta**2 * c.Matern32(2, ls=1.5, active_dims=[0]) + make("Matern52", ls, scale)
+
+
+def covariance(A, B, ls, scale, eta):
+    r = np.abs(A[:, :1] - B[:, 0]) / 1.5
+    return eta**2 * FORMS["Matern32"][1](r) + dense(A, B, "Matern52", ls, scale)
+
+
+ALL = {"approx": "VIF", "neighbors": N, "block": 4}
+CLASSES = {
+    "exact": lambda k: sgp.ExactMarginal(cov_func=k),
+    "neighbors": lambda k: sgp.VecchiaMarginal(cov_func=k, n_inducing=5, neighbors=N, block=4),
+    "CholQR": lambda k: sgp.CholQRMarginal(cov_func=k, n_inducing=5, **ALL),
+    "SoftKI": lambda k: sgp.SoftKIMarginal(cov_func=k, inducing=9, **ALL),
+    "GRIEF": lambda k: sgp.GriefGP(cov_func=k, grid=5, rank=6, **ALL),
+    "SKIP": lambda k: sgp.SKIPMarginal(cov_func=k, grid_size=20, rank=5, **ALL),
+}
+POINT = {"ls": LS, "scale": SCALE, "eta": np.array(0.7)}
+
+
+def density(name, alone, vectors=True):
+    """GP, model, log density and its gradient, and the covariance at any values."""
+    shape = {"shape": G} if vectors else {}
+    with pm.Model() as model:
+        ls, scale = pm.LogNormal("ls", **shape), pm.LogNormal("scale", **shape)
+        eta = pm.LogNormal("eta")
+        kernel = make("ExpQuad", ls, eta * scale) if alone else hierarchy(ls, scale, eta)
+        gp = CLASSES[name](kernel)
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=0.3)
+    values = [model.rvs_to_values[v] for v in (ls, scale, eta)]
+    outputs = [model.datalogp, *pt.grad(model.datalogp, values)]
+    function = model.compile_fn(outputs, mode=PY, inputs=values, point_fn=False)
+
+    def cov(A, B, logs):
+        ls, scale, eta = map(np.exp, logs)
+        if alone:
+            return dense(A, B, "ExpQuad", ls, eta * scale)
+        return covariance(A, B, ls, scale, eta)
+
+    return gp, model, function, cov
+
+
+@pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
+@pytest.mark.parametrize(
+    ("name", "alone", "vectors"),
+    [
+        ("exact", False, True),
+        ("neighbors", False, True),
+        ("neighbors", True, True),
+        ("GRIEF", True, True),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                ("exact", True, True), ("neighbors", True, False), ("CholQR", False, True),
+                ("SoftKI", True, True), ("GRIEF", True, False), ("SKIP", True, True),
+                ("SKIP", True, False),
+            ]
+        ),
+    ],
+)  # fmt: skip
+def test_density_gradient_and_prediction(name, alone, vectors):
+    """With all rows as neighbours every class is exact."""
+    gp, model, function, cov = density(name, alone, vectors)
+    point = POINT if vectors else POINT | {"ls": np.array(0.9), "scale": np.array(1.2)}
+    logs = [np.log(v) for v in point.values()]
+
+    def value(*logs):
+        return multivariate_normal(cov=cov(X, X, logs) + 0.09 * np.eye(N)).logpdf(Y)
+
+    logp, *slopes = function(*logs)
+    assert_allclose(logp, value(*logs), rtol=1e-8 if name == "exact" else 1e-4)
+    steps = [RNG.standard_normal(np.shape(v)) for v in logs]
+    sides = [value(*(v + s * 1e-5 * step for v, step in zip(logs, steps, strict=True)))
+             for s in (1, -1)]  # fmt: skip
+    slope = sum((a * b).sum() for a, b in zip(slopes, steps, strict=True))
+    tolerance = 1e-6 if name == "exact" else 1e-3
+    assert_allclose(slope, (sides[0] - sides[1]) / 2e-5, rtol=tolerance, atol=tolerance)
+    new = np.array([[1.0, 0.0], [3.0, 2.0]])
+    mean, _ = gp.predict(new, point=point, diag=True, model=model)
+    K = cov(X, X, logs) + 0.09 * np.eye(N)
+    assert_allclose(mean, cov(new, X, logs) @ np.linalg.solve(K, Y), rtol=1e-3, atol=1e-4)
+
+
+def test_the_density_is_that_of_eleven_gps():
+    """A function for each of ten groups around a common one, as additive GPs of PyMC on 300 rows."""
+    rows, count = 300, 10
+    rng = np.random.default_rng(1)
+    data = np.column_stack([rng.uniform(0, 10, rows), np.arange(rows) % count])
+    y = np.sin(data[:, 0]) + 0.3 * rng.standard_normal(rows)
+    ls, scale = rng.uniform(0.5, 2.0, (2, count))
+    common = 1.3**2 * c.Matern52(2, ls=2.0, active_dims=[0])
+    gps = [pm.gp.Marginal(cov_func=common)]
+    for g in range(count):
+        own = c.Coregion(2, W=np.zeros((count, 1)), kappa=np.eye(count)[g], active_dims=[1])
+        kernel = scale[g] ** 2 * c.Matern52(2, ls=ls[g], active_dims=[0]) * own
+        gps.append(pm.gp.Marginal(cov_func=kernel))
+    total = gps[0]
+    for gp in gps[1:]:
+        total = total + gp
+    kernel = common + sgp.cov.PerGroup(c.Matern52, 2, ls=ls, scale=scale, group_dim=1)
+    found = []
+    for gp, more in ((total, {"jitter": 0.0}), (sgp.ExactMarginal(cov_func=kernel), {})):
+        with pm.Model() as model:
+            gp.marginal_likelihood("y", X=data, y=y, sigma=0.3, **more)
+        found.append(model.compile_logp(mode=PY)({}))
+    assert_allclose(found[1], found[0], rtol=1e-8)
+
+
+def test_what_is_compiled_does_not_depend_on_the_groups():
+    def nodes(count):
+        data = np.column_stack([np.linspace(0, 1, 60), np.arange(60) % count])
+        with pm.Model() as model:
+            ls = pm.LogNormal("ls", shape=count)
+            gp = sgp.VecchiaMarginal(cov_func=make("Matern52", ls, 1.0), n_inducing=3, neighbors=4)
+            gp.marginal_likelihood("y", X=data, y=data[:, 0], sigma=0.1)
+        return len(list(ancestors([model.logp(), model.dlogp()])))
+
+    assert nodes(2) == nodes(20)
+
+
+def test_scalars_are_fused():
+    """So that blocks of neighbours are computed in one pass."""
+    rows = pt.constant(X)
+    assert fused_kernel(make("Matern52", 0.7, 1.3), rows) is not None
+    assert fused_kernel(make("Matern52", LS, 1.3), rows) is not None
+    assert fused_kernel(make("RatQuad", 0.7, 1.3), rows) is None
+
+
+def test_neighbors_are_rows_of_the_same_group_first():
+    rng = np.random.default_rng(2)
+    data = np.column_stack([rng.uniform(0, 100, 600), rng.integers(0, 6, 600)])
+    metric = Metric(hierarchy(np.array([0.2, 1, 2, 3, 4, 5]), 1.0, 1.0), data)
+    ordering = order_rows(data, metric, block=1, neighbors=5, pred_neighbors=5, progressbar=False)
+    ordered = data[ordering.order]
+    for i in range(1, 600):
+        own = (ordered[:i, 1] == ordered[i, 1]).sum()
+        near = ordering.neighbors[i][ordering.neighbors[i] >= 0]
+        assert (ordered[near, 1] == ordered[i, 1]).sum() == min(own, 5)
+    found = ordering.nearest(np.array([[50.0, 4.0]]))[0]
+    near = np.flatnonzero(ordered[:, 1] == 4)
+    near = near[np.argsort(np.abs(ordered[near, 0] - 50.0))[:5]]
+    assert_array_equal(np.sort(found), np.sort(near))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: make("Matern52", np.ones((2, 2)), 1.0), ValueError, "ls must be a scalar or have"),
+        (lambda: make("Matern52", -1.0, 1.0), ValueError, "ls must be positive"),
+        (lambda: make("Matern52", 1.0, [1.0, 0.0]), ValueError, "scale must be positive"),
+        (lambda: make("Matern52", LS, [1.0, 2.0]), ValueError, "ls has 3 entries and scale 2"),
+        (lambda: make("Matern52", LS, 1.0, d=1, group_dim=0), ValueError, "a column of groups"),
+        (lambda: make("Matern52", LS, 1.0, group_dim=2), ValueError, "a column of groups"),
+        (lambda: make("Matern52", LS, 1.0, alpha=1.0), TypeError, "takes no alpha="),
+        (lambda: sgp.cov.PerGroup(c.Cosine, 2, ls=1.0, group_dim=1), ValueError, "does not fall"),
+        (lambda: sgp.cov.PerGroup(c.Linear, 2, ls=1.0, group_dim=1), TypeError, "stationary"),
+        (lambda: sgp.cov.PerGroup(c.Matern52(2, ls=1.0), 2, ls=1.0, group_dim=1), TypeError, "class"),
+    ],
+)  # fmt: skip
+def test_wrong_kernels(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+@pytest.mark.parametrize(("code", "words"), [(3.0, "entries for 3 groups"), (0.5, "whole numbers"),
+                                             (-1.0, "whole numbers")])  # fmt: skip
+def test_wrong_codes_are_refused_and_never_silent(code, words):
+    cov, bad = make("Matern52", LS, 1.0), X + 0.0
+    bad[4, 1] = code
+    with pm.Model(), pytest.raises(ValueError, match=f"column 1 of X holds groups.*{words}"):
+        sgp.VecchiaMarginal(cov_func=cov).marginal_likelihood("y", X=bad, y=Y, sigma=1.0)
+    gp = sgp.ExactMarginal(cov_func=cov)
+    with pm.Model() as model:
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=1.0)
+    with model, pytest.raises(ValueError, match="column 1 of Xnew"):
+        gp.predict(bad, point={})
+    for K in (kernel_matrix(cov, bad), cov(bad), kernel_diag(cov, bad)):
+        assert np.isnan(K.eval(mode=PY)[4]).all()
+
+
+def test_a_new_group_has_the_prior_where_groups_share_their_parameters():
+    gp = sgp.VecchiaMarginal(cov_func=make("Matern52", 0.8, 1.5), n_inducing=4, neighbors=5)
+    with pm.Model() as model:
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=0.1)
+    mean, var = gp.predict(np.array([[1.0, 7.0]]), point={}, diag=True, model=model)
+    assert_allclose(mean, 0.0, atol=1e-12)
+    assert_allclose(var, 2.25, rtol=1e-6)
