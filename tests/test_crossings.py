@@ -92,7 +92,7 @@ CLASSES = {
     ),
 }  # fmt: skip
 LEAVES = ("ExpQuad", "Matern52", "Matern32", "Matern12", "Exponential", "RatQuad", "Periodic", "Cosine",
-          "Linear", "Polynomial", "Constant")  # fmt: skip
+          "Linear", "Polynomial", "Constant", "GreatCircle", "PerGroup")  # fmt: skip
 OF_PRODUCTS = ("ExpQuad", "Product", "Product scaled", "factors", "sum of products")
 MEANS = ("zero", "fixed", "constant", "linear")
 SIGMAS = ("scalar", "rows", "number")
@@ -201,6 +201,16 @@ def covariance(form, d, ell, eta) -> Covariance:
             return cov.Polynomial(d, c=0.3, d=2.0, offset=eta, **own)
         case "Constant":
             return cov.Constant(eta**2)
+        case "GreatCircle":  # refused for one input
+            return sgp.cov.GreatCircle(cov.Matern12, ls=100.0 * ell[0], input_dim=d)
+        case "PerGroup":  # of the sign of the last input
+            inner = sgp.cov.PerGroup(
+                cov.Matern52, d + 1, ls=pt.stack([ell[0], 0.6]), scale=pt.stack([1.0, eta]),
+                group_dim=d,
+            )  # fmt: skip
+            return cov.WarpedInput(
+                d, inner, lambda x: pt.concatenate([x, 1.0 * (x[:, -1:] > 0)], 1)
+            )
         case name:
             return getattr(cov, name)(d, ls=ls, **own)
 

@@ -43,8 +43,12 @@ class EmbeddedKernel(Covariance, ABC):
     """
 
     @abstractmethod
-    def of_columns(self, columns) -> Embedded:
-        """The kernel as one of other inputs, from the columns (n, c) in `active_dims`."""
+    def of_columns(self, columns, origin=None) -> Embedded:
+        """The kernel as one of other inputs, from the columns (n, c) in `active_dims`.
+
+        What scales rows by parameters subtracts a row `origin` (c,) first, so that an offset costs no
+        digits; it is the same for all rows that are compared.
+        """
 
     @abstractmethod
     def check_rows(self, X: np.ndarray, name: str) -> None:
@@ -54,6 +58,12 @@ class EmbeddedKernel(Covariance, ABC):
         """The same kernel as a sum of products of kernels on fewer columns, or None."""
         return None
 
-    def embedded(self, X) -> Embedded:
-        """The kernel as one of other inputs, from rows X (n, d)."""
-        return self.of_columns(pt.as_tensor_variable(X)[:, self.active_dims])
+    def embedded(self, X, origin=None) -> Embedded:
+        """The kernel as one of other inputs, from rows X (n, d); `origin` (d,) as in `of_columns`."""
+        origin = None if origin is None else origin[self.active_dims]
+        return self.of_columns(pt.as_tensor_variable(X)[:, self.active_dims], origin)
+
+
+def first_row(X):
+    """The first of the rows X (n, d), as an origin; zeros where there is none."""
+    return X[:1].sum(axis=0)

@@ -118,7 +118,7 @@ class GreatCircle(EmbeddedKernel):
         else:
             self.kernel = kernel(3, ls=self.ls, **params)
 
-    def of_columns(self, columns) -> Embedded:
+    def of_columns(self, columns, origin=None) -> Embedded:
         """The same kernel of points in space."""
         lat = pt.where(pt.abs(columns[:, 0]) <= 90.0, columns[:, 0], np.nan) * (np.pi / 180.0)
         lon = columns[:, 1] * (np.pi / 180.0)

@@ -21,7 +21,7 @@ from pymc.gp.cov import (
 from pytensor.graph.basic import Constant
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.cov.embedded import Embedded, EmbeddedKernel
+from pymc_scalable_gp.cov.embedded import Embedded, EmbeddedKernel, first_row
 from pymc_scalable_gp.ops.square_distances import BY_PRODUCT
 from pymc_scalable_gp.utils.internals import own_columns
 
@@ -154,11 +154,12 @@ class PerGroup(EmbeddedKernel):
     def _has_vectors(self) -> bool:
         return bool(self.ls.ndim or self.scale.ndim)
 
-    def of_columns(self, columns) -> Embedded:
+    def of_columns(self, columns, origin=None) -> Embedded:
         """A stationary kernel of scaled rows, whose groups are far apart."""
         inputs, codes = columns[:, :-1], self._valid(columns[:, -1])
         ls, scale = of_codes(self.ls, codes), of_codes(self.scale, codes)
-        scaled, count = inputs / _as_column(ls), len(self.active_dims) - 1
+        moved = inputs if origin is None else inputs - origin[:-1]
+        scaled, count = moved / _as_column(ls), len(self.active_dims) - 1
         rates = self.ls * pt.ones(count)
         if self.ls.ndim:
             inputs, rates = scaled, pt.ones(count)
@@ -217,7 +218,10 @@ class PerGroup(EmbeddedKernel):
         X, Xs = own_columns(self, X, Xs)
         Z = X if Xs is None else Xs
         rows, columns = (self._valid(A[:, -1]) for A in (X, Z))
-        inputs = [A[:, :-1] / _as_column(of_codes(self.ls, self._valid(A[:, -1]))) for A in (X, Z)]
+        inputs = [
+            (A - first_row(X))[:, :-1] / _as_column(of_codes(self.ls, codes))
+            for A, codes in ((X, rows), (Z, columns))
+        ]
         kernel = self.kernel(len(self.active_dims) - 1, ls=1.0, **self.params)
         K = kernel.full(inputs[0], None if Xs is None else inputs[1])
         left, right = (of_codes(self.scale, codes) for codes in (rows, columns))

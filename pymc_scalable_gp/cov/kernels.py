@@ -37,7 +37,7 @@ from pymc.gp.cov import (
 )
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.cov.embedded import EmbeddedKernel
+from pymc_scalable_gp.cov.embedded import EmbeddedKernel, first_row
 from pymc_scalable_gp.cov.globe import Arc, GreatCircle
 from pymc_scalable_gp.cov.groups import PerGroup, SameGroup
 from pymc_scalable_gp.ops._stationary import kernel_of_squares, root_of_squares
@@ -193,8 +193,9 @@ def _periodic(cov, X, Z):
 
 
 def _embedded(cov: EmbeddedKernel, X, Z):
-    left = cov.embedded(X)
-    right = left if Z is None else cov.embedded(Z)
+    origin = first_row(X)
+    left = cov.embedded(X, origin)
+    right = left if Z is None else cov.embedded(Z, origin)
     K = _matrix(left.kernel, left.inputs, None if Z is None else right.inputs)
     if left.apart is not None:
         K = K * pt.eq(left.apart[:, None], right.apart)

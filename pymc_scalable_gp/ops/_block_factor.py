@@ -56,6 +56,7 @@ class StationaryBlockOp(BlockOp):
     """An Op on blocks of rows under a stationary kernel, which is computed on the way."""
 
     __props__ = ("kind", "block")
+    moving = False  # whether the inputs have a gradient too
 
     def __init__(self, kind, block):
         if kind not in KINDS:
@@ -72,10 +73,15 @@ class StationaryBlockOp(BlockOp):
         return batches.factor(blocks_of, phi, noise, neighbors, first, self.block, xp)
 
     def factor_grad(self, xp, X, scale, variance, shape, *rest):
-        """Cotangents of the kernel's parameters, features and noise: see `_vecchia_batches.factor_grad`."""
+        """Cotangents of the kernel's parameters, features and noise: see `_vecchia_batches.factor_grad`.
+
+        Those of the inputs come first where they are `moving`.
+        """
 
         def kernel_bar(places, M_bar):
-            return batches.kernel_bars(self.kind, X, scale, variance, shape, places, M_bar, xp)
+            given = self.kind, X, scale, variance, shape, places, M_bar, xp
+            moved = [batches.input_bars(*given)] if self.moving else []
+            return [*moved, *batches.kernel_bars(*given)]
 
         parts, *rest = batches.factor_grad(kernel_bar, *rest, xp)
         return *map(sum, zip(*parts, strict=True)), *rest

@@ -195,3 +195,19 @@ def add_kernel_bars(inputs, squares, kind, shape, values, slopes, M_bar, scale, 
         total = columns.sum()
         if total != 0.0:
             bars[a] += 2.0 * total / scale[a]
+
+
+@register_jitable
+def add_input_bars(inputs, slopes, scale, places, X_bar):
+    """Add a block's part to the cotangent of X, from what `add_kernel_bars` left in `slopes`."""
+    d, s = inputs.shape
+    part = np.empty(s)
+    for a in range(d):
+        for i in range(s):
+            part[i] = 0.0
+            for j in range(i):
+                change = slopes[i, j] * (inputs[a, i] - inputs[a, j])
+                part[i] += change
+                part[j] -= change
+        for i in range(s):
+            X_bar[places[i], a] += 2.0 * scale[a] * part[i]

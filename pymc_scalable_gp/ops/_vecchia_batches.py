@@ -205,3 +205,12 @@ def kernel_bars(kind, X, scale, variance, shape, places, M_bar, xp):
     parts = [(slope * part).sum() for part in local_squares(X, places, xp)]
     scale_bar = 2.0 * variance * scale * xp.asarray(parts)
     return scale_bar, weight.sum(), variance * (weight * change).sum()
+
+
+def input_bars(kind, X, scale, variance, shape, places, M_bar, xp):
+    """Cotangent (n, d) of the inputs."""
+    value, squares = local_kernel(kind, X, scale, shape, places, xp)
+    slope = variance * M_bar * value * slope_of_squares(kind, squares, shape, xp)
+    x = X[places]
+    change = slope.sum(axis=2)[:, :, None] * x - slope @ x
+    return scatter(xp.zeros(X.shape), places, 4.0 * scale**2 * change)

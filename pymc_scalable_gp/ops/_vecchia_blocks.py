@@ -12,6 +12,7 @@ from pymc_scalable_gp.ops._kernels import empty_matrix
 from pymc_scalable_gp.ops._numba import inlined
 from pymc_scalable_gp.ops._small import factor_small, multiply_small, solve_small, subtract_gram
 from pymc_scalable_gp.ops._stationary import (
+    add_input_bars,
     add_kernel_bars,
     fill_squares,
     kernel_values,
@@ -229,9 +230,12 @@ def factor_blocks(blocks, X, scale, variance, shape, kind, phi, noise, neighbors
 @inlined
 def factor_blocks_grad(
     blocks_bar, X, scale, variance, shape, kind, phi, noise, neighbors, first,
-    A, L, F, A_bar, L_bar, g,
+    A, L, F, A_bar, L_bar, g, X_bar,
 ):  # fmt: skip
-    """Cotangents of the kernel's parameters, features and noise; a `kind` below 0 fills `blocks_bar`."""
+    """Cotangents of the kernel's parameters, features and noise; a `kind` below 0 fills `blocks_bar`.
+
+    That of the inputs is added to `X_bar` (n, d), unless it has no rows.
+    """
     k, bars = neighbors.shape[1], np.zeros(len(scale) + 2)
     phi_bar, noise_bar = zero_matrix(phi.shape[0], phi.shape[1]), np.zeros(noise.shape)
     for b in range(neighbors.shape[0]):
@@ -253,5 +257,7 @@ def factor_blocks_grad(
             add_kernel_bars(
                 inputs, squares, kind, shape, values, slopes, M_bar, scale, variance, bars
             )
+            if len(X_bar) > 0:
+                add_input_bars(inputs, slopes, scale, places, X_bar)
         add_local(M_bar, take_rows(phi, places), places, phi_bar, noise_bar)
     return bars, phi_bar, noise_bar

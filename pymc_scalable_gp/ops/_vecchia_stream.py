@@ -13,6 +13,7 @@ from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI, factor_qr, factor_scale
 from pymc_scalable_gp.ops._numba import inlined
 from pymc_scalable_gp.ops._small import factor_small, inverse_small, multiply_small
 from pymc_scalable_gp.ops._stationary import (
+    add_input_bars,
     add_kernel_bars,
     fill_squares,
     kernel_value,
@@ -192,9 +193,11 @@ def _solve_ridge(U, neighbors, phi, residual, gram, cross, white, rest):
 
 @inlined
 def stream_grad(
-    X, scale, variance, shape, phi, noise, neighbors, beta, root, rest, bar, kind, g
+    X, scale, variance, shape, phi, noise, neighbors, beta, root, rest, bar, kind, g, X_bar
 ):  # fmt: skip
     r"""Cotangents of the kernel's parameters, features and noise, through the blocks again.
+
+    That of the inputs is added to `X_bar` (n, d), unless it has no rows.
 
     At the ridge solution its own change does not count. With ``B^-1 = root' root``, ``v = rest`` and
     ``w = U v_local`` the cotangents of ``W`` and ``w`` are ``W_bar = -W B^-1`` and ``-w``, that of
@@ -235,6 +238,8 @@ def stream_grad(
                 M_bar[i, j] += M_bar[j, i]
                 M_bar[j, i] = M_bar[i, j]
         add_kernel_bars(inputs, squares, kind, shape, values, slopes, M_bar, scale, variance, bars)
+        if len(X_bar) > 0:
+            add_input_bars(inputs, slopes, scale, places, X_bar)
         add_rows(phi_bar, places, 1.0, local_bar)
         for i in range(s):
             noise_bar[places[i]] += M_bar[i, i]

@@ -19,12 +19,22 @@ class StationaryFactor(StationaryBlockOp, BlockFactor):
     values = StationaryBlockOp.factor
 
     def backward(self, inputs, made):
-        """See `StationaryFactorGrad`; the inputs X are data."""
-        found = StationaryFactorGrad(self.kind, self.block)(*inputs, *made)
-        return [disconnected_type(), *found, disconnected_type(), disconnected_type()]
+        """See `StationaryFactorGrad`; the inputs X are data, unless they are `moving`."""
+        if self.moving:
+            found = MovingFactorGrad(self.kind, self.block)(*inputs, *made)
+        else:
+            given = StationaryFactorGrad(self.kind, self.block)(*inputs, *made)
+            found = [disconnected_type(), *given]
+        return [*found, disconnected_type(), disconnected_type()]
 
     def connection_pattern(self, node):
-        return [[i not in (0, 6, 7)] * 3 for i in range(8)]
+        return [[self.moving if i == 0 else i < 6] * 3 for i in range(8)]
+
+
+class MovingFactor(StationaryFactor):
+    """The same with a gradient in the inputs."""
+
+    moving = True
 
 
 class StationaryFactorGrad(StationaryBlockOp):
@@ -38,14 +48,23 @@ class StationaryFactorGrad(StationaryBlockOp):
     values = StationaryBlockOp.factor_grad
 
 
-def stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, first, block):
+class MovingFactorGrad(StationaryFactorGrad):
+    """Cotangents of the inputs, and those of `StationaryFactorGrad`."""
+
+    gufunc_signature = StationaryFactorGrad.gufunc_signature.replace("->", "->(n,d),")
+    moving = True
+
+
+def stationary_factor(
+    kind, X, scale, variance, shape, phi, noise, neighbors, first, block, moving=False
+):
     r"""As :func:`vecchia_factor`, for ``variance * f(sum_a scale_a^2 (x_a - z_a)^2)``.
 
     Parameters
     ----------
     kind : {"ExpQuad", "Matern12", "Exponential", "Matern32", "Matern52", "RatQuad"}
     X : tensor, shape (n, d)
-        Inputs, as data: they get no gradient.
+        Inputs, as data: they get no gradient, unless they are `moving`.
     scale : tensor, shape (d,)
         Inverse lengthscales.
     variance, shape : scalar tensors
@@ -54,6 +73,8 @@ def stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, fi
         As in :func:`vecchia_factor`.
     block : int
         Rows of a block, g.
+    moving : bool
+        Differentiate in the inputs too.
 
     Returns
     -------
@@ -78,10 +99,12 @@ def stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, fi
     0.368 0.93
     """
     inputs = (X, scale, variance, shape, phi, noise, neighbors, first)
-    A, L, _ = StationaryFactor(kind, block)(*(pt.as_tensor(x) for x in inputs))
+    op = MovingFactor if moving else StationaryFactor
+    A, L, _ = op(kind, block)(*(pt.as_tensor(x) for x in inputs))
     return A, L
 
 
+@register_numba(MovingFactor)
 @register_numba(StationaryFactor)
 def numba_stationary_factor(op):
     kind, g = KINDS.index(op.kind), op.block
@@ -96,6 +119,7 @@ def numba_stationary_factor(op):
     return stationary_factor
 
 
+@register_numba(MovingFactorGrad)
 @register_numba(StationaryFactorGrad)
 def numba_stationary_factor_grad(op):
     kind, g = KINDS.index(op.kind), op.block
@@ -106,13 +130,28 @@ def numba_stationary_factor_grad(op):
     ):
         bars, phi_bar, noise_bar = factor_blocks_grad(
             np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise,
-            neighbors, first.item(), A, L, F, A_bar, L_bar, g,
+            neighbors, first.item(), A, L, F, A_bar, L_bar, g, np.zeros((0, 0)),
         )  # fmt: skip
         d = len(bars) - 2
         return bars[:d].copy(), np.asarray(bars[d]), np.asarray(bars[d + 1]), phi_bar, noise_bar
 
-    return stationary_factor_grad
+    @nb.numba_njit
+    def moving_factor_grad(
+        X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar
+    ):
+        X_bar = np.zeros(X.shape)
+        bars, phi_bar, noise_bar = factor_blocks_grad(
+            np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise,
+            neighbors, first.item(), A, L, F, A_bar, L_bar, g, X_bar,
+        )  # fmt: skip
+        d = len(bars) - 2
+        scale_bar, variance_bar, shape_bar = bars[:d].copy(), bars[d], bars[d + 1]
+        return X_bar, scale_bar, np.asarray(variance_bar), np.asarray(shape_bar), phi_bar, noise_bar
+
+    return moving_factor_grad if op.moving else stationary_factor_grad
 
 
-register_values(StationaryFactor)
-register_values(StationaryFactorGrad, differentiable=False)
+for op_class in (StationaryFactor, MovingFactor):
+    register_values(op_class)
+for op_class in (StationaryFactorGrad, MovingFactorGrad):
+    register_values(op_class, differentiable=False)

@@ -41,18 +41,25 @@ class StationaryLogp(StationaryBlockOp):
         return logp - half, coef, root, rest, alpha
 
     def pullback(self, inputs, outputs, cotangents):
-        """See `StationaryLogpGrad`; the inputs X are data, and the residual's slope is known."""
+        """See `StationaryLogpGrad`; the residual's slope is known. X is data, unless it is `moving`."""
         if any(map(connected, cotangents[1:])):
             raise ValueError("only the first output of StationaryLogp can be differentiated")
         X, scale, variance, shape, phi, noise, _, neighbors = inputs
-        found = StationaryLogpGrad(self.kind, self.block)(
+        op = MovingLogpGrad if self.moving else StationaryLogpGrad
+        found = op(self.kind, self.block)(
             X, scale, variance, shape, phi, noise, *outputs[1:4], neighbors, cotangents[0]
         )
-        residual_bar = -cotangents[0] * outputs[4]
-        return [disconnected_type(), *found, residual_bar, disconnected_type()]
+        found = found if self.moving else [disconnected_type(), *found]
+        return [*found, -cotangents[0] * outputs[4], disconnected_type()]
 
     def connection_pattern(self, node):
-        return [[i not in (0, 7)] * 5 for i in range(8)]
+        return [[self.moving if i == 0 else i < 7] * 5 for i in range(8)]
+
+
+class MovingLogp(StationaryLogp):
+    """The same with a gradient in the inputs."""
+
+    moving = True
 
 
 class StationaryLogpGrad(StationaryBlockOp):
@@ -78,7 +85,16 @@ class StationaryLogpGrad(StationaryBlockOp):
         return *kernel, phi_bar, noise_bar
 
 
-def stationary_logp(kind, X, scale, variance, shape, phi, noise, residual, neighbors, block):
+class MovingLogpGrad(StationaryLogpGrad):
+    """Cotangents of the inputs, and those of `StationaryLogpGrad`."""
+
+    gufunc_signature = StationaryLogpGrad.gufunc_signature.replace("->", "->(n,d),")
+    moving = True
+
+
+def stationary_logp(
+    kind, X, scale, variance, shape, phi, noise, residual, neighbors, block, moving=False
+):
     r"""Log density of ``residual`` under ``N(0, Phi Phi' + S)``, S of block-Vecchia form.
 
     As :func:`lowrank_logp` of columns that :func:`vecchia_whiten` whitened by the regressions of
@@ -90,14 +106,15 @@ def stationary_logp(kind, X, scale, variance, shape, phi, noise, residual, neigh
 
     Parameters
     ----------
-    kind, X, scale, variance, shape, phi, noise, neighbors, block
+    kind, X, scale, variance, shape, phi, noise, neighbors, block, moving
         As in :func:`stationary_factor`, with all rows in blocks.
     residual : tensor, shape (n,)
 
     Returns
     -------
     scalar tensor
-        Differentiable in all arguments but X. A covariance that is not positive definite gives NaN.
+        Differentiable in all arguments; in X where it is `moving`. A covariance that is not positive
+        definite gives NaN.
 
     Notes
     -----
@@ -121,9 +138,11 @@ def stationary_logp(kind, X, scale, variance, shape, phi, noise, residual, neigh
     -4.1382
     """
     inputs = (X, scale, variance, shape, phi, noise, residual, neighbors)
-    return StationaryLogp(kind, block)(*(pt.as_tensor(x) for x in inputs))[0]
+    op = MovingLogp if moving else StationaryLogp
+    return op(kind, block)(*(pt.as_tensor(x) for x in inputs))[0]
 
 
+@register_numba(MovingLogp)
 @register_numba(StationaryLogp)
 def numba_stationary_logp(op):
     kind, g = KINDS.index(op.kind), op.block
@@ -138,6 +157,7 @@ def numba_stationary_logp(op):
     return stationary_logp
 
 
+@register_numba(MovingLogpGrad)
 @register_numba(StationaryLogpGrad)
 def numba_stationary_logp_grad(op):
     kind, g = KINDS.index(op.kind), op.block
@@ -148,14 +168,27 @@ def numba_stationary_logp_grad(op):
     ):
         bars, phi_bar, noise_bar = stream_grad(
             X, scale, variance.item(), shape.item(), phi, noise, neighbors, coef, root, rest,
-            bar.item(), kind, g,
+            bar.item(), kind, g, np.zeros((0, 0)),
         )  # fmt: skip
         d = len(scale)
         scale_bar, variance_bar, shape_bar = bars[:d].copy(), bars[d], bars[d + 1]
         return scale_bar, np.asarray(variance_bar), np.asarray(shape_bar), phi_bar, noise_bar
 
-    return stationary_logp_grad
+    @nb.numba_njit
+    def moving_logp_grad(X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar):
+        X_bar = np.zeros(X.shape)
+        bars, phi_bar, noise_bar = stream_grad(
+            X, scale, variance.item(), shape.item(), phi, noise, neighbors, coef, root, rest,
+            bar.item(), kind, g, X_bar,
+        )  # fmt: skip
+        d = len(scale)
+        scale_bar, variance_bar, shape_bar = bars[:d].copy(), bars[d], bars[d + 1]
+        return X_bar, scale_bar, np.asarray(variance_bar), np.asarray(shape_bar), phi_bar, noise_bar
+
+    return moving_logp_grad if op.moving else stationary_logp_grad
 
 
-register_values(StationaryLogp)
-register_values(StationaryLogpGrad, differentiable=False)
+for op_class in (StationaryLogp, MovingLogp):
+    register_values(op_class)
+for op_class in (StationaryLogpGrad, MovingLogpGrad):
+    register_values(op_class, differentiable=False)

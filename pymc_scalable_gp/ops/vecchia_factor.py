@@ -130,7 +130,7 @@ def numba_vecchia_factor_grad(op):
         blocks_bar = np.zeros((neighbors.shape[0], s, s))
         _, phi_bar, noise_bar = factor_blocks_grad(
             blocks_bar, np.zeros((0, 0)), np.zeros(0), 1.0, 1.0, -1, phi, noise, neighbors,
-            first.item(), A, L, F, A_bar, L_bar, g,
+            first.item(), A, L, F, A_bar, L_bar, g, np.zeros((0, 0)),
         )  # fmt: skip
         return blocks_bar, phi_bar, noise_bar
 

@@ -10,7 +10,7 @@ from scipy import stats
 from pymc_scalable_gp.ops._stationary import KINDS, SHAPED
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stationary_factor import StationaryFactor, stationary_factor
-from pymc_scalable_gp.ops.stationary_logp import StationaryLogp
+from pymc_scalable_gp.ops.stationary_logp import StationaryLogp, stationary_logp
 from pymc_scalable_gp.ops.vecchia_color import VecchiaColor, vecchia_color
 from pymc_scalable_gp.ops.vecchia_factor import VecchiaFactor, vecchia_factor
 from pymc_scalable_gp.ops.vecchia_whiten import VecchiaWhiten, vecchia_whiten
@@ -312,6 +312,58 @@ def test_stationary_logp_is_that_of_whitened_columns(kind, n, g, k, r):
         StationaryLogp, build, reference, [case], twin=twin, differentiable=(0,), jax_cases=kind in FEW,
         modes=("NUMBA",) if kind == "RatQuad" else (),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["Matern52", "RatQuad"])
+def test_gradient_in_moving_inputs(kind):
+    """Of the factor and of the density, a neighbour of many blocks among them."""
+    n, g, k = 10, 3, 4
+    rng = np.random.default_rng(8)
+    neighbors = plan(n, g, k)
+    phi, noise, e = 0.1 * rng.standard_normal((n, 2)), 0.5 + rng.uniform(size=n), np.arange(n) / n
+    own = np.arange(4)[:, None] * g + np.arange(g)
+    places = np.concatenate([neighbors, np.where(own < n, own, -1)], axis=1)
+    used = (places >= 0)[:, :, None] & (places >= 0)[:, None]
+    off = 1.0 - np.eye(k + g) * np.ones((4, 1, 1))
+    off[~used] = 0.0
+
+    def factor_twin(X, scale):
+        local = X[np.maximum(places, 0)]
+        squares = (((local[:, :, None] - local[:, None]) * scale) ** 2).sum(axis=3)
+        squares = pt.switch(off, squares, 1.0)
+        K = 1.3 * pt.switch(off, kernel_of(kind, squares, 2.2, pt), 1.0)
+        shape = (4, k + g, k + g)
+        return vecchia_factor(pt.specify_shape(K, shape), phi, noise, neighbors, 0)
+
+    def factor_build(X, scale):
+        return stationary_factor(kind, X, scale, 1.3, 2.2, phi, noise, neighbors, 0, g, moving=True)
+
+    def logp_twin(X, scale):
+        found = factor_twin(X, scale)
+        white = [vecchia_whiten(x, *found, neighbors) for x in (phi, e[:, None])]
+        half = pt.log(pt.diagonal(found[1], axis1=1, axis2=2)).sum()
+        return lowrank_logp(white[0], 1.0, white[1][:, 0]).logp - half
+
+    def logp_build(X, scale):
+        return stationary_logp(kind, X, scale, 1.3, 2.2, phi, noise, e, neighbors, g, moving=True)
+
+    X, scale = pt.dmatrix("X"), pt.dvector("scale")
+    weights = [rng.standard_normal((4, g, k)), np.tril(rng.standard_normal((4, g, g)))]
+    point = rng.standard_normal((n, 2)), np.array([0.7, 1.6])
+    for build, twin, parts in (
+        (factor_build, factor_twin, weights),
+        (logp_build, logp_twin, [1.0]),
+    ):
+        found = []
+        for make, mode in ((twin, PY), (build, PY), (build, "NUMBA"), (build, "JAX")):
+            made = make(X, scale)
+            made = made if isinstance(made, list | tuple) else [made]
+            total = sum((a * w).sum() for a, w in zip(made, parts, strict=True))
+            outputs = [total, *pt.grad(total, [X, scale])]
+            found.append(pytensor.function([X, scale], outputs, mode=mode)(*point))
+        for other in found[1:]:
+            for a, b in zip(other, found[0], strict=True):
+                assert_allclose(a, b, rtol=1e-9, atol=1e-11)
 
 
 def numba_logp(*arguments):

@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.reach import InputRange
-from pymc_scalable_gp.core.features.residual import fused_kernel
+from pymc_scalable_gp.core.features.residual import FusedKernel, fused_kernel
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import split_scale
 from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
@@ -78,7 +78,7 @@ class NystromMap(FeatureMap):
             return pt.specify_shape(nystrom(self.unscaled, X, self.points, root), (None, self.rank))
         root = root * _inverse_root(self.unscaled, self.points)
         kernel, points = fused_kernel(self.unscaled, X), fused_kernel(self.unscaled, self.points)
-        if kernel is None or points is None:
+        if not (_is_still(kernel) and _is_still(points)):
             phi = product(kernel_matrix(self.unscaled, X, self.points), root, transpose_b=True)
         else:
             root = root * kernel.variance
@@ -92,6 +92,11 @@ class NystromMap(FeatureMap):
         other = copy(self)
         other.by_rows = True
         return other
+
+
+def _is_still(kernel: FusedKernel | None) -> bool:
+    """Whether the inputs of a fused kernel are data, and all rows have its variance."""
+    return kernel is not None and not kernel.moving and kernel.scale is None
 
 
 def nystrom(cov_func, X, points, factor=1.0):

@@ -7,10 +7,11 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.cov.embedded import EmbeddedKernel
+from pymc_scalable_gp.cov.embedded import EmbeddedKernel, first_row
 from pymc_scalable_gp.cov.kernels import kernel_matrix, traits
 from pymc_scalable_gp.cov.queries import split_scale
 from pymc_scalable_gp.ops.stationary_factor import stationary_factor
+from pymc_scalable_gp.ops.stationary_logp import stationary_logp
 from pymc_scalable_gp.ops.vecchia_factor import vecchia_factor
 from pymc_scalable_gp.utils.graphs import is_random
 
@@ -47,8 +48,7 @@ def regressions(cov_func, X, phi, noise, neighbors, block: int, first=0) -> Regr
     """
     neighbors, kernel = pt.as_tensor(neighbors), fused_kernel(cov_func, X)
     if kernel is not None:
-        A, L = stationary_factor(*kernel, phi, noise, neighbors, first, block)
-        return Regressions(A, L, neighbors)
+        return fused_regressions(kernel, phi, noise, neighbors, block, first)
     blocks = _blocks(cov_func, X, neighbors, block, first)
     return Regressions(*vecchia_factor(blocks, phi, noise, neighbors, first), neighbors)
 
@@ -61,30 +61,63 @@ class FusedKernel(NamedTuple):
     rates: TensorVariable  # inverse lengthscales (p,)
     variance: TensorVariable
     shape: TensorVariable  # alpha of a RatQuad or an Arc
+    scale: TensorVariable | None = None  # factors of the rows (n,), where they differ
+    moving: bool = False  # whether X depends on parameters
 
 
 def fused_kernel(cov_func, X) -> FusedKernel | None:
-    """The kernel in the form of the fused Ops; None where it has none.
-
-    Inputs with a prior need the gradient that the fused Ops do not have.
-    """
+    """The kernel in the form of the fused Ops; None where it has none."""
     scale, kernels = split_scale(cov_func)
     scale = pt.as_tensor(scale)
     if len(kernels) != 1:
         return None
-    (kernel,) = kernels
+    (kernel,), factors = kernels, None
     if isinstance(kernel, EmbeddedKernel):
-        found = kernel.embedded(X)
+        found = kernel.embedded(X, first_row(X))
         if found.apart is not None:
             return None
-        kernel, X, scale = found.kernel, found.inputs, scale * found.scale**2
-    if not traits(kernel).fused or scale.ndim or is_random(X):
+        kernel, X = found.kernel, found.inputs
+        if found.scale.ndim:
+            factors = found.scale
+        else:
+            scale = scale * found.scale**2
+    if not traits(kernel).fused or scale.ndim:
         return None
     dims, ls = kernel.active_dims, pt.as_tensor(kernel.ls)
     if ls.ndim > 1:
         return None
     shape = pt.as_tensor(getattr(kernel, "alpha", 1.0))
-    return FusedKernel(type(kernel).__name__, X[:, dims], pt.ones(len(dims)) / ls, scale, shape)
+    rates = pt.ones(len(dims)) / ls
+    return FusedKernel(
+        type(kernel).__name__, X[:, dims], rates, scale, shape, factors, is_random(X)
+    )
+
+
+def fused_regressions(kernel: FusedKernel, phi, noise, neighbors, block, first=0) -> Regressions:
+    """As :func:`regressions`; with factors of the rows those of rows divided by them, and back."""
+    *parts, factors, moving = kernel
+    if factors is None:
+        found = stationary_factor(*parts, phi, noise, neighbors, first, block, moving)
+        return Regressions(*found, neighbors)
+    A, L = stationary_factor(
+        *parts, phi / factors[:, None], noise / factors**2, neighbors, first, block, moving
+    )
+    count, n = neighbors.shape[0], factors.shape[0]
+    own = first + pt.arange(count)[:, None] * block + np.arange(block)
+    # Rows that a block does not have keep ones on the diagonal.
+    left = pt.where(own < n, factors[own.clip(0, n - 1)], 1.0)[:, :, None]
+    A = left * A / factors[neighbors.clip(0, n - 1)][:, None, :]
+    return Regressions(A, left * L, neighbors)
+
+
+def fused_logp(kernel: FusedKernel, phi, noise, residual, neighbors, block) -> TensorVariable:
+    """Log density of a residual under features, noise and block Vecchia, block by block."""
+    *parts, factors, moving = kernel
+    if factors is None:
+        return stationary_logp(*parts, phi, noise, residual, neighbors, block, moving)
+    scaled = phi / factors[:, None], noise / factors**2, residual / factors
+    logp = stationary_logp(*parts, *scaled, neighbors, block, moving)
+    return logp - pt.log(factors).sum()
 
 
 def _blocks(cov_func, X, neighbors, block, first):

@@ -71,7 +71,7 @@ class Metric:
 def _places(kernel, inputs, first):
     """Coordinates (n, q) of one kernel; `first` is a row of the inputs."""
     if isinstance(kernel, EmbeddedKernel):
-        return kernel.embedded(inputs).places
+        return kernel.embedded(inputs, first).places
     # From the first row on: an offset would cost digits.
     return (inputs - first)[:, kernel.active_dims] / pt.as_tensor(kernel.ls)
 

@@ -7,13 +7,16 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.features.residual import FusedKernel, Regressions
+from pymc_scalable_gp.core.features.residual import (
+    FusedKernel,
+    Regressions,
+    fused_logp,
+    fused_regressions,
+)
 from pymc_scalable_gp.core.likelihoods.lowrank import LowRank
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, white
 from pymc_scalable_gp.ops.lowrank_logp import LowRankTerms, lowrank_logp
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
-from pymc_scalable_gp.ops.stationary_factor import stationary_factor
-from pymc_scalable_gp.ops.stationary_logp import stationary_logp
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.ops.vecchia_whiten import vecchia_whiten
 
@@ -99,15 +102,12 @@ class StationaryNormal(VecchiaNormal):
     @property
     def regressions(self):
         """By the kernel."""
-        A, L = stationary_factor(*self.kernel, self.phi, self.noise, self.neighbors, 0, self.block)
-        return Regressions(A, L, self.neighbors)
+        return fused_regressions(self.kernel, self.phi, self.noise, self.neighbors, self.block)
 
     def logp(self, value):
         """Block by block."""
         residual = (value - self.mean)[self.order]
-        return stationary_logp(
-            *self.kernel, self.phi, self.noise, residual, self.neighbors, self.block
-        )
+        return fused_logp(self.kernel, self.phi, self.noise, residual, self.neighbors, self.block)
 
 
 def whitened_terms(residual, phi, found: Regressions) -> tuple[TensorVariable, TensorVariable]:

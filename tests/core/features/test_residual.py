@@ -7,6 +7,7 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 
+import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.features.residual import regressions
 from pymc_scalable_gp.core.vecchia.neighbors import Metric, order_rows
 
@@ -61,4 +62,25 @@ def test_inputs_with_a_prior_take_the_route_with_their_gradient():
         inputs = X + pm.Normal("shift", shape=X.shape)
     near = pt.constant(np.full((6, 0), -1))
     found = regressions(cov, inputs, PHI, NOISE, near, 4)
-    assert type(found.L.owner.op).__name__ == "VecchiaFactor"
+    assert type(found.L.owner.op).__name__ == "MovingFactor"
+
+
+def test_both_routes_agree_for_groups(monkeypatch):
+    """Rows scaled by parameters, with factors of their own: inputs that move; the last block is short."""
+    ls, scale = pt.vector("ls", shape=(2,)), pt.vector("scale", shape=(2,))
+    cov = sgp.cov.PerGroup(pm.gp.cov.Matern52, 3, ls=ls, scale=scale, group_dim=1)
+    rows = np.column_stack([X[:, 0], np.arange(23) % 2, X[:, 2]])
+    plan = order_rows(rows, Metric(pm.gp.cov.ExpQuad(3, ls=1.0), rows), 4, 7)
+    weights = [rng.standard_normal((6, 4, 7)), np.tril(rng.standard_normal((6, 4, 4)))]
+
+    def found():
+        made = regressions(cov, pt.constant(rows[plan.order]), PHI, NOISE, plan.neighbors, 4)
+        total = sum((a * w).sum() for a, w in zip(made[:2], weights, strict=True))
+        total = total + made.half_logdet()
+        outputs = [*made[:2], total, *pt.grad(total, [ls, scale])]
+        return pytensor.function([ls, scale], outputs)(np.array([0.8, 1.3]), np.array([1.6, 0.9]))
+
+    fused = found()
+    monkeypatch.setattr("pymc_scalable_gp.core.features.residual.fused_kernel", lambda *_: None)
+    for a, b in zip(fused, found(), strict=True):
+        assert_allclose(a, b, rtol=1e-9, atol=1e-11)
