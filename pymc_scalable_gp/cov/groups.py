@@ -160,9 +160,8 @@ class PerGroup(EmbeddedKernel):
         ls, scale = of_codes(self.ls, codes), of_codes(self.scale, codes)
         moved = inputs if origin is None else inputs - origin[:-1]
         scaled, count = moved / _as_column(ls), len(self.active_dims) - 1
-        rates = self.ls * pt.ones(count)
-        if self.ls.ndim:
-            inputs, rates = scaled, pt.ones(count)
+        inputs = scaled if self.ls.ndim else inputs
+        rates = pt.ones(count) if self.ls.ndim else self.ls * pt.ones(count)
         apart = codes[:, None]
         places = pt.concatenate([scaled, _FAR * apart], axis=1)
         layout = pt.concatenate([columns[:, :-1], _LAID_APART * apart], axis=1)

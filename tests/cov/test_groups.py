@@ -87,11 +87,15 @@ def test_more_columns_in_any_order(kind, wide):
     """With a column that is not used; so many that distances are products, which far groups would spoil."""
     other = np.insert(RNG.standard_normal((N, wide)), 1, 700 + np.arange(N) % G, axis=1)
     used = [k for k in range(wide, -1, -1) if k not in (1, 2)]
-    cov = make(kind, 1.2, 0.9, wide + 1, active_dims=used)
-    same = other[:, 1][:, None] == other[:, 1]
-    r = np.linalg.norm(other[:, None, used] - other[:, used], axis=2) / 1.2
-    expected = 0.81 * same * FORMS[kind][1](r)
-    assert_allclose(kernel_matrix(cov, other).eval(mode=PY), expected, rtol=1e-10, atol=1e-14)
+    groups = other[:, 1].astype(int)
+    same = groups[:, None] == groups
+    for ls in (1.2, np.linspace(0.5, 2.0, 703)):
+        cov = make(kind, ls, 0.9, wide + 1, active_dims=used)
+        r = np.linalg.norm(other[:, None, used] - other[:, used], axis=2)
+        r = r / (ls if np.ndim(ls) == 0 else ls[groups][:, None])
+        expected = 0.81 * same * FORMS[kind][1](r)
+        found = kernel_matrix(cov, other).eval(mode=PY)
+        assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
 
 
 def hierarchy(ls, scale, eta):
