@@ -20,7 +20,7 @@ FORGOTTEN = 12.0  # nats below the first mode's mass at which another one is lef
 GRADIENT = 3.0  # densities for the price of a gradient
 TIRESOME = 0.3  # share of a t's points that are effective, below which a surrogate is tried
 COVER, MOST_PARTS = 0.2, 3  # share of a t for a heavy tail, and the most of them
-LESSONS = 4  # rounds after which the surrogate has learnt
+LESSONS, MOST_LESSONS = 4, 12  # rounds after which the surrogate has learnt, if k-hat is good or not
 
 
 @dataclass
@@ -197,10 +197,9 @@ def find_modes(density, start: np.ndarray, rng) -> list[Mode]:
         )  # fmt: skip
     except ValueError:
         return [first]
-    is_new = first.distance(second.location)[0] > apart
-    if is_new and second.log_mass > first.log_mass + FORGOTTEN:
-        return [second]
-    return [first, second] if is_new and second.log_mass > first.log_mass - FORGOTTEN else [first]
+    if second is None or second.log_mass <= first.log_mass - FORGOTTEN:
+        return [first]
+    return [second] if second.log_mass > first.log_mass + FORGOTTEN else [first, second]
 
 
 def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, tell=None) -> Weighed:
@@ -291,7 +290,7 @@ class Chooser:
             return rounds.mixture
         if self._learner is None:
             self._learner = Learner(rounds.density, self._modes[0])
-        if self._lessons < LESSONS:
+        if self._lessons < (LESSONS if weighed.khat < GOOD_KHAT else MOST_LESSONS):
             self._lessons += 1
             learnt = self._learner.learn(weighed, rounds.mixture.parts[0], rounds.rng)
             self._surrogate = learnt or self._surrogate

@@ -407,7 +407,7 @@ def test_a_skew_target_of_twelve_dimensions_is_learnt_from_gradients(monkeypatch
     monkeypatch.setattr(Learner, "learn", lambda *a: taught.append(1) or learn(*a))
     shape = 1.0
     model = potential(lambda x: (shape * x - pt.exp(x)).sum(), 12)
-    idata = run(model=model, max_evaluations=2000)
+    idata = run(draws=1000, model=model, max_evaluations=2500)
     attrs = idata.posterior.attrs
     assert attrs["khat"] < 0.7
     assert abs(attrs["log_evidence"]) < 0.35
