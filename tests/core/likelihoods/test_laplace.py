@@ -167,7 +167,7 @@ SLOW = pytest.mark.slow
         ("CholQR", counts, "FAST_COMPILE"),
         ("Vecchia neighbors", counts, "FAST_COMPILE"),
         ("exact", with_outliers, "FAST_COMPILE"),
-        ("exact", counts, "NUMBA"),
+        pytest.param("exact", counts, "NUMBA", marks=SLOW),
         pytest.param("CholQR", counts, "NUMBA", marks=SLOW),
         pytest.param("Vecchia neighbors", counts, "NUMBA", marks=SLOW),
         pytest.param("exact", with_outliers, "NUMBA", marks=SLOW),
