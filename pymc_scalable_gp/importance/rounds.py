@@ -20,7 +20,7 @@ FORGOTTEN = 12.0  # nats below the first mode's mass at which another one is lef
 GRADIENT = 3.0  # densities for the price of a gradient
 TIRESOME = 0.3  # share of a t's points that are effective, below which a surrogate is tried
 COVER, MOST_PARTS = 0.2, 3  # share of a t for a heavy tail, and the most of them
-LESSONS, MOST_LESSONS = 4, 12  # rounds after which the surrogate has learnt, if k-hat is good or not
+LESSONS, MOST_LESSONS = 4, 12  # rounds in which the surrogate learns, if k-hat is good or poor
 
 
 @dataclass
