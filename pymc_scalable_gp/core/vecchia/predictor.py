@@ -44,8 +44,7 @@ class VecchiaPredictor(Predictor):
     def __init__(self, likelihood, feature_map, mean_func, coef, noise, model):
         self.model, self.likelihood = model, likelihood
         self.block_rows = _rows_at_a_time(likelihood.plan.ordering.count)
-        self.has_root, self.downdates, self.diagonal_root = coef.root is not None, False, False
-        self.fixed_features = False
+        self.has_root = coef.root is not None
         self._last = {}
         X, near = pt.matrix("Xnew", dtype="float64"), pt.lmatrix("near")
         rank, d = feature_map.rank, likelihood.X.value.shape[1]
@@ -131,12 +130,12 @@ class VecchiaPredictor(Predictor):
         phi, mean, columns = self._given_earlier(
             state, X, lambda rows: np.column_stack([residual[rows], phi[rows]]), white
         )
-        spread, own = phi - columns[:, 1 : 1 + rank], columns[:, 1 + rank :]
+        features, own = phi - columns[:, 1 : 1 + rank], columns[:, 1 + rank :]
         cov = own @ own.T + state.noise * np.eye(count)
         if self.has_root:
-            factor = spread @ state.root.T
+            factor = features @ state.root.T
             cov += factor @ factor.T
-        return mean + columns[:, 0] + spread @ state.coef, cov
+        return mean + columns[:, 0] + features @ state.coef, cov
 
     def _sample_jointly(self, state, X, rng):
         """New rows are given those before them too."""
@@ -249,9 +248,9 @@ def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, vari
     phi, mean = feature_map.features(X), mean_vector(mean_func, X)
     own = variance + ROUNDING * feature_map.kernel_diag(X)
     found = _regressions_by_parts(likelihood.cov_func, training, X, phi, own, near)
-    moved, spread = _carried(training, phi, found)
-    factor = pt.zeros((X.shape[0], 0)) if coef.root is None else spread @ coef.root.T
+    moved, features = _carried(training, phi, found)
+    factor = pt.zeros((X.shape[0], 0)) if coef.root is None else features @ coef.root.T
     new = pt.constant(np.where(near >= n, near - n, -1))
-    mean = mean + moved + spread @ coef.mean
+    mean = mean + moved + features @ coef.mean
     normal = RegressedNormal(mean, factor, new, pt.arange(X.shape[0]), found.A, found.L)
     return normal.variable(name, **kwargs)
