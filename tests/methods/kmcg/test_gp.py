@@ -436,7 +436,7 @@ def test_gradient_where_the_basis_reaches_rounding(ell):
         ({"n_iter": 5, "inducing": 41}, ValueError, "between 1 and the number of rows, 40"),
         ({"n_iter": 2, "inducing": [1, 1, 2]}, ValueError, "names a row more than once"),
         ({"n_iter": 2, "inducing": [1, 40]}, ValueError, "names row 40, but X has 40"),
-        ({"n_iter": 2, "inducing": [0.5, 1.0]}, TypeError, "integer indices"),
+        ({"n_iter": 2, "inducing": [0.5, 1.0]}, TypeError, "integer rows of X"),
     ],
 )
 def test_bad_options(change, error, match):
