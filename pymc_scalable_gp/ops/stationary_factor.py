@@ -3,11 +3,9 @@
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
-from pytensor.link.numba.dispatch import basic as nb
 
-from pymc_scalable_gp.ops._block_factor import BlockFactor, StationaryBlockOp, register_values
-from pymc_scalable_gp.ops._numba import register_numba
-from pymc_scalable_gp.ops._stationary import KINDS
+from pymc_scalable_gp.ops._block_factor import BlockFactor, StationaryBlockOp
+from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._vecchia_blocks import factor_blocks, factor_blocks_grad
 
 
@@ -30,6 +28,7 @@ class StationaryFactor(StationaryBlockOp, BlockFactor):
 class StationaryFactorGrad(StationaryBlockOp):
     """Cotangents of the inverse lengthscales, variance, alpha, features and noise."""
 
+    has_pullback = False
     gufunc_signature = (
         "(n,d),(d),(),(),(n,r),(n),(b,k),(),(b,g,k),(b,g,g),(b,k,k),(b,g,k),(b,g,g)"
         "->(d),(),(),(n,r),(n)"
@@ -82,37 +81,21 @@ def stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, fi
     return A, L
 
 
-@register_numba(StationaryFactor)
-def numba_stationary_factor(op):
-    kind, g = KINDS.index(op.kind), op.block
-
-    @nb.numba_njit
-    def stationary_factor(X, scale, variance, shape, phi, noise, neighbors, first):
-        return factor_blocks(
-            np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise,
-            neighbors, first.item(), g,
-        )  # fmt: skip
-
-    return stationary_factor
+@numba_form(StationaryFactor)
+def _factor(X, scale, variance, shape, phi, noise, neighbors, first, kind, g):
+    return factor_blocks(
+        np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise, neighbors,
+        first.item(), g,
+    )  # fmt: skip
 
 
-@register_numba(StationaryFactorGrad)
-def numba_stationary_factor_grad(op):
-    kind, g = KINDS.index(op.kind), op.block
-
-    @nb.numba_njit
-    def stationary_factor_grad(
-        X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar
-    ):
-        bars, phi_bar, noise_bar = factor_blocks_grad(
-            np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise,
-            neighbors, first.item(), A, L, F, A_bar, L_bar, g,
-        )  # fmt: skip
-        d = len(bars) - 2
-        return bars[:d].copy(), np.asarray(bars[d]), np.asarray(bars[d + 1]), phi_bar, noise_bar
-
-    return stationary_factor_grad
-
-
-register_values(StationaryFactor)
-register_values(StationaryFactorGrad, differentiable=False)
+@numba_form(StationaryFactorGrad)
+def _factor_grad(
+    X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, kind, g
+):
+    bars, phi_bar, noise_bar = factor_blocks_grad(
+        np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise, neighbors,
+        first.item(), A, L, F, A_bar, L_bar, g,
+    )  # fmt: skip
+    d = len(bars) - 2
+    return bars[:d].copy(), np.asarray(bars[d]), np.asarray(bars[d + 1]), phi_bar, noise_bar

@@ -3,14 +3,12 @@
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
-from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import connected
-from pymc_scalable_gp.ops._block_factor import StationaryBlockOp, register_values
+from pymc_scalable_gp.ops._block_factor import StationaryBlockOp
 from pymc_scalable_gp.ops._lowrank_terms import DTC, logp_terms
-from pymc_scalable_gp.ops._numba import register_numba
-from pymc_scalable_gp.ops._stationary import KINDS
+from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._vecchia_stream import stream_grad, stream_logp
 from pymc_scalable_gp.ops.lowrank_logp import jax_logp_terms
 
@@ -58,6 +56,7 @@ class StationaryLogp(StationaryBlockOp):
 class StationaryLogpGrad(StationaryBlockOp):
     """Cotangents of the inverse lengthscales, variance, alpha, features and noise."""
 
+    has_pullback = False
     gufunc_signature = "(n,d),(d),(),(),(n,r),(n),(r),(r,r),(n),(b,k),()->(d),(),(),(n,r),(n)"
     discrete = (9,)
 
@@ -124,38 +123,21 @@ def stationary_logp(kind, X, scale, variance, shape, phi, noise, residual, neigh
     return StationaryLogp(kind, block)(*(pt.as_tensor(x) for x in inputs))[0]
 
 
-@register_numba(StationaryLogp)
-def numba_stationary_logp(op):
-    kind, g = KINDS.index(op.kind), op.block
-
-    @nb.numba_njit
-    def stationary_logp(X, scale, variance, shape, phi, noise, residual, neighbors):
-        logp, coef, root, rest, alpha = stream_logp(
-            X, scale, variance.item(), shape.item(), phi, noise, residual, neighbors, kind, g
-        )
-        return np.asarray(logp), coef, root, rest, alpha
-
-    return stationary_logp
+@numba_form(StationaryLogp)
+def _logp(X, scale, variance, shape, phi, noise, residual, neighbors, kind, g):
+    logp, coef, root, rest, alpha = stream_logp(
+        X, scale, variance.item(), shape.item(), phi, noise, residual, neighbors, kind, g
+    )
+    return np.asarray(logp), coef, root, rest, alpha
 
 
-@register_numba(StationaryLogpGrad)
-def numba_stationary_logp_grad(op):
-    kind, g = KINDS.index(op.kind), op.block
-
-    @nb.numba_njit
-    def stationary_logp_grad(
-        X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar
-    ):
-        bars, phi_bar, noise_bar = stream_grad(
-            X, scale, variance.item(), shape.item(), phi, noise, neighbors, coef, root, rest,
-            bar.item(), kind, g,
-        )  # fmt: skip
-        d = len(scale)
-        scale_bar, variance_bar, shape_bar = bars[:d].copy(), bars[d], bars[d + 1]
-        return scale_bar, np.asarray(variance_bar), np.asarray(shape_bar), phi_bar, noise_bar
-
-    return stationary_logp_grad
-
-
-register_values(StationaryLogp)
-register_values(StationaryLogpGrad, differentiable=False)
+@numba_form(StationaryLogpGrad)
+def _logp_grad(
+    X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar, kind, g
+):  # fmt: skip
+    bars, phi_bar, noise_bar = stream_grad(
+        X, scale, variance.item(), shape.item(), phi, noise, neighbors, coef, root, rest,
+        bar.item(), kind, g,
+    )  # fmt: skip
+    d = len(scale)
+    return bars[:d].copy(), np.asarray(bars[d]), np.asarray(bars[d + 1]), phi_bar, noise_bar

@@ -1,5 +1,7 @@
 """VecchiaMarginal and approx="VIF": limits that are known, predictions, data that change."""
 
+import tracemalloc
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -293,6 +295,32 @@ def test_joint_predictions_in_blocks_are_those_of_all_rows_at_once(monkeypatch):
         assert largest == min(rows, len(NEW))
     for blocked, whole in zip(*found, strict=True):
         assert_allclose(blocked, whole, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("sum_", [False, True], ids=["stationary", "any kernel"])
+def test_a_conditional_takes_new_rows_in_parts(monkeypatch, sum_):
+    """The density, its gradient and a draw are those of all rows at once, in a third of the memory."""
+
+    def kind(d, ls):
+        first = pm.gp.cov.Matern52(d, ls=ls)
+        return first + pm.gp.cov.Linear(d, c=0.0) if sum_ else first
+
+    new, found, peaks = np.random.default_rng(1).uniform(-2.5, 2.5, (203, D)), [], []
+    for rows in (512, 8):
+        monkeypatch.setattr("pymc_scalable_gp.core.vecchia.predictor._ROWS", rows)
+        settings = vecchia(n_inducing=8, neighbors=6, block=4, pred_neighbors=40)
+        model, gp = model_of(settings, kind)
+        with model:
+            f = gp.conditional("f", new, jitter=1e-4)
+        function = model.compile_fn([model.logp(vars=[f]), model.dlogp()], mode=FEW_CALLS)
+        tracemalloc.start()
+        density = function({**START, "f": np.sin(new[:, 0])})
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        found.append([*density, pm.draw(f, random_seed=3)])
+    for parts, whole in zip(*found, strict=True):
+        assert_allclose(parts, whole, rtol=1e-8)
+    assert peaks[1] < peaks[0] / 3.0
 
 
 def test_draws_over_the_posterior(exact):
