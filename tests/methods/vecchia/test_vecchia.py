@@ -484,8 +484,6 @@ def test_words():
         sgp.GriefGP(cov_func=cov, approx="VIF", rotate=True)
     with pytest.raises(ValueError, match="leave out n_iter and task_dim"):
         sgp.SKIPMarginal(cov_func=cov, approx="VIF", n_iter=5)
-    with pytest.raises(TypeError, match="one cov_func"):
-        sgp.ExactMarginal(cov_func=cov) + sgp.ExactMarginal(cov_func=cov)
     gp = sgp.GriefGP(cov_func=cov)
     with pytest.raises(ValueError, match="rebuild is for"):
         gp.rebuild()
