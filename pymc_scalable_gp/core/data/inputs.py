@@ -137,7 +137,9 @@ def check_sigma(sigma, n: int | None) -> TensorVariable:
     if isinstance(sigma, BaseCovariance):
         raise TypeError(
             f"sigma must be a noise standard deviation, scalar or (n,), got the covariance "
-            f"{type(sigma).__name__}: only WhiteNoise can be used"
+            f"{type(sigma).__name__}: only WhiteNoise can be used. Noise that is correlated is a GP of "
+            "its own: add one with that kernel, give the likelihood to the sum, and predict the function "
+            'with given={"gp": the sum}'
         )
     tensor = _float64(_tensor(sigma, "sigma"))
     if tensor.ndim > 1:

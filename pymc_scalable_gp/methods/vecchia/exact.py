@@ -103,7 +103,7 @@ class ExactMarginal(FeatureMarginal):
 
 
 class AdditiveExact(ExactMarginal):
-    """Sum of GPs of this class: the GP of the sum of the kernels, whose parts are predicted with ``given=``."""
+    """Sum of exact GPs: that of the kernels' sum, whose parts are predicted with ``given=``."""
 
     def __init__(self, parts):
         mean_func, cov_func = sums(parts)
