@@ -203,7 +203,7 @@ def find_modes(density, start: np.ndarray, rng) -> list[Mode]:
 
 
 def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, tell=None) -> Weighed:
-    """Rounds until `draws` effective draws with k-hat below .5, or until the budget is spent.
+    """Rounds until the weights are worth `draws` effective draws, or until the budget is spent.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, te
         if tell is not None:
             tell(weighed)
         played = len(rounds.counts)
-        if played >= 2 and weighed.ess >= draws and weighed.khat < GOOD_KHAT:
+        if played >= 2 and is_enough(weighed, draws):
             break
         if until is not None and perf_counter() > until:
             break
@@ -241,6 +241,13 @@ def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, te
         if played in (4, 8) and weighed.khat > BAD_KHAT:
             rounds.look_elsewhere(weighed)
     return weighed
+
+
+def is_enough(weighed: Weighed, draws: int) -> bool:
+    """Whether k-hat is good at the effective sample size, or not bad at twice that."""
+    return (weighed.ess >= draws and weighed.khat < GOOD_KHAT) or (
+        weighed.ess >= 2 * draws and weighed.khat < BAD_KHAT
+    )
 
 
 class Chooser:

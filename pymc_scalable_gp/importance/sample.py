@@ -45,8 +45,8 @@ def sample_importance(
     3. weights against the mixture of the proposals ``q_k`` of all rounds [1]_, Pareto-smoothed [2]_:
        ``w(theta) = p(theta, y) / sum_k (n_k / N) q_k(theta)``. The next proposal has the weighted mean
        and covariance;
-    4. at least two rounds, until the effective sample size ``1 / sum w^2`` reaches `draws` and k-hat
-       is below .5.
+    4. at least two rounds, until the effective sample size ``1 / sum w^2`` reaches `draws` with k-hat
+       below .5, or twice that with k-hat below .7.
 
     The log evidence ``log p(y)`` is the log of the mean weight. It errs low where tails are hard to
     reach, as points are weighed under proposals that were fitted to them; its standard error counts the

@@ -73,9 +73,7 @@ class ExactRows(Likelihood):
         """A map of the parts' kernel, without features."""
         first, *rest = (parts[place].prior_cov for place in places)
         X = self.data.X.value
-        found = NystromMap(
-            sum(rest, start=first), pt.constant(X[:0]), X.min(axis=0), X.max(axis=0)
-        )
+        found = NystromMap(sum(rest, start=first), pt.constant(X[:0]), X.min(axis=0), X.max(axis=0))
         return found, self.coefficients()
 
     def _kernel_of(self, feature_map):
