@@ -16,7 +16,7 @@ from pymc_scalable_gp.core.data.inputs import check_inputs, check_target
 from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
-from pymc_scalable_gp.utils.checks import check_choice, check_count
+from pymc_scalable_gp.utils.checks import check_choice, check_count, check_positive
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.memory import free_memory
 
@@ -123,8 +123,8 @@ def suggest(
     >>> print(found)  # doctest: +SKIP
     """
     check_choice("likelihood", likelihood, LIKELIHOODS)
-    minutes = _positive("minutes", minutes)
-    memory = None if memory is None else GIB * _positive("memory", memory)
+    minutes = check_positive("minutes", minutes)
+    memory = None if memory is None else GIB * check_positive("memory", memory)
     check_count("random_seed", random_seed, 0)
     model = model or pm.Model.get_context(error_if_none=False)
     as_grid = isinstance(X, RegularGrid)
@@ -200,11 +200,11 @@ def order_of(row, n) -> tuple:
 def default_kernel(X, y, random_seed) -> tuple[pm.gp.cov.BaseCovariance, str]:
     """An ExpQuad with a lengthscale per column, and in words how these were chosen."""
     rows = np.random.default_rng(random_seed).permutation(len(X))[:FITTED]
-    spread, d = X.std(axis=0), X.shape[1]
-    spread = np.where(spread > 0.0, spread, 1.0)
+    sd, d = X.std(axis=0), X.shape[1]
+    sd = np.where(sd > 0.0, sd, 1.0)
     multiple, scale, how = np.sqrt(d), 1.0, "the square root of the number of columns"
     if y is not None:
-        square = cdist(X[rows] / spread, X[rows] / spread, "sqeuclidean")
+        square = cdist(X[rows] / sd, X[rows] / sd, "sqeuclidean")
         e = y[rows] - y.mean()
         tried = [(profile_noise(np.exp(-0.5 * square / each**2), e), each) for each in LENGTHSCALES]
         (_, _, scale), multiple = max(tried)
@@ -213,7 +213,7 @@ def default_kernel(X, y, random_seed) -> tuple[pm.gp.cov.BaseCovariance, str]:
         f"No cov_func was given: ExpQuad with lengthscales of {multiple:.3g} standard deviations of each "
         f"column ({how})."
     )
-    return float(scale) * pm.gp.cov.ExpQuad(d, ls=multiple * spread), text
+    return float(scale) * pm.gp.cov.ExpQuad(d, ls=multiple * sd), text
 
 
 def _checked(X, y):
@@ -232,11 +232,3 @@ def _check_kernel(cov_func, X, model) -> None:
             "cov_func has random hyperparameters, whose values losses need: call suggest in the model "
             "context, or give model="
         )
-
-
-def _positive(name, value) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__} {value!r}")
-    if not value > 0 or not np.isfinite(value):
-        raise ValueError(f"{name} must be positive and finite, got {value}")
-    return float(value)

@@ -168,22 +168,23 @@ class ObservedGP(FeatureGP):
         return marginal_keywords(self, kwargs)
 
     def _likelihood_variable(
-        self, name, X, y, sigma, statistics, progressbar, keywords, likelihood=None, **options
-    ):
+        self, name, X, y, sigma, statistics, progressbar, keywords, likelihood=None, weights=None,
+        **options,
+    ):  # fmt: skip
         """The observed variable; `options` are those of :meth:`make_likelihood`."""
         if likelihood is not None:
-            return self._observe_any(
-                name, X, y, (sigma, statistics), likelihood, progressbar, keywords, **options
-            )
+            given = name, X, y, (sigma, statistics), likelihood
+            return self._observe_any(*given, progressbar, keywords, weights, **options)
         if statistics is not None:
-            return self._observe_statistics(name, X, y, sigma, statistics, keywords)
+            return self._observe_statistics(name, X, y, sigma, statistics, keywords, weights)
         if X is None or y is None or sigma is None:
             raise TypeError(
                 "give X, y and sigma, or statistics= and sigma, or X, y and likelihood="
             )
         if self.approx == "VIF":
             self._build_near_mode(*self._checked(X, y, sigma))
-        return self._observe(name, self._data(X, y, sigma), progressbar, keywords, **options)
+        data = self._data(X, y, sigma, weights)
+        return self._observe(name, data, progressbar, keywords, **options)
 
     def summarize(
         self, source, y=None, *, columns=None, checkpoint=None, progressbar: bool = True
@@ -314,7 +315,7 @@ class ObservedGP(FeatureGP):
         return self._made(self._likelihood_of(data, progressbar, **options), name, kwargs)
 
     def _observe_any(
-        self, name, X, y, others, likelihood, progressbar, keywords, weights=None, **options
+        self, name, X, y, others, likelihood, progressbar, keywords, weights, **options
     ):
         """The observed variable of a user's likelihood."""
         self.check_integrable()

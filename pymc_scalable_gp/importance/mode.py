@@ -86,8 +86,8 @@ def mode_near(density, start: np.ndarray, factor: np.ndarray) -> Mode:
     return Mode(location, logp, _factor(density, location, logp, scales))
 
 
-def find_mode(density, start: np.ndarray, maxiter: int = 200, near=None) -> Mode:
-    """Mode by L-BFGS from `start` (p,), with its curvature.
+def find_mode(density, start: np.ndarray, maxiter: int = 200, near=None) -> Mode | None:
+    """Mode by L-BFGS from `start` (p,), with its curvature; None where it is `near` a known one.
 
     Raises
     ------
@@ -100,6 +100,8 @@ def find_mode(density, start: np.ndarray, maxiter: int = 200, near=None) -> Mode
             "the log density or its gradient is not finite where the search of the mode starts: give "
             "start={...} with values of plausible size, or initval= to the priors"
         )
+    if near is not None and near(location):
+        return None
     return Mode(location, logp, _factor(density, location, logp, scales))
 
 

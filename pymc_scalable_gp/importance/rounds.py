@@ -20,7 +20,7 @@ FORGOTTEN = 12.0  # nats below the first mode's mass at which another one is lef
 GRADIENT = 3.0  # densities for the price of a gradient
 TIRESOME = 0.3  # share of a t's points that are effective, below which a surrogate is tried
 COVER, MOST_PARTS = 0.2, 3  # share of a t for a heavy tail, and the most of them
-LESSONS = 4  # rounds after which the surrogate has learnt
+LESSONS, MOST_LESSONS = 4, 12  # rounds in which the surrogate learns, if k-hat is good or poor
 
 
 @dataclass
@@ -197,14 +197,13 @@ def find_modes(density, start: np.ndarray, rng) -> list[Mode]:
         )  # fmt: skip
     except ValueError:
         return [first]
-    is_new = first.distance(second.location)[0] > apart
-    if is_new and second.log_mass > first.log_mass + FORGOTTEN:
-        return [second]
-    return [first, second] if is_new and second.log_mass > first.log_mass - FORGOTTEN else [first]
+    if second is None or second.log_mass <= first.log_mass - FORGOTTEN:
+        return [first]
+    return [second] if second.log_mass > first.log_mass + FORGOTTEN else [first, second]
 
 
 def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, tell=None) -> Weighed:
-    """Rounds until `draws` effective draws with k-hat below .5, or until the budget is spent.
+    """Rounds until the weights are worth `draws` effective draws, or until the budget is spent.
 
     Parameters
     ----------
@@ -232,7 +231,7 @@ def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, te
         if tell is not None:
             tell(weighed)
         played = len(rounds.counts)
-        if played >= 2 and weighed.ess >= draws and weighed.khat < GOOD_KHAT:
+        if played >= 2 and is_enough(weighed, draws):
             break
         if until is not None and perf_counter() > until:
             break
@@ -242,6 +241,13 @@ def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, te
         if played in (4, 8) and weighed.khat > BAD_KHAT:
             rounds.look_elsewhere(weighed)
     return weighed
+
+
+def is_enough(weighed: Weighed, draws: int) -> bool:
+    """Whether k-hat is good at the effective sample size, or not bad at twice that."""
+    return (weighed.ess >= draws and weighed.khat < GOOD_KHAT) or (
+        weighed.ess >= 2 * draws and weighed.khat < BAD_KHAT
+    )
 
 
 class Chooser:
@@ -291,7 +297,7 @@ class Chooser:
             return rounds.mixture
         if self._learner is None:
             self._learner = Learner(rounds.density, self._modes[0])
-        if self._lessons < LESSONS:
+        if self._lessons < (LESSONS if weighed.khat < GOOD_KHAT else MOST_LESSONS):
             self._lessons += 1
             learnt = self._learner.learn(weighed, rounds.mixture.parts[0], rounds.rng)
             self._surrogate = learnt or self._surrogate

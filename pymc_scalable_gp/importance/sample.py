@@ -45,8 +45,8 @@ def sample_importance(
     3. weights against the mixture of the proposals ``q_k`` of all rounds [1]_, Pareto-smoothed [2]_:
        ``w(theta) = p(theta, y) / sum_k (n_k / N) q_k(theta)``. The next proposal has the weighted mean
        and covariance;
-    4. at least two rounds, until the effective sample size ``1 / sum w^2`` reaches `draws` and k-hat
-       is below .5.
+    4. at least two rounds, until the effective sample size ``1 / sum w^2`` reaches `draws` with k-hat
+       below .5, or twice that with k-hat below .7.
 
     The log evidence ``log p(y)`` is the log of the mean weight. It errs low where tails are hard to
     reach, as points are weighed under proposals that were fitted to them; its standard error counts the
@@ -60,7 +60,8 @@ def sample_importance(
         Values of free variables, untransformed, from which the mode is searched; the model's initial
         point for those left out. Default: where the model has a marginal GP of this package with 3000
         rows or more, the mode of the exact GP on 1000 of them (:func:`subset_map`), and neighbours are
-        chosen again there if the GP was not built by hand; else the initial point.
+        chosen again there if the GP was not built by hand, the same for every seed; else the initial
+        point.
     cores : int, optional
         Processes that evaluate densities side by side; results do not depend on it, up to rounding.
         Default: one for each processor, at most four, where the densities of a run would take long,
@@ -126,7 +127,7 @@ def sample_importance(
     clock = Clock()
     density = Density(model)
     if start is None:
-        start = offered_start(density, int(rng.integers(2**31)))
+        start = offered_start(density)
     begin = density.initial if start is None else density.start(start)
     clock.lap("build")
     weighed = run(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 
 class Offer:
-    """A function of (density, random_seed) that gives a point of the density's model, or None.
+    """A function of a density that gives a point of its model, or None.
 
     Kept on a variable's tag; a pickled or copied one offers nothing, as it belongs to another model.
     """
@@ -12,9 +12,9 @@ class Offer:
     def __init__(self, find: Callable | None = None):
         self._find = find
 
-    def __call__(self, density, random_seed) -> dict | None:
+    def __call__(self, density) -> dict | None:
         """The point."""
-        return None if self._find is None else self._find(density, random_seed)
+        return None if self._find is None else self._find(density)
 
     def __reduce__(self):
         return (Offer, ())
@@ -25,11 +25,11 @@ def offer_start(variable, find: Callable) -> None:
     variable.tag.start = Offer(find)
 
 
-def offered_start(density, random_seed) -> dict | None:
+def offered_start(density) -> dict | None:
     """The first point that an observed variable of the density's model offers; None where none does."""
     for rv in density.model.observed_RVs:
         offer = getattr(rv.tag, "start", None)
-        point = offer(density, random_seed) if isinstance(offer, Offer) else None
+        point = offer(density) if isinstance(offer, Offer) else None
         if point is not None:
             return point
     return None

@@ -7,6 +7,7 @@ from scipy.special import logsumexp
 from pymc_scalable_gp.importance.proposals import StudentT
 
 CLOUD = 60_000  # points of the t that are resampled
+MOVES = 30  # Metropolis steps of each, so that no point of the cloud is drawn twice
 DEFENCE = 0.1  # share of the t
 LENGTHSCALES = (4.0, 6.0, 9.0, 14.0)  # in posterior sds
 QUADRATIC = 0.01  # prior variance of the quadratic, relative to the Gaussian process's
@@ -114,7 +115,8 @@ class Surrogate:
     r"""Proposal: nine tenths of a learnt density, and a tenth of a t as a defence.
 
     The learnt log density is the quadratic at the mode plus `Residual`'s mean, capped at the mode's
-    own. It is drawn from by resampling 60 000 points of the t, which give its constant as well.
+    own. It is drawn from by resampling 60 000 points of the t, which give its constant as well, and by
+    Metropolis steps from there.
 
     Parameters
     ----------
@@ -150,10 +152,23 @@ class Surrogate:
         defence = int(np.round(DEFENCE * count + rng.random() - 0.5))
         p = len(self.t.location)
         which = rng.choice(CLOUD, count - defence, p=self._weights)
-        points = self._cloud[which]
+        points = self._moved(self._cloud[which], rng)
         if not defence:
             return points
         return np.concatenate([points, self.t.draw(rng.random((defence, p + 1)))])
+
+    def _moved(self, points, rng):
+        """Points (n, p) after a random walk of each that leaves the learnt density as it is."""
+        n, p = points.shape
+        walk = 2.38 / np.sqrt(p) * self.t.factor
+        logp = self._learnt(points)
+        for _ in range(MOVES):
+            tried = points + rng.standard_normal((n, p)) @ walk.T
+            new = self._learnt(tried)
+            taken = np.log(rng.random(n)) < new - logp
+            points = np.where(taken[:, None], tried, points)
+            logp = np.where(taken, new, logp)
+        return points
 
     def logpdf(self, points: np.ndarray) -> np.ndarray:
         """Log densities (n,) at `points` (n, p)."""

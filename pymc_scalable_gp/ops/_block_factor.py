@@ -9,11 +9,17 @@ from pytensor.gradient import disconnected_type
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import GufuncOp, connected
 from pymc_scalable_gp.ops._jax import jnp, register_jax
-from pymc_scalable_gp.ops._stationary import KINDS
+from pymc_scalable_gp.ops._stationary import KindOp
 
 
 class ArrayOp(GufuncOp):
-    """An Op whose :meth:`values` take NumPy's arrays or JAX's."""
+    """An Op whose :meth:`values` take NumPy's arrays or JAX's, and are its JAX form."""
+
+    has_pullback = True
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        register_jax(cls, cls.has_pullback)(_values_of)
 
     @abstractmethod
     def values(self, xp, *inputs) -> tuple:
@@ -26,17 +32,14 @@ class ArrayOp(GufuncOp):
             storage[0] = np.asarray(value)
 
 
-def register_values(op_class, differentiable=True):
-    """Make :meth:`ArrayOp.values` the JAX form of an Op."""
+def _values_of(op):
+    """Function of JAX arrays."""
 
-    def build(op):
-        def forward(*inputs):
-            outputs = op.values(jnp, *inputs)
-            return outputs if len(outputs) > 1 else outputs[0]
+    def forward(*inputs):
+        outputs = op.values(jnp, *inputs)
+        return outputs if len(outputs) > 1 else outputs[0]
 
-        return forward
-
-    register_jax(op_class, differentiable)(build)
+    return forward
 
 
 class BlockOp(ArrayOp):
@@ -52,17 +55,15 @@ class BlockOp(ArrayOp):
         return {"g": self.block}
 
 
-class StationaryBlockOp(BlockOp):
+class StationaryBlockOp(KindOp, BlockOp):
     """An Op on blocks of rows under a stationary kernel, which is computed on the way."""
 
     __props__ = ("kind", "block")
     moving = False  # whether the inputs have a gradient too
 
     def __init__(self, kind, block):
-        if kind not in KINDS:
-            raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
-        super().__init__(block)
-        self.kind = kind
+        KindOp.__init__(self, kind)
+        BlockOp.__init__(self, block)
 
     def factor(self, xp, X, scale, variance, shape, phi, noise, neighbors, first):
         """Regressions of all blocks: see `_vecchia_batches.factor`."""

@@ -42,8 +42,8 @@ def source_version() -> int:
     return zlib.crc32(b"".join(file.read_bytes() for file in files))
 
 
-def register_numba(op_class, strided=()):
-    """Decorator: ``build(op) -> numba_njit function`` becomes the Numba form of `op_class`.
+def numba_form(op_class, strided=()):
+    """Decorator: ``function(*inputs, *op.options())`` becomes the Numba form of `op_class`.
 
     Parameters
     ----------
@@ -57,42 +57,32 @@ def register_numba(op_class, strided=()):
     number is a checksum of this folder, so an edit never meets the machine code of an earlier one.
     """
 
-    def decorate(build):
+    def decorate(function):
+        part = inlined(function)
+
         @nb.register_funcify_default_op_cache_key(op_class)
         def funcify(op, node=None, **kwargs):
             props = {name: getattr(op, name) for name in op.__props__}
             identity = op_class.__module__, op_class.__qualname__, str(props), source_version()
-            return sealed(op, node, build(op), identity, strided), source_version()
-
-        return build
-
-    return decorate
-
-
-def numba_form(op_class, strided=()):
-    """Decorator: ``function(*inputs, *op.options())`` becomes the Numba form of `op_class`.
-
-    `strided` is that of :func:`register_numba`.
-    """
-
-    def decorate(function):
-        part = inlined(function)
-
-        @register_numba(op_class, strided)
-        def build(op):
-            options = op.options()
-            if not options:
-                return nb.numba_njit(function)
-            names = list(signature(function).parameters)
-            inputs, name = names[: len(names) - len(options)], op_class.__name__.lower()
-            scope = dict(zip(names[len(inputs) :], options, strict=True))
-            source = f"def {name}({', '.join(inputs)}): return body({', '.join(names)})"
-            # From disk it needs a module's name.
-            return from_source(source, name, scope | {"body": part, "__name__": __name__})
+            own = _with_options(function, part, op)
+            return sealed(op, node, own, identity, strided), source_version()
 
         return function
 
     return decorate
+
+
+def _with_options(function, part, op):
+    """Numba function of the inputs alone: `part` is `function`, to be inlined."""
+    options = op.options()
+    if not options:
+        return nb.numba_njit(function)
+    names = list(signature(function).parameters)
+    inputs, name = names[: len(names) - len(options)], type(op).__name__.lower()
+    scope = dict(zip(names[len(inputs) :], options, strict=True))
+    source = f"def {name}({', '.join(inputs)}): return body({', '.join(names)})"
+    # From disk it needs a module's name.
+    return from_source(source, name, scope | {"body": part, "__name__": __name__})
 
 
 def one_source(op_class, strided=()):
@@ -184,7 +174,7 @@ def sealed(op, node, function, identity, strided=()):
     identity : tuple
         Tells the function from all others, with the types of its arguments, and on disk as well.
     strided : tuple of int
-        As of :func:`register_numba`.
+        As of :func:`numba_form`.
 
     Raises
     ------

@@ -3,6 +3,8 @@
 import numpy as np
 from numba.extending import register_jitable
 
+from pymc_scalable_gp.ops._base import GufuncOp
+
 # The kernels that are known here, by their places.
 KINDS = ("ExpQuad", "Matern12", "Exponential", "Matern32", "Matern52", "RatQuad", "Arc")
 _EXPQUAD, _MATERN12, _EXPONENTIAL, _MATERN32, _MATERN52, _RATQUAD, _ARC = range(len(KINDS))
@@ -12,6 +14,22 @@ SHAPED = ("RatQuad", "Arc")
 
 # Below this share of alpha a squared distance changes a RatQuad in alpha by a power series.
 _SMALL = 1e-3
+
+
+class KindOp(GufuncOp):
+    """An Op of a stationary kernel, one of KINDS, whose functions take its place there."""
+
+    __props__: tuple[str, ...] = ("kind",)
+
+    def __init__(self, kind):
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
+        self.kind = kind
+
+    def options(self):
+        """The kind as a number, and the other props."""
+        kind, *others = super().options()
+        return KINDS.index(kind), *others
 
 
 @register_jitable

@@ -1,4 +1,4 @@
-"""Loops until a state no longer changes."""
+"""Loops: until a state no longer changes, or over parts of arrays."""
 
 import warnings
 from collections.abc import Sequence
@@ -59,14 +59,17 @@ def _scanned(first, fixed, next_, limit):
         ]
         return states, until(last)
 
+    traces = _scan(body, outputs_info=list(first), non_sequences=list(fixed), n_steps=limit)
+    return [trace[-1] for trace in traces]
+
+
+def _scan(body, **arguments) -> list[Variable]:
+    """What PyTensor's Scan returns, always as a list."""
     with warnings.catch_warnings():
         # In functions for a few calls the steps run in Python too: C would take 20 s to compile.
         warnings.filterwarnings("ignore", "The `mode` argument of `scan`", FutureWarning)
-        traces = pytensor.scan(
-            body, outputs_info=list(first), non_sequences=list(fixed), n_steps=limit,
-            return_updates=False, mode=IN_PYTHON,
-        )  # fmt: skip
-    return [trace[-1] for trace in (traces if isinstance(traces, list) else [traces])]
+        traces = pytensor.scan(body, return_updates=False, mode=IN_PYTHON, **arguments)
+    return traces if isinstance(traces, list) else [traces]
 
 
 @register_jax(Repeat, differentiable=False)
@@ -116,3 +119,27 @@ def repeat(state: Sequence[Variable], after: Sequence[Variable], start, done, li
     fixed = [v.type() for v in outer]
     *new, done = graph_replace([*after, done], dict(zip(outer, fixed, strict=True)), strict=False)
     return Repeat(state, fixed, new, done, limit)(*start, *outer, return_list=True)
+
+
+def by_parts(outputs: Sequence[Variable], part: Sequence[Variable], parts: Sequence) -> list:
+    """Graphs of `part` (roots), evaluated for one part after the other, and stacked.
+
+    Parameters
+    ----------
+    outputs : sequence of variables
+        Of the same shapes for every part.
+    part : sequence of variables
+    parts : sequence of tensors
+        The values of `part`, along one more axis, the first.
+
+    Notes
+    -----
+    What does not depend on the part is computed once. The gradient computes each part again: nothing but
+    the outputs is kept of it.
+    """
+    fixed = outside(outputs, part)
+
+    def body(*values):
+        return graph_replace(outputs, dict(zip([*part, *fixed], values, strict=True)))
+
+    return _scan(body, sequences=list(parts), non_sequences=fixed)

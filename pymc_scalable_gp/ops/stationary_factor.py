@@ -3,11 +3,9 @@
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
-from pytensor.link.numba.dispatch import basic as nb
 
-from pymc_scalable_gp.ops._block_factor import BlockFactor, StationaryBlockOp, register_values
-from pymc_scalable_gp.ops._numba import register_numba
-from pymc_scalable_gp.ops._stationary import KINDS
+from pymc_scalable_gp.ops._block_factor import BlockFactor, StationaryBlockOp
+from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._vecchia_blocks import factor_blocks, factor_blocks_grad
 
 
@@ -40,6 +38,7 @@ class MovingFactor(StationaryFactor):
 class StationaryFactorGrad(StationaryBlockOp):
     """Cotangents of the inverse lengthscales, variance, alpha, features and noise."""
 
+    has_pullback = False
     gufunc_signature = (
         "(n,d),(d),(),(),(n,r),(n),(b,k),(),(b,g,k),(b,g,g),(b,k,k),(b,g,k),(b,g,g)"
         "->(d),(),(),(n,r),(n)"
@@ -104,54 +103,35 @@ def stationary_factor(
     return A, L
 
 
-@register_numba(MovingFactor)
-@register_numba(StationaryFactor)
-def numba_stationary_factor(op):
-    kind, g = KINDS.index(op.kind), op.block
-
-    @nb.numba_njit
-    def stationary_factor(X, scale, variance, shape, phi, noise, neighbors, first):
-        return factor_blocks(
-            np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise,
-            neighbors, first.item(), g,
-        )  # fmt: skip
-
-    return stationary_factor
+@numba_form(StationaryFactor)
+def _factor(X, scale, variance, shape, phi, noise, neighbors, first, kind, g):
+    return factor_blocks(
+        np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise, neighbors,
+        first.item(), g,
+    )  # fmt: skip
 
 
-@register_numba(MovingFactorGrad)
-@register_numba(StationaryFactorGrad)
-def numba_stationary_factor_grad(op):
-    kind, g = KINDS.index(op.kind), op.block
-
-    @nb.numba_njit
-    def stationary_factor_grad(
-        X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar
-    ):
-        bars, phi_bar, noise_bar = factor_blocks_grad(
-            np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise,
-            neighbors, first.item(), A, L, F, A_bar, L_bar, g, np.zeros((0, 0)),
-        )  # fmt: skip
-        d = len(bars) - 2
-        return bars[:d].copy(), np.asarray(bars[d]), np.asarray(bars[d + 1]), phi_bar, noise_bar
-
-    @nb.numba_njit
-    def moving_factor_grad(
-        X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar
-    ):
-        X_bar = np.zeros(X.shape)
-        bars, phi_bar, noise_bar = factor_blocks_grad(
-            np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise,
-            neighbors, first.item(), A, L, F, A_bar, L_bar, g, X_bar,
-        )  # fmt: skip
-        d = len(bars) - 2
-        scale_bar, variance_bar, shape_bar = bars[:d].copy(), bars[d], bars[d + 1]
-        return X_bar, scale_bar, np.asarray(variance_bar), np.asarray(shape_bar), phi_bar, noise_bar
-
-    return moving_factor_grad if op.moving else stationary_factor_grad
+@numba_form(StationaryFactorGrad)
+def _factor_grad(
+    X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, kind, g
+):
+    bars, phi_bar, noise_bar = factor_blocks_grad(
+        np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise, neighbors,
+        first.item(), A, L, F, A_bar, L_bar, g, np.zeros((0, 0)),
+    )  # fmt: skip
+    d = len(bars) - 2
+    return bars[:d].copy(), np.asarray(bars[d]), np.asarray(bars[d + 1]), phi_bar, noise_bar
 
 
-for op_class in (StationaryFactor, MovingFactor):
-    register_values(op_class)
-for op_class in (StationaryFactorGrad, MovingFactorGrad):
-    register_values(op_class, differentiable=False)
+@numba_form(MovingFactorGrad)
+def _moving_factor_grad(
+    X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, kind, g
+):
+    X_bar = np.zeros(X.shape)
+    bars, phi_bar, noise_bar = factor_blocks_grad(
+        np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise, neighbors,
+        first.item(), A, L, F, A_bar, L_bar, g, X_bar,
+    )  # fmt: skip
+    d = len(bars) - 2
+    scale_bar, variance_bar, shape_bar = bars[:d].copy(), bars[d], bars[d + 1]
+    return X_bar, scale_bar, np.asarray(variance_bar), np.asarray(shape_bar), phi_bar, noise_bar

@@ -3,17 +3,17 @@
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
-from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import connected
-from pymc_scalable_gp.ops._block_factor import ArrayOp, register_values
+from pymc_scalable_gp.ops._block_factor import ArrayOp
 from pymc_scalable_gp.ops._differences import fill_squared_sums
 from pymc_scalable_gp.ops._elementwise import add, add_multiple
 from pymc_scalable_gp.ops._kernels import empty_matrix, multiply_any
-from pymc_scalable_gp.ops._numba import inlined, register_numba
+from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._stationary import (
     KINDS,
     SHAPED,
+    KindOp,
     kernel_of_squares,
     kernel_value,
     relative_slope,
@@ -28,18 +28,7 @@ _BLOCK = 256  # rows: what a core's cache holds
 _SHAPED = tuple(map(KINDS.index, SHAPED))
 
 
-class _KindOp(ArrayOp):
-    """An Op of one kind of kernel."""
-
-    __props__ = ("kind",)
-
-    def __init__(self, kind):
-        if kind not in KINDS:
-            raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
-        self.kind = kind
-
-
-class StationaryFeatures(_KindOp):
+class StationaryFeatures(KindOp, ArrayOp):
     """``k(X, Z) root'`` (see `stationary_features`)."""
 
     gufunc_signature = "(n,d),(m,d),(d),(),(r,m)->(n,r)"
@@ -63,9 +52,10 @@ class StationaryFeatures(_KindOp):
         return [[i > 1] for i in range(5)]
 
 
-class StationaryFeaturesGrad(_KindOp):
+class StationaryFeaturesGrad(KindOp, ArrayOp):
     """Cotangents of the inverse lengthscales, of alpha and of the matrix, computing the kernel again."""
 
+    has_pullback = False
     gufunc_signature = "(n,d),(m,d),(d),(),(r,m),(n,r)->(d),(),(r,m)"
 
     def values(self, xp, X, Z, rates, shape, root, bar):
@@ -127,9 +117,9 @@ def stationary_features(kind, X, Z, rates, shape, root):
     return StationaryFeatures(kind)(*map(pt.as_tensor, (X, Z, rates, shape, root)))
 
 
-@inlined
+@numba_form(StationaryFeatures)
 def _features(X, Z, rates, shape, root, code):
-    n, m = X.shape[0], Z.shape[0]
+    n, m, alpha = X.shape[0], Z.shape[0], shape.item()
     out, K = empty_matrix(n, root.shape[0]), np.empty((min(_BLOCK, n), m))
     for start in range(0, n, _BLOCK):
         stop = min(start + _BLOCK, n)
@@ -138,14 +128,14 @@ def _features(X, Z, rates, shape, root, code):
         for i in range(count):
             row = K[i]
             for j in range(m):
-                row[j] = kernel_value(row[j], code, shape)
+                row[j] = kernel_value(row[j], code, alpha)
         multiply_any(K[:count], root, False, True, out[start:stop])
     return out
 
 
-@inlined
+@numba_form(StationaryFeaturesGrad)
 def _features_grad(X, Z, rates, shape, root, bar, code):
-    (n, d), (r, m) = X.shape, root.shape
+    (n, d), (r, m), alpha = X.shape, root.shape, shape.item()
     sums, part, alpha_bar = np.zeros(d), np.empty(d), 0.0
     root_bar, product = np.zeros((r, m)), np.zeros((r, m))
     K, weights = np.empty((min(_BLOCK, n), m)), np.empty((min(_BLOCK, n), m))
@@ -158,41 +148,14 @@ def _features_grad(X, Z, rates, shape, root, bar, code):
             row, weight = K[i], weights[i]
             for j in range(m):
                 square = row[j]
-                row[j] = kernel_value(square, code, shape)
+                row[j] = kernel_value(square, code, alpha)
                 weight[j] *= row[j]
                 if code in _SHAPED:
-                    alpha_bar += weight[j] * shape_slope(square, code, shape)
-                weight[j] *= relative_slope(square, code, shape)
+                    alpha_bar += weight[j] * shape_slope(square, code, alpha)
+                weight[j] *= relative_slope(square, code, alpha)
         multiply_any(bar[start:stop], K[:count], True, False, product)
         for i in range(r):
             add(root_bar[i], product[i])
         fill_squared_sums(X[start:stop], Z, weights[:count], part)
         add_multiple(sums, 2.0, part)
-    return sums * rates, alpha_bar, root_bar
-
-
-@register_numba(StationaryFeatures)
-def numba_stationary_features(op):
-    code = KINDS.index(op.kind)
-
-    @nb.numba_njit
-    def stationary_features(X, Z, rates, shape, root):
-        return _features(X, Z, rates, shape.item(), root, code)
-
-    return stationary_features
-
-
-@register_numba(StationaryFeaturesGrad)
-def numba_stationary_features_grad(op):
-    code = KINDS.index(op.kind)
-
-    @nb.numba_njit
-    def stationary_features_grad(X, Z, rates, shape, root, bar):
-        rates_bar, alpha_bar, root_bar = _features_grad(X, Z, rates, shape.item(), root, bar, code)
-        return rates_bar, np.asarray(alpha_bar), root_bar
-
-    return stationary_features_grad
-
-
-register_values(StationaryFeatures)
-register_values(StationaryFeaturesGrad, differentiable=False)
+    return sums * rates, np.asarray(alpha_bar), root_bar

@@ -5,13 +5,13 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type, pullback
 from pytensor.graph.replace import clone_replace
 
-from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jax_form, jnp
 from pymc_scalable_gp.ops._kernels import empty_matrix, mirror
 from pymc_scalable_gp.ops._numba import in_numba, one_source
 from pymc_scalable_gp.ops._stationary import (
     KINDS,
     SHAPED,
+    KindOp,
     kernel_of_squares,
     kernel_value,
     relative_slope,
@@ -31,20 +31,15 @@ _BLOCK = 256  # rows: what a core's cache holds
 _EXPQUAD = KINDS.index("ExpQuad")
 
 
-class StationaryKernel(GufuncOp):
+class StationaryKernel(KindOp):
     """Matrix (n, m) of `stationary_kernel`; with `symmetric`, both sets are the same."""
 
     __props__ = ("kind", "symmetric")
     gufunc_signature = "(n,d),(m,d),(d),()->(n,m)"
 
     def __init__(self, kind, symmetric=False):
-        if kind not in KINDS:
-            raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
-        self.kind, self.symmetric = kind, bool(symmetric)
-
-    def options(self):
-        """The kernel as a number, for Numba."""
-        return KINDS.index(self.kind), self.symmetric
+        super().__init__(kind)
+        self.symmetric = bool(symmetric)
 
     def connection_pattern(self, node):
         return [[True], [True], [True], [self.kind in SHAPED]]
@@ -67,18 +62,10 @@ class StationaryKernel(GufuncOp):
         return found
 
 
-class StationarySlope(GufuncOp):
+class StationarySlope(KindOp):
     """Cotangent of the squared distances: ``g K (d log k / d square)`` (n, m), from K and g (n, m)."""
 
-    __props__ = ("kind",)
     gufunc_signature = "(n,d),(m,d),(d),(),(n,m),(n,m)->(n,m)"
-
-    def __init__(self, kind):
-        self.kind = kind
-
-    def options(self):
-        """The kernel as a number, for Numba."""
-        return (KINDS.index(self.kind),)
 
     def connection_pattern(self, node):
         away = self.kind == "ExpQuad"  # no distance in it

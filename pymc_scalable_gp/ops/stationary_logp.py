@@ -3,14 +3,12 @@
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
-from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import connected
-from pymc_scalable_gp.ops._block_factor import StationaryBlockOp, register_values
+from pymc_scalable_gp.ops._block_factor import StationaryBlockOp
 from pymc_scalable_gp.ops._lowrank_terms import DTC, logp_terms
-from pymc_scalable_gp.ops._numba import register_numba
-from pymc_scalable_gp.ops._stationary import KINDS
+from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._vecchia_stream import stream_grad, stream_logp
 from pymc_scalable_gp.ops.lowrank_logp import jax_logp_terms
 
@@ -65,6 +63,7 @@ class MovingLogp(StationaryLogp):
 class StationaryLogpGrad(StationaryBlockOp):
     """Cotangents of the inverse lengthscales, variance, alpha, features and noise."""
 
+    has_pullback = False
     gufunc_signature = "(n,d),(d),(),(),(n,r),(n),(r),(r,r),(n),(b,k),()->(d),(),(),(n,r),(n)"
     discrete = (9,)
 
@@ -142,53 +141,35 @@ def stationary_logp(
     return op(kind, block)(*(pt.as_tensor(x) for x in inputs))[0]
 
 
-@register_numba(MovingLogp)
-@register_numba(StationaryLogp)
-def numba_stationary_logp(op):
-    kind, g = KINDS.index(op.kind), op.block
-
-    @nb.numba_njit
-    def stationary_logp(X, scale, variance, shape, phi, noise, residual, neighbors):
-        logp, coef, root, rest, alpha = stream_logp(
-            X, scale, variance.item(), shape.item(), phi, noise, residual, neighbors, kind, g
-        )
-        return np.asarray(logp), coef, root, rest, alpha
-
-    return stationary_logp
+@numba_form(StationaryLogp)
+def _logp(X, scale, variance, shape, phi, noise, residual, neighbors, kind, g):
+    logp, coef, root, rest, alpha = stream_logp(
+        X, scale, variance.item(), shape.item(), phi, noise, residual, neighbors, kind, g
+    )
+    return np.asarray(logp), coef, root, rest, alpha
 
 
-@register_numba(MovingLogpGrad)
-@register_numba(StationaryLogpGrad)
-def numba_stationary_logp_grad(op):
-    kind, g = KINDS.index(op.kind), op.block
-
-    @nb.numba_njit
-    def stationary_logp_grad(
-        X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar
-    ):
-        bars, phi_bar, noise_bar = stream_grad(
-            X, scale, variance.item(), shape.item(), phi, noise, neighbors, coef, root, rest,
-            bar.item(), kind, g, np.zeros((0, 0)),
-        )  # fmt: skip
-        d = len(scale)
-        scale_bar, variance_bar, shape_bar = bars[:d].copy(), bars[d], bars[d + 1]
-        return scale_bar, np.asarray(variance_bar), np.asarray(shape_bar), phi_bar, noise_bar
-
-    @nb.numba_njit
-    def moving_logp_grad(X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar):
-        X_bar = np.zeros(X.shape)
-        bars, phi_bar, noise_bar = stream_grad(
-            X, scale, variance.item(), shape.item(), phi, noise, neighbors, coef, root, rest,
-            bar.item(), kind, g, X_bar,
-        )  # fmt: skip
-        d = len(scale)
-        scale_bar, variance_bar, shape_bar = bars[:d].copy(), bars[d], bars[d + 1]
-        return X_bar, scale_bar, np.asarray(variance_bar), np.asarray(shape_bar), phi_bar, noise_bar
-
-    return moving_logp_grad if op.moving else stationary_logp_grad
+@numba_form(StationaryLogpGrad)
+def _logp_grad(
+    X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar, kind, g
+):  # fmt: skip
+    bars, phi_bar, noise_bar = stream_grad(
+        X, scale, variance.item(), shape.item(), phi, noise, neighbors, coef, root, rest,
+        bar.item(), kind, g, np.zeros((0, 0)),
+    )  # fmt: skip
+    d = len(scale)
+    return bars[:d].copy(), np.asarray(bars[d]), np.asarray(bars[d + 1]), phi_bar, noise_bar
 
 
-for op_class in (StationaryLogp, MovingLogp):
-    register_values(op_class)
-for op_class in (StationaryLogpGrad, MovingLogpGrad):
-    register_values(op_class, differentiable=False)
+@numba_form(MovingLogpGrad)
+def _moving_logp_grad(
+    X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar, kind, g
+):  # fmt: skip
+    X_bar = np.zeros(X.shape)
+    bars, phi_bar, noise_bar = stream_grad(
+        X, scale, variance.item(), shape.item(), phi, noise, neighbors, coef, root, rest,
+        bar.item(), kind, g, X_bar,
+    )  # fmt: skip
+    d = len(scale)
+    scale_bar, variance_bar, shape_bar = bars[:d].copy(), bars[d], bars[d + 1]
+    return X_bar, scale_bar, np.asarray(variance_bar), np.asarray(shape_bar), phi_bar, noise_bar

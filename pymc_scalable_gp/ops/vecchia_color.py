@@ -3,12 +3,11 @@
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
-from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import GufuncOp, connected
-from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
+from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._small import multiply_small
 from pymc_scalable_gp.ops._vecchia_blocks import corner, count_known, own_rows, take_rows
 
@@ -91,7 +90,8 @@ def vecchia_color(noise, A, L, neighbors, before=None):
     return VecchiaColor()(before, noise, A, L, neighbors)
 
 
-def color(before, Z, A, L, neighbors):
+@numba_form(VecchiaColor)
+def _color(before, Z, A, L, neighbors):
     (p, q), m = before.shape, Z.shape[0]
     rows = np.zeros((p + m, q))
     rows[:p] = before
@@ -106,7 +106,8 @@ def color(before, Z, A, L, neighbors):
     return rows[p:]
 
 
-def color_grad(before, Z, A, L, neighbors, Y, Y_bar):
+@numba_form(VecchiaColorGrad)
+def _color_grad(before, Z, A, L, neighbors, Y, Y_bar):
     (p, q), m = before.shape, Z.shape[0]
     rows, total = np.concatenate((before, Y)), np.zeros((p + m, q))
     total[p:] = Y_bar
@@ -130,16 +131,6 @@ def color_grad(before, Z, A, L, neighbors, Y, Y_bar):
     return total[:p], Z_bar, A_bar, L_bar
 
 
-@register_numba(VecchiaColor)
-def numba_vecchia_color(op):
-    return nb.numba_njit(color)
-
-
-@register_numba(VecchiaColorGrad)
-def numba_vecchia_color_grad(op):
-    return nb.numba_njit(color_grad)
-
-
 def _padded(Z, A):
     """White columns by blocks (b, g, q)."""
     count, g = A.shape[:2]
@@ -151,41 +142,35 @@ def _near(values, neighbors):
     return jnp.where((neighbors >= 0)[..., None], values[jnp.maximum(neighbors, 0)], 0.0)
 
 
-@register_jax(VecchiaColor)
-def jax_vecchia_color(op):
-    def forward(before, Z, A, L, neighbors):
-        p, (count, g) = len(before), A.shape[:2]
+@jax_form(VecchiaColor)
+def _jax_color(before, Z, A, L, neighbors):
+    p, (count, g) = len(before), A.shape[:2]
 
-        def step(rows, block):
-            b, a, root, white, near = block
-            own = a @ _near(rows, near) + root @ white
-            return jax.lax.dynamic_update_slice(rows, own, (p + b * g, 0)), None
+    def step(rows, block):
+        b, a, root, white, near = block
+        own = a @ _near(rows, near) + root @ white
+        return jax.lax.dynamic_update_slice(rows, own, (p + b * g, 0)), None
 
-        rows = jnp.concatenate([before, jnp.zeros((count * g, Z.shape[1]))])
-        blocks = (jnp.arange(count), A, L, _padded(Z, A), neighbors)
-        return jax.lax.scan(step, rows, blocks)[0][p : p + len(Z)]
-
-    return forward
+    rows = jnp.concatenate([before, jnp.zeros((count * g, Z.shape[1]))])
+    blocks = (jnp.arange(count), A, L, _padded(Z, A), neighbors)
+    return jax.lax.scan(step, rows, blocks)[0][p : p + len(Z)]
 
 
-@register_jax(VecchiaColorGrad, differentiable=False)
-def jax_vecchia_color_grad(op):
-    def forward(before, Z, A, L, neighbors, Y, Y_bar):
-        p, (count, g), (m, q) = len(before), A.shape[:2], Z.shape
+@jax_form(VecchiaColorGrad, differentiable=False)
+def _jax_color_grad(before, Z, A, L, neighbors, Y, Y_bar):
+    p, (count, g), (m, q) = len(before), A.shape[:2], Z.shape
 
-        def step(total, block):
-            b, a, root, near = block
-            bar = jax.lax.dynamic_slice(total, (p + b * g, 0), (g, q))
-            back = jnp.where((near >= 0)[:, None], a.T @ bar, 0.0)
-            return total.at[jnp.maximum(near, 0)].add(back), (root.T @ bar, bar)
+    def step(total, block):
+        b, a, root, near = block
+        bar = jax.lax.dynamic_slice(total, (p + b * g, 0), (g, q))
+        back = jnp.where((near >= 0)[:, None], a.T @ bar, 0.0)
+        return total.at[jnp.maximum(near, 0)].add(back), (root.T @ bar, bar)
 
-        padding = jnp.zeros((count * g - m, q))
-        total = jnp.concatenate([jnp.zeros_like(before), Y_bar, padding])
-        blocks = (jnp.arange(count), A, L, neighbors)
-        total, (Z_bar, bars) = jax.lax.scan(step, total, blocks, reverse=True)
-        near = _near(jnp.concatenate([before, Y]), neighbors)
-        A_bar = bars @ near.transpose(0, 2, 1)
-        L_bar = jnp.tril(bars @ _padded(Z, A).transpose(0, 2, 1))
-        return total[:p], Z_bar.reshape(-1, q)[:m], A_bar, L_bar
-
-    return forward
+    padding = jnp.zeros((count * g - m, q))
+    total = jnp.concatenate([jnp.zeros_like(before), Y_bar, padding])
+    blocks = (jnp.arange(count), A, L, neighbors)
+    total, (Z_bar, bars) = jax.lax.scan(step, total, blocks, reverse=True)
+    near = _near(jnp.concatenate([before, Y]), neighbors)
+    A_bar = bars @ near.transpose(0, 2, 1)
+    L_bar = jnp.tril(bars @ _padded(Z, A).transpose(0, 2, 1))
+    return total[:p], Z_bar.reshape(-1, q)[:m], A_bar, L_bar

@@ -3,11 +3,10 @@
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
-from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
-from pymc_scalable_gp.ops._block_factor import BlockFactor, BlockOp, register_values
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._block_factor import BlockFactor, BlockOp
+from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._vecchia_blocks import factor_blocks, factor_blocks_grad
 
 
@@ -30,6 +29,7 @@ class VecchiaFactor(BlockFactor):
 class VecchiaFactorGrad(BlockOp):
     """Cotangents of the kernel's blocks, of the features and of the noise."""
 
+    has_pullback = False
     gufunc_signature = (
         "(n,r),(n),(b,k),(),(b,g,k),(b,g,g),(b,k,k),(b,g,k),(b,g,g)->(b,s,s),(n,r),(n)"
     )
@@ -106,36 +106,19 @@ def vecchia_factor(blocks, phi, noise, neighbors, first=0):
     return A, L
 
 
-@register_numba(VecchiaFactor)
-def numba_vecchia_factor(op):
-    g = op.block
-
-    @nb.numba_njit
-    def vecchia_factor(blocks, phi, noise, neighbors, first):
-        return factor_blocks(
-            blocks, np.zeros((0, 0)), np.zeros(0), 1.0, 1.0, -1, phi, noise, neighbors,
-            first.item(), g,
-        )  # fmt: skip
-
-    return vecchia_factor
+@numba_form(VecchiaFactor)
+def _factor(blocks, phi, noise, neighbors, first, g):
+    return factor_blocks(
+        blocks, np.zeros((0, 0)), np.zeros(0), 1.0, 1.0, -1, phi, noise, neighbors, first.item(), g
+    )
 
 
-@register_numba(VecchiaFactorGrad)
-def numba_vecchia_factor_grad(op):
-    g = op.block
-
-    @nb.numba_njit
-    def vecchia_factor_grad(phi, noise, neighbors, first, A, L, F, A_bar, L_bar):
-        s = neighbors.shape[1] + g
-        blocks_bar = np.zeros((neighbors.shape[0], s, s))
-        _, phi_bar, noise_bar = factor_blocks_grad(
-            blocks_bar, np.zeros((0, 0)), np.zeros(0), 1.0, 1.0, -1, phi, noise, neighbors,
-            first.item(), A, L, F, A_bar, L_bar, g, np.zeros((0, 0)),
-        )  # fmt: skip
-        return blocks_bar, phi_bar, noise_bar
-
-    return vecchia_factor_grad
-
-
-register_values(VecchiaFactor)
-register_values(VecchiaFactorGrad, differentiable=False)
+@numba_form(VecchiaFactorGrad)
+def _factor_grad(phi, noise, neighbors, first, A, L, F, A_bar, L_bar, g):
+    s = neighbors.shape[1] + g
+    blocks_bar = np.zeros((neighbors.shape[0], s, s))
+    _, phi_bar, noise_bar = factor_blocks_grad(
+        blocks_bar, np.zeros((0, 0)), np.zeros(0), 1.0, 1.0, -1, phi, noise, neighbors,
+        first.item(), A, L, F, A_bar, L_bar, g, np.zeros((0, 0)),
+    )  # fmt: skip
+    return blocks_bar, phi_bar, noise_bar

@@ -2,12 +2,11 @@
 
 import numpy as np
 from pytensor.gradient import disconnected_type
-from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import connected
-from pymc_scalable_gp.ops._block_factor import ArrayOp, register_values
-from pymc_scalable_gp.ops._numba import register_numba
+from pymc_scalable_gp.ops._block_factor import ArrayOp
+from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._small import multiply_small, solve_small
 from pymc_scalable_gp.ops._vecchia_blocks import corner, count_known, own_rows, take_rows
 
@@ -36,6 +35,7 @@ class VecchiaWhitenGrad(ArrayOp):
     ``A_bar = -T V_N'`` and ``L_bar = -tril(T W')``.
     """
 
+    has_pullback = False
     gufunc_signature = "(n,q),(b,g,k),(b,g,g),(b,k),(n,q),(n,q)->(n,q),(b,g,k),(b,g,g)"
     discrete = (3,)
 
@@ -88,7 +88,8 @@ def vecchia_whiten(columns, A, L, neighbors):
     return VecchiaWhiten()(columns, A, L, neighbors)
 
 
-def whiten(V, A, L, neighbors):
+@numba_form(VecchiaWhiten)
+def _whiten(V, A, L, neighbors):
     n, q = V.shape
     g = A.shape[1]
     out = np.empty((q, n))  # column by column, as the likelihood reads features
@@ -108,7 +109,8 @@ def whiten(V, A, L, neighbors):
     return out.T
 
 
-def whiten_grad(V, A, L, neighbors, W, W_bar):
+@numba_form(VecchiaWhitenGrad, strided=(4, 5))
+def _whiten_grad(V, A, L, neighbors, W, W_bar):
     n, q = V.shape
     g = A.shape[1]
     V_bar, A_bar, L_bar = np.zeros((n, q)), np.zeros(A.shape), np.zeros(L.shape)
@@ -136,17 +138,3 @@ def whiten_grad(V, A, L, neighbors, W, W_bar):
             for j in range(q):
                 V_bar[neighbors[b, i], j] -= back[i, j]
     return V_bar, A_bar, L_bar
-
-
-@register_numba(VecchiaWhiten)
-def numba_vecchia_whiten(op):
-    return nb.numba_njit(whiten)
-
-
-@register_numba(VecchiaWhitenGrad, strided=(4, 5))
-def numba_vecchia_whiten_grad(op):
-    return nb.numba_njit(whiten_grad)
-
-
-register_values(VecchiaWhiten)
-register_values(VecchiaWhitenGrad, differentiable=False)

@@ -1,4 +1,4 @@
-"""Row blocks of an array."""
+"""Row blocks of an array, and rows evenly spaced through it."""
 
 from collections.abc import Iterator
 
@@ -20,3 +20,9 @@ def blocks(
         for start in starts:
             yield slice(start, min(start + size, n)), np.ascontiguousarray(X[start : start + size])
             progress.advance(task)
+
+
+def evenly(X: np.ndarray, count: int) -> np.ndarray:
+    """At most `count` rows, evenly spaced through X (n, d)."""
+    n = len(X)
+    return X[np.unique(np.linspace(0, n - 1, min(n, count)).astype(int))]

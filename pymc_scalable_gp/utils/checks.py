@@ -26,6 +26,15 @@ def check_count(name: str, value, least: int = 1) -> int:
     return int(value)
 
 
+def check_positive(name: str, value) -> float:
+    """A number above zero, and finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__} {value!r}")
+    if not value > 0 or not np.isfinite(value):
+        raise ValueError(f"{name} must be positive and finite, got {value}")
+    return float(value)
+
+
 def check_keywords(where: str, given, known, words) -> None:
     """Raise TypeError for a name in `given` that is not `known`; `words` has the way out for some."""
     for name in given:

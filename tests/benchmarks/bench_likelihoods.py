@@ -1,12 +1,17 @@
 """Posteriors under likelihoods that are not Gaussian, the function integrated out, by importance sampling.
 
-    python tests/benchmarks/bench_likelihoods.py [--parts counts,classes,survival,outliers,gaussian,growth]
+    python tests/benchmarks/bench_likelihoods.py [--parts counts,classes,...]
 
 Simulated data, `VecchiaMarginal` with 100 points and 15 neighbours: 2000 Poisson counts in the plane, 5000
 yes-or-no outcomes in four inputs, 2000 censored Weibull times with five inputs, 5000 rows with 5% outliers
-under a Student t; "first" counts compilation, "again" is the same call with machine code on disk.
-Coverage is that of 90% intervals of the function at 500 new rows. "gaussian": a density and a gradient of
-``lambda f: pm.Normal.dist(f, sigma)`` over those of ``sigma=sigma``. "growth": a density, seconds by rows.
+under a Student t, 10 000 counts in space and time, and "many", 100 000 counts in the plane; "first" counts
+compilation, "again" is the same call with machine code on disk, left out for "many". Coverage is that of
+90% intervals of the function at 500 new rows.
+
+"gaussian": a density and a gradient of ``lambda f: pm.Normal.dist(f, sigma)`` over those of
+``sigma=sigma``. "growth": a density of counts, seconds by rows, with neighbours and with 200 features.
+"dense": 1000 counts, 100 draws of the posterior: sds of what the log density with neighbours differs by
+from that of the exact GP, and Laplace's from the evidence, by functions drawn at the mode.
 """
 
 import time
@@ -14,7 +19,14 @@ import time
 import numpy as np
 from _common import arguments, seconds, table
 
-SIZES = {"counts": (2000, 2), "classes": (5000, 4), "survival": (2000, 5), "outliers": (5000, 2)}
+SIZES = {
+    "counts": (2000, 2),
+    "classes": (5000, 4),
+    "survival": (2000, 5),
+    "outliers": (5000, 2),
+    "space_time": (10_000, 3),
+    "many": (100_000, 2),
+}
 
 
 def truth(X):
@@ -27,7 +39,7 @@ def simulated(part, n, d, rng):
     """Inputs, targets, and a function of (pm, model) that returns the likelihood."""
     X = rng.uniform(0.0, 10.0, (n, d))
     f = truth(X)
-    if part == "counts":
+    if part in ("counts", "space_time", "many"):
         return X, rng.poisson(np.exp(f)), lambda pm: lambda f: pm.Poisson.dist(mu=pm.math.exp(f))
     if part == "classes":
         y = rng.uniform(size=n) < 1.0 / (1.0 + np.exp(-f))
@@ -50,14 +62,27 @@ def simulated(part, n, d, rng):
     return X, y, outliers
 
 
-def model_of(pm, sgp, X, y, make, **given):
+def kernel_of(pm, part, ell, d):
+    """Matern 5/2 in space, times a squared exponential in time where the last input is that."""
+    if part != "space_time":
+        return pm.gp.cov.Matern52(d, ls=ell)
+    space = pm.gp.cov.Matern52(3, active_dims=[0, 1], ls=ell[:2])
+    return space * pm.gp.cov.ExpQuad(3, active_dims=[2], ls=ell[2])
+
+
+def neighbors_of(sgp, cov, mean):
+    """The GP of most parts."""
+    return sgp.VecchiaMarginal(cov_func=cov, mean_func=mean, n_inducing=100, neighbors=15)
+
+
+def model_of(pm, sgp, X, y, make, part="", make_gp=neighbors_of, **given):
     """A model with one lengthscale for each input, a scale and a mean."""
     d = X.shape[1]
     with pm.Model() as model:
         ell = pm.InverseGamma("ell", 3, 6, shape=d)
-        cov = pm.HalfNormal("eta", 2.0) ** 2 * pm.gp.cov.Matern52(d, ls=ell)
+        cov = pm.HalfNormal("eta", 2.0) ** 2 * kernel_of(pm, part, ell, d)
         mean = pm.gp.mean.Constant(pm.Normal("mean", 0, 2))
-        gp = sgp.VecchiaMarginal(cov_func=cov, mean_func=mean, n_inducing=100, neighbors=15)
+        gp = make_gp(sgp, cov, mean)
         given = given or {"likelihood": make(pm)}
         gp.marginal_likelihood("y", X=X, y=y, progressbar=False, **given)
     return model, gp
@@ -68,9 +93,9 @@ def posterior(pm, sgp, part, rng):
     n, d = SIZES[part]
     X, y, make = simulated(part, n, d, rng)
     begin = time.perf_counter()
-    model, gp = model_of(pm, sgp, X, y, make)
+    model, gp = model_of(pm, sgp, X, y, make, part)
     taken = []
-    for _ in range(2):
+    for _ in range(1 if part == "many" else 2):
         idata = sgp.sample_importance(model=model, random_seed=1, progressbar=False)
         taken.append(round(time.perf_counter() - begin))
         begin = time.perf_counter()
@@ -82,15 +107,19 @@ def posterior(pm, sgp, part, rng):
     a = idata["posterior"].attrs
     counts = f"{a['evaluations']} + {a['gradients']}"
     figures = [f"{a['khat']:.2f}", round(a["ess"]), counts, f"{inside.mean():.0%}"]
-    return [part, n, d, *taken, *figures]
+    again = [] if len(taken) == 2 else [None]
+    return [part.replace("_", " and "), n, d, *taken, *again, *figures]
 
 
-def functions(pm, model):
+def functions(pm, model, gradient=True):
     """Density, and density with gradient, at the initial point."""
     point = model.initial_point()
     logp = model.compile_logp()
+    logp(point)
+    if not gradient:
+        return lambda: logp(point), None
     both = model.compile_fn([model.logp(), model.dlogp()])
-    logp(point), both(point)
+    both(point)
     return lambda: logp(point), lambda: both(point)
 
 
@@ -105,19 +134,63 @@ def gaussian(pm, sgp, rng):
 
 
 def growth(pm, sgp, rng):
-    """Lines: seconds of a density of counts."""
+    """Lines: seconds of a density of counts, and what a row takes over that with a tenth of the rows."""
+
+    def features(sgp, cov, mean):
+        points = np.random.default_rng(0).uniform(0.0, 10.0, (200, 2))
+        return sgp.SoftKIMarginal(cov_func=cov, mean_func=mean, inducing=points)
+
+    kinds = {
+        "100 points, 15 neighbors": (neighbors_of, 10_000),
+        "200 features": (features, 100_000),
+    }
     found = []
-    for n in (10_000, 100_000):
-        X, y, make = simulated("counts", n, 2, rng)
-        logp, _ = functions(pm, model_of(pm, sgp, X, y, make)[0])
-        found.append([n, f"{seconds(logp, 3):.2f}"])
+    for name, (make_gp, first) in kinds.items():
+        taken = []
+        for n in (first, 10 * first):
+            X, y, make = simulated("counts", n, 2, rng)
+            logp, _ = functions(pm, model_of(pm, sgp, X, y, make, make_gp=make_gp)[0], False)
+            taken.append(seconds(logp, 3))
+            found.append([name, n, f"{taken[-1]:.2f}", f"{taken[-1] / taken[0] / n * first:.2f}"])
     return found
+
+
+def dense(pm, sgp, rng):
+    """Lines: differences of log densities over posterior draws, in nats."""
+    X, y, make = simulated("counts", 1000, 2, rng)
+    model, gp = model_of(pm, sgp, X, y, make)
+    exact, dense_gp = model_of(
+        pm, sgp, X, y, make,
+        make_gp=lambda sgp, cov, mean: sgp.ExactMarginal(cov_func=cov, mean_func=mean),
+    )  # fmt: skip
+    idata = sgp.sample_importance(model=model, random_seed=1, progressbar=False)
+    draws = idata["posterior"].dataset.stack(draw_=("chain", "draw"))
+    free = [v.name for v in model.free_RVs]
+    places = np.linspace(0, draws.sizes["draw_"] - 1, 100).astype(int)
+
+    def values(model, outputs):
+        function = model.compile_fn(outputs, inputs=model.free_RVs, point_fn=True)
+        points = [{v: draws[v].values[..., i] for v in free} for i in places]
+        return np.array([function(point) for point in points])
+
+    with exact:
+        laplace = values(exact, dense_gp.training.logp())
+        ratios = values(exact, dense_gp.training.log_ratios())
+    with model:
+        near = values(model, gp.training.logp())
+    off = np.log(np.exp(ratios - ratios.max(axis=1, keepdims=True)).mean(axis=1))
+    off += ratios.max(axis=1)
+    names = "100 points and 15 neighbors, from the exact GP", "Laplace's, from the evidence"
+    return [
+        [name, f"{each.mean():.3f}", f"{each.std(ddof=1):.3f}"]
+        for name, each in zip(names, (near - laplace, -off), strict=True)
+    ]
 
 
 def main():
     """Print the tables."""
     parser = arguments(__doc__)
-    parser.add_argument("--parts", default="counts,classes,survival,outliers,gaussian,growth")
+    parser.add_argument("--parts", default="counts,classes,survival,outliers,space_time,gaussian")
     args = parser.parse_args()
     if args.quick:
         args.parts = "counts"
@@ -135,7 +208,11 @@ def main():
         names = ["density", "with gradient"]
         table("A normal distribution over Gaussian noise, times", names, [gaussian(pm, sgp, rng)])
     if "growth" in parts:
-        table("A density of counts", ["rows", "s"], growth(pm, sgp, np.random.default_rng(1)))
+        names = ["a density of counts", "rows", "s", "of a row, times"]
+        table("Growth", names, growth(pm, sgp, np.random.default_rng(1)))
+    if "dense" in parts:
+        names = ["log density of 1000 counts", "mean difference", "sd"]
+        table("Over 100 posterior draws", names, dense(pm, sgp, np.random.default_rng(1)))
 
 
 if __name__ == "__main__":

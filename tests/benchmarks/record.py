@@ -46,6 +46,7 @@ RUNS = {
             "preconditioner": "bench_preconditioner.py --data DIR",
             "softki": "bench_softki.py --data DIR",
             "vecchia": "bench_vecchia.py",
+            "order": "bench_order.py --data DIR",
             "vecchia_gpboost": "bench_vecchia.py --rows 5000 --peers PYTHON",
             "vecchia_rows": "bench_vecchia_rows.py --big",
             "peers_counts": "bench_peers.py --peers PYTHON --parts counts",

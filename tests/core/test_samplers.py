@@ -40,8 +40,11 @@ def exact(model):
     return mean, np.sqrt(weight @ np.exp(points) ** 2 - mean**2)
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
-    "sampler", [pytest.param("pymc", marks=pytest.mark.slow), "nutpie", "numpyro"]
+    "sampler", [pytest.param("pymc", marks=SLOW), pytest.param("nutpie", marks=SLOW), "numpyro"]
 )
 def test_posterior_means(model, exact, sampler):
     """300 draws, effective size 100 at worst: 4 standard errors are 0.4 sd.

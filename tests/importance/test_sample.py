@@ -22,7 +22,7 @@ from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import Mode
 from pymc_scalable_gp.importance.proposals import Mixture, StudentT
 from pymc_scalable_gp.importance.result import resample
-from pymc_scalable_gp.importance.rounds import effective, smooth
+from pymc_scalable_gp.importance.rounds import Weighed, effective, is_enough, smooth
 from pymc_scalable_gp.importance.surrogate import Learner, Residual, Surrogate
 
 Y = np.random.default_rng(0).normal(1.0, 1.0, 20)
@@ -407,7 +407,7 @@ def test_a_skew_target_of_twelve_dimensions_is_learnt_from_gradients(monkeypatch
     monkeypatch.setattr(Learner, "learn", lambda *a: taught.append(1) or learn(*a))
     shape = 1.0
     model = potential(lambda x: (shape * x - pt.exp(x)).sum(), 12)
-    idata = run(model=model, max_evaluations=2000)
+    idata = run(draws=1000, model=model, max_evaluations=2500)
     attrs = idata.posterior.attrs
     assert attrs["khat"] < 0.7
     assert abs(attrs["log_evidence"]) < 0.35
@@ -460,3 +460,12 @@ def test_a_heavy_tail_is_reached():
         first = idata.posterior["x"][..., 0]
         np.testing.assert_allclose(float(first.mean()), digamma(0.7), atol=0.1)
         np.testing.assert_allclose(float(first.std()), np.sqrt(polygamma(1, 0.7)), rtol=0.06)
+
+
+@pytest.mark.parametrize(
+    ("khat", "ess", "enough"),
+    [(0.4, 400, True), (0.4, 399, False), (0.6, 799, False), (0.6, 800, True), (0.75, 9000, False)],
+)
+def test_a_run_ends_by_khat_at_the_effective_sample_size(khat, ess, enough):
+    one = np.ones(1)
+    assert is_enough(Weighed(one, one, one, one, one, khat, ess, 0.0), 400) == enough

@@ -155,7 +155,7 @@ def check(name, method):
 @pytest.mark.parametrize(
     ("name", "method"),
     [
-        ("surface", "GriefGP"),
+        pytest.param("surface", "GriefGP", marks=pytest.mark.slow),
         pytest.param("surface", "SKIPMarginal", marks=pytest.mark.slow),
         ("sine", "SoftKIMarginal"),
         pytest.param("sine", "CholQRMarginal", marks=pytest.mark.slow),

@@ -23,7 +23,7 @@ def case(last, n, a, b, k, step=1):
     return rng.standard_normal((n * step, a))[::step], rng.standard_normal((n, b)), C
 
 
-@pytest.mark.parametrize("small_blocks", [False, True])
+@pytest.mark.parametrize("small_blocks", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_apply(small_blocks, monkeypatch):
     if small_blocks:
         monkeypatch.setattr(hadamard, "_block", lambda width: 2)

@@ -95,7 +95,12 @@ def symmetric(arrays):
 
 
 @pytest.mark.parametrize(
-    ("case", "kinds"), [*((case, "Qab") for case in CASES), ("dense", "ab"), ("dense", "Q")]
+    ("case", "kinds"),
+    [
+        pytest.param(case, "Qab", marks=pytest.mark.slow if case == "strided" else ())
+        for case in CASES
+    ]
+    + [("dense", "ab"), ("dense", "Q")],
 )
 def test_against_unrolled_steps(case, kinds):
     weights, (_, values, b) = weights_of(case, kinds), CASES[case]

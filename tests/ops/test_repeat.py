@@ -1,11 +1,11 @@
-"""Loops until a state no longer changes: in Python, in Numba and in JAX."""
+"""Loops: until a state no longer changes, or over parts; in Python, in Numba and in JAX."""
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_scalable_gp.ops.repeat import outside, repeat
+from pymc_scalable_gp.ops.repeat import by_parts, outside, repeat
 
 A = np.array([4.0, 9.0, 2.0])
 
@@ -49,3 +49,21 @@ def test_what_a_loop_takes_from_outside():
     x, y, z = pt.scalars("x", "y", "z")
     fixed = pt.exp(y)
     assert set(outside([x * fixed + z], [x])) == {fixed, z}
+
+
+def test_parts_are_those_of_the_whole():
+    """Values, and gradients in what all parts share and in the parts; a draw outside is made once."""
+    rows, w = np.arange(12.0).reshape(3, 4), np.array([0.5, -1.0, 2.0, 0.1])
+    parts, weights = pt.matrix("parts", shape=(3, 4)), pt.vector("weights", shape=(4,))
+    part = pt.vector("part", shape=(4,))
+    rng = pytensor.shared(np.random.default_rng(1))
+    _, noise = pt.random.normal(rng=rng, return_next_rng=True)
+    single = [pt.exp(0.1 * part) @ weights, noise + part.sum()]
+    values, noisy = by_parts(single, [part], [parts])
+    whole = pt.exp(0.1 * parts) @ weights
+    costs = [(found**2).sum() for found in (values, whole)]
+    outputs = [out for each in costs for out in (each, *pt.grad(each, [weights, parts]))]
+    *found, drawn = pytensor.function([weights, parts], [*outputs, noisy])(w, rows)
+    for a, b in zip(found[:3], found[3:], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    assert np.ptp(drawn - rows.sum(axis=1)) < 1e-12

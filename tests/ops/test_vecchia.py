@@ -114,7 +114,7 @@ def test_factor(n, g, k, r, first):
         lambda X, phi, noise: dense_factor(covariance(X, phi, noise), neighbors, g, first),
         [(X, phi, noise), strided],
         twin=lambda X, phi, noise: twin_factor(X, phi, noise, neighbors, g, n, first),
-        modes=("NUMBA",) if (n, g) in ((11, 3), (6, 6)) else (), jax_cases=1,
+        modes=("NUMBA",) if (n, g) == (11, 3) else (), jax_cases=1,
     )  # fmt: skip
 
 

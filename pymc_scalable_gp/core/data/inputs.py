@@ -137,7 +137,9 @@ def check_sigma(sigma, n: int | None) -> TensorVariable:
     if isinstance(sigma, BaseCovariance):
         raise TypeError(
             f"sigma must be a noise standard deviation, scalar or (n,), got the covariance "
-            f"{type(sigma).__name__}: only WhiteNoise can be used"
+            f"{type(sigma).__name__}: only WhiteNoise can be used. Noise that is correlated is a GP of "
+            "its own: add one with that kernel, give the likelihood to the sum, and predict the function "
+            'with given={"gp": the sum}'
         )
     tensor = _float64(_tensor(sigma, "sigma"))
     if tensor.ndim > 1:
@@ -160,6 +162,24 @@ def check_sigma(sigma, n: int | None) -> TensorVariable:
                 "value, such as a thousandth of y's standard deviation"
             )
     return tensor
+
+
+def check_rows(rows, n: int, name: str, what: str = "") -> np.ndarray:
+    """Rows out of n; TypeError or ValueError unless they are whole numbers, in range and distinct.
+
+    `what` says in words what else the argument may be.
+    """
+    rows = np.asarray(rows)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
+        raise TypeError(
+            f"{name} must be {what}integer rows of X, shape (m,), got {rows.dtype} of shape {rows.shape}"
+        )
+    if rows.min() < 0 or rows.max() >= n:
+        wrong = rows.min() if rows.min() < 0 else rows.max()
+        raise ValueError(f"{name} names row {wrong}, but X has {n} rows")
+    if len(np.unique(rows)) < len(rows):
+        raise ValueError(f"{name} names a row more than once")
+    return rows.astype(int)
 
 
 def check_weights(weights, rank: int) -> TensorVariable | None:

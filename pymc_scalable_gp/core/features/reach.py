@@ -6,14 +6,15 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.utils.blocks import evenly
 from pymc_scalable_gp.utils.checks import Refuse
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.warn import warn
 
-# Share of the prior variance that features may lose beyond their range without a warning.
-LOST = 0.05
+# Share of the prior variance that features may miss without a warning.
+MISSING_SHARE = 0.05
 
-# Inputs that replace the training inputs may lie this share of the range beyond it.
+# New inputs may lie this share of the range beyond it, as may those that replace the training inputs.
 _MARGIN = 0.05
 
 
@@ -41,12 +42,28 @@ class InputRange:
         margin = margin + 1e-9 * np.maximum(np.abs(self.low), np.abs(self.high))
         return self.low - margin, self.high + margin
 
+    def _columns_beyond(self, X: np.ndarray) -> np.ndarray:
+        """Columns in which inputs (n, d) reach beyond the range."""
+        low, high = self._with_margin()
+        return np.flatnonzero((X.min(axis=0) < low) | (X.max(axis=0) > high))
+
+    def outside(self, X: np.ndarray, what: str) -> str | None:
+        """How far inputs (n, d) reach beyond the range, `what` in the words of the user; None: not."""
+        width, texts = self.high - self.low, []
+        beyond = np.maximum(self.low - X.min(axis=0), X.max(axis=0) - self.high)
+        columns = self._columns_beyond(X)
+        for j in columns[:5]:
+            share = f", {beyond[j] / width[j]:.0%} of its width" if width[j] else ""
+            texts.append(f"column {j} reaches {beyond[j]:.3g} beyond {what}{share}")
+        if len(columns) > 5:
+            texts.append(f"and {len(columns) - 5} more")
+        return "; ".join(texts) or None
+
     def check(self, X: np.ndarray) -> None:
         """Raise ValueError for inputs (n, d) beyond the range."""
-        low, high = self._with_margin()
-        beyond = np.flatnonzero((X.min(axis=0) < low) | (X.max(axis=0) > high))
-        if len(beyond):
-            j = beyond[0]
+        columns = self._columns_beyond(X)
+        if len(columns):
+            j = columns[0]
             raise ValueError(
                 f"column {j} of X reaches from {X[:, j].min():.4g} to {X[:, j].max():.4g}, but the GP "
                 f"was built on inputs between {self.low[j]:.4g} and {self.high[j]:.4g}, beyond which "
@@ -73,10 +90,7 @@ def _missed(feature_map, X: np.ndarray, point=None, model=None) -> np.ndarray:
 
 def missing_share(feature_map, data) -> float:
     """Mean share of prior variance that the features miss at rows of the data, at the initial point."""
-    n = data.value.shape[0]
-    count = min(n, feature_map.block_rows)
-    rows = np.unique(np.linspace(0, n - 1, count).astype(int))
-    return float(_missed(feature_map, data.value[rows]).mean())
+    return float(_missed(feature_map, evenly(data.value, feature_map.block_rows)).mean())
 
 
 def warn_beyond(feature_map, X: np.ndarray, point=dict, model=None) -> None:
@@ -92,7 +106,7 @@ def warn_beyond(feature_map, X: np.ndarray, point=dict, model=None) -> None:
     ends = X[np.unique([X.argmin(axis=0), X.argmax(axis=0)])]
     ends = ends[[feature_map.outside(row[None]) is not None for row in ends]]
     lost = _missed(feature_map, ends, point(), model).max()
-    if not lost <= LOST:
+    if not lost <= MISSING_SHARE:
         warn(
             f"Xnew lies outside what the approximation covers: {text}. Predictions there return to "
             f"the mean function and the prior variance, of which the features lose {lost:.0%}"

@@ -285,11 +285,15 @@ class FullRows(Likelihood):
 
     path = "full"
 
+    def _phi(self):
+        """Features (n, r)."""
+        return self.data.feature_map.features(self.data.X.tensor)
+
     def _features(self):
-        """Features (n, r), and what "FITC" and "VFE" need besides."""
-        data, X = self.data, self.data.X.tensor
-        kdiag = None if data.approx == "DTC" else data.feature_map.kernel_diag(X)
-        return data.feature_map.features(X), kdiag
+        """Features, and what "FITC" and "VFE" need besides."""
+        data = self.data
+        kdiag = None if data.approx == "DTC" else data.feature_map.kernel_diag(data.X.tensor)
+        return self._phi(), kdiag
 
     def normal(self, noise):
         """Low rank plus diagonal."""

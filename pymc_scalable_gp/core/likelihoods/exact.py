@@ -11,6 +11,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.coefficients import Coefficients
+from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.precision import DensePrecisions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
@@ -68,6 +69,17 @@ class ExactRows(Likelihood):
         """No coefficients: there are no features."""
         return Coefficients(pt.zeros(0), None)
 
+    def of_parts(self, parts, places):
+        """A map of the parts' kernel, without features."""
+        first, *rest = (parts[place].prior_cov for place in places)
+        X = self.data.X.value
+        found = NystromMap(sum(rest, start=first), pt.constant(X[:0]), X.min(axis=0), X.max(axis=0))
+        return found, self.coefficients()
+
+    def _kernel_of(self, feature_map):
+        """Kernel of what is predicted: the whole, unless the map is one of some parts."""
+        return self.cov_func if feature_map is self.prediction_map() else feature_map.cov_func
+
     def given(self, X, y, sigma):
         """Exact likelihood of other data."""
         return ExactRows(self.data.with_rows(X, y, sigma), self.cov_func)
@@ -85,24 +97,28 @@ class ExactRows(Likelihood):
 
     def predictor(self, feature_map, mean_func, coef, noise, model):
         """Dense."""
-        return ExactPredictor(self, mean_func, noise, model)
+        return ExactPredictor(self, self._kernel_of(feature_map), mean_func, noise, model)
 
     def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):
         """A `pm.MvNormal`."""
         X = data.tensor
         inverse, white = self.whitened()
-        V = inverse @ kernel_matrix(self.cov_func, self.X.tensor, X)
-        cov = kernel_matrix(self.cov_func, X) - V.T @ V + variance * pt.eye(X.shape[0])
+        cov_func = self._kernel_of(feature_map)
+        V = inverse @ kernel_matrix(cov_func, self.X.tensor, X)
+        cov = kernel_matrix(cov_func, X) - V.T @ V + variance * pt.eye(X.shape[0])
         return pm.MvNormal(name, mean_vector(mean_func, X) + V.T @ white, cov=cov, **kwargs)
 
 
 class ExactPredictor(Predictor):
-    """As `Predictor`, from the dense factor: with ``V = L^-1 K(X, x*)``, mean ``V' L^-1 e``."""
+    """As `Predictor`, from the dense factor: with ``V = L^-1 k(X, x*)``, mean ``V' L^-1 e``.
 
-    def __init__(self, likelihood, mean_func, noise, model):
+    k is the kernel of what is predicted: that of the likelihood, or of a part of the sum.
+    """
+
+    def __init__(self, likelihood, cov_func, mean_func, noise, model):
         self.model, self.block_rows = model, 2048
         X, inverse = pt.matrix("Xnew", dtype="float64"), pt.matrix("inverse", dtype="float64")
-        white, cov_func = pt.vector("white", dtype="float64"), likelihood.cov_func
+        white = pt.vector("white", dtype="float64")
         states = [pt.zeros(0), noise, *likelihood.whitened()]
         V = inverse @ kernel_matrix(cov_func, likelihood.X.tensor, X)
         mean = mean_vector(mean_func, X) + V.T @ white

@@ -11,9 +11,11 @@ from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.residual import Regressions, regressions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.core.vecchia.normal import RegressedNormal
+from pymc_scalable_gp.ops.repeat import by_parts
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.utils.blocks import blocks
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
+from pymc_scalable_gp.utils.graphs import data_shared
 
 _ROWS = 512  # new rows at a time, at most
 _NUMBERS = 2**23  # of the kernel between their neighbours, at most
@@ -41,10 +43,8 @@ class VecchiaPredictor(Predictor):
 
     def __init__(self, likelihood, feature_map, mean_func, coef, noise, model):
         self.model, self.likelihood = model, likelihood
-        wide = max(likelihood.plan.ordering.count, 1) ** 2
-        self.block_rows = max(min(_ROWS, _NUMBERS // wide), 1)
-        self.has_root, self.downdates, self.diagonal_root = coef.root is not None, False, False
-        self.fixed_features = False
+        self.block_rows = _rows_at_a_time(likelihood.plan.ordering.count)
+        self.has_root = coef.root is not None
         self._last = {}
         X, near = pt.matrix("Xnew", dtype="float64"), pt.lmatrix("near")
         rank, d = feature_map.rank, likelihood.X.value.shape[1]
@@ -130,12 +130,12 @@ class VecchiaPredictor(Predictor):
         phi, mean, columns = self._given_earlier(
             state, X, lambda rows: np.column_stack([residual[rows], phi[rows]]), white
         )
-        spread, own = phi - columns[:, 1 : 1 + rank], columns[:, 1 + rank :]
+        features, own = phi - columns[:, 1 : 1 + rank], columns[:, 1 + rank :]
         cov = own @ own.T + state.noise * np.eye(count)
         if self.has_root:
-            factor = spread @ state.root.T
+            factor = features @ state.root.T
             cov += factor @ factor.T
-        return mean + columns[:, 0] + spread @ state.coef, cov
+        return mean + columns[:, 0] + features @ state.coef, cov
 
     def _sample_jointly(self, state, X, rng):
         """New rows are given those before them too."""
@@ -174,6 +174,11 @@ class VecchiaPredictor(Predictor):
         return seen[1], mean, seen[3]
 
 
+def _rows_at_a_time(count: int) -> int:
+    """New rows that are taken at once, with so many neighbours each."""
+    return max(min(_ROWS, _NUMBERS // max(count, 1) ** 2), 1)
+
+
 def _among(near, limit):
     """The rows below a limit among neighbours, and places among those; others come after them."""
     rows = np.unique(near[(near >= 0) & (near < limit)])
@@ -183,10 +188,30 @@ def _among(near, limit):
 
 def _regressions(cov_func, training, X, phi, noise, near) -> Regressions:
     """New rows, one by one, on rows of ``[training; new]``."""
-    return regressions(
-        cov_func, pt.concatenate([training.X, X]), pt.concatenate([training.phi, phi]),
-        pt.concatenate([training.noise, noise]), near, 1, training.X.shape[0],
-    )  # fmt: skip
+    return regressions(cov_func, *_joined(training, X, phi, noise), near, 1, training.X.shape[0])
+
+
+def _joined(training, X, phi, noise):
+    """Inputs, features and noise variances of training rows, then new ones."""
+    pairs = (training.X, X), (training.phi, phi), (training.noise, noise)
+    return [pt.concatenate(pair) for pair in pairs]
+
+
+def _regressions_by_parts(cov_func, training, X, phi, noise, near: np.ndarray) -> Regressions:
+    """As `_regressions`, some new rows at a time: there are O(k^2) numbers for each of them."""
+    count, rows = len(near), _rows_at_a_time(near.shape[1])
+    if count <= rows:
+        return _regressions(cov_func, training, X, phi, noise, pt.constant(near))
+    firsts = np.arange(0, count, rows)
+    padding = ((0, len(firsts) * rows - count), (0, 0))
+    parts = np.pad(near, padding, constant_values=-1).reshape(len(firsts), rows, -1)
+    first, some = pt.lscalar("first"), pt.lmatrix("near", shape=parts.shape[1:])
+    found = regressions(
+        cov_func, *_joined(training, X, phi, noise), some, 1, training.X.shape[0] + first
+    )
+    A, L = by_parts([found.A, found.L], [first, some], [data_shared(firsts), data_shared(parts)])
+    A, L = (x.reshape((-1, 1, x.shape[3]))[:count] for x in (A, L))
+    return Regressions(A, L, pt.constant(near))
 
 
 def _given_neighbors(training, phi, mean, added, found):
@@ -210,7 +235,8 @@ def _carried(training, phi, found):
 def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, variance, **kwargs):
     """Random variable of new rows given the training data: see ``FeatureGP.conditional``.
 
-    `variance` is added to every new row's own.
+    `variance` is added to every new row's own. Beside O(n* (r + k)) numbers, with k neighbours, the
+    regressions are worked out for some rows at a time, also in gradients: O(k^2) numbers for each of them.
     """
     ordering = likelihood.plan.ordering
     near, n = ordering.nearest_jointly(data.value), len(ordering.order)
@@ -221,10 +247,10 @@ def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, vari
     X = data.tensor
     phi, mean = feature_map.features(X), mean_vector(mean_func, X)
     own = variance + ROUNDING * feature_map.kernel_diag(X)
-    found = _regressions(likelihood.cov_func, training, X, phi, own, pt.constant(near))
-    moved, spread = _carried(training, phi, found)
-    factor = pt.zeros((X.shape[0], 0)) if coef.root is None else spread @ coef.root.T
+    found = _regressions_by_parts(likelihood.cov_func, training, X, phi, own, near)
+    moved, features = _carried(training, phi, found)
+    factor = pt.zeros((X.shape[0], 0)) if coef.root is None else features @ coef.root.T
     new = pt.constant(np.where(near >= n, near - n, -1))
-    mean = mean + moved + spread @ coef.mean
+    mean = mean + moved + features @ coef.mean
     normal = RegressedNormal(mean, factor, new, pt.arange(X.shape[0]), found.A, found.L)
     return normal.variable(name, **kwargs)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from pymc.gp.cov import BaseCovariance
 
+from pymc_scalable_gp.core.data.inputs import check_rows
 from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.utils.graphs import fixed_shared
@@ -23,7 +24,7 @@ class CholQRSpec:
         used_columns(self.cov_func, X.shape[1])
         warn_unused_columns(self.cov_func, X.shape[1])
         if indices is not None:
-            return CholQRMap(self.cov_func, X, check_indices(indices, len(X)))
+            return CholQRMap(self.cov_func, X, check_rows(indices, len(X), "indices"))
         self._check_rows(len(X))
         chosen = pivoted_rows(self.cov_func, X, self.count, random_seed, point)
         if len(chosen) < self.count:
@@ -42,7 +43,7 @@ class CholQRSpec:
             order = np.random.default_rng(random_seed).permutation(len(X))
             distinct = np.sort(np.unique(X[order], axis=0, return_index=True)[1])
             return order[distinct[: self.count]]
-        rows = check_indices(start, len(X), "start")
+        rows = check_rows(start, len(X), "start")
         if len(rows) != self.count:
             raise ValueError(
                 f"start has {len(rows)} rows, but n_inducing={self.count}: give {self.count} rows, or "
@@ -64,18 +65,3 @@ class CholQRMap(NystromMap):
     def __init__(self, cov_func, X: np.ndarray, indices: np.ndarray):
         super().__init__(cov_func, fixed_shared(X[indices]), X.min(axis=0), X.max(axis=0))
         self.indices = indices
-
-
-def check_indices(indices, n, name="indices") -> np.ndarray:
-    """Rows out of n; TypeError or ValueError unless they are whole numbers, in range and distinct."""
-    rows = np.asarray(indices)
-    if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
-        raise TypeError(
-            f"{name} must be integer rows of X, shape (m,), got {rows.dtype} of shape {rows.shape}"
-        )
-    if rows.min() < 0 or rows.max() >= n:
-        wrong = rows.min() if rows.min() < 0 else rows.max()
-        raise ValueError(f"{name} names row {wrong}, but X has {n} rows")
-    if len(np.unique(rows)) < len(rows):
-        raise ValueError(f"{name} names a row more than once")
-    return rows.astype(int)

@@ -3,12 +3,10 @@
 import pytensor.tensor as pt
 from pymc.gp.cov import Cosine, Periodic
 
+from pymc_scalable_gp.core.features.reach import MISSING_SHARE
 from pymc_scalable_gp.cov.queries import leaves
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.warn import warn
-
-# Above this share of missing prior variance the posterior of the hyperparameters differs noticeably.
-MISSING_SHARE = 0.05
 
 
 def check_periods(cov_func) -> None:

@@ -15,9 +15,6 @@ from pymc_scalable_gp.core.rows.triangle import RowFunction, triangle_of_rows
 from pymc_scalable_gp.methods.grief.eigenfunctions import TermGrid
 from pymc_scalable_gp.utils.graphs import is_random
 
-# New inputs this share of the grid's width beyond it are still covered; further out we warn.
-OUTSIDE_SHARE = 0.05
-
 
 class Missing(NamedTuple):
     """Shares of the prior variance that the features miss, on the rows and at the point of the fit."""
@@ -79,14 +76,9 @@ class GriefMap(FeatureMap):
         return Singular.of(triangle)[0]
 
     def outside(self, X):
-        """Columns of X that reach beyond the grid, and how far."""
-        low, high = self.input_range.low, self.input_range.high
-        width, beyond = high - low, np.maximum(low - X.min(axis=0), X.max(axis=0) - high)
-        texts = []
-        for j in np.flatnonzero(beyond > OUTSIDE_SHARE * width + 1e-9 * np.abs(high)):
-            share = f", {beyond[j] / width[j]:.0%} of its width" if width[j] else ""
-            texts.append(f"column {j} reaches {beyond[j]:.3g} beyond the grid{share}")
-        return "; ".join(texts) + " (a wider grid covers it)" if texts else None
+        """How far X lies beyond the grid."""
+        text = self.input_range.outside(X, "the grid")
+        return text and f"{text} (a wider grid covers it)"
 
 
 def is_constant(term) -> bool:

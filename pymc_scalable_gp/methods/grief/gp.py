@@ -286,10 +286,14 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             Positive eigenfunction weights w; call :meth:`build` first to know their number.
         """
         keywords = self._likelihood_keywords(kwargs)
-        if weights is None:
-            return self._likelihood_variable(
-                name, X, y, sigma, statistics, progressbar, keywords, likelihood
-            )
+        if weights is not None:
+            weights = self._checked_weights(weights, X)
+        return self._likelihood_variable(
+            name, X, y, sigma, statistics, progressbar, keywords, likelihood, weights
+        )
+
+    def _checked_weights(self, weights, X):
+        """Weights as a tensor, if they go with this GP, which is built on X."""
         if self.basis == "frozen":
             raise ValueError(
                 'weights are for a fixed kernel: basis="frozen" is for one with free parameters'
@@ -301,13 +305,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             )
         if X is not None:
             self.build_for(check_inputs(X))
-        weights = check_weights(weights, self.rank)
-        if likelihood is not None:
-            given = name, X, y, (sigma, statistics), likelihood
-            return self._observe_any(*given, progressbar, keywords, weights)
-        if statistics is not None:
-            return self._observe_statistics(name, X, y, sigma, statistics, keywords, weights)
-        return self._observe(name, self._data(X, y, sigma, weights), progressbar, keywords)
+        return check_weights(weights, self.rank)
 
     def make_likelihood(self, data, progressbar=True):
         """As the base class, or with ``rotate=True`` in the basis that is orthogonal on these rows."""

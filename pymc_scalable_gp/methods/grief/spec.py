@@ -22,6 +22,7 @@ from pymc_scalable_gp.methods.grief.grid import (
     node_masses,
     share_rank,
 )
+from pymc_scalable_gp.utils.blocks import evenly
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.warn import warn
 
@@ -52,19 +53,13 @@ class GriefSpec:
                 f"rank={self.rank} exceeds the {sum(cells)} cells of the grid: using rank "
                 f"{sum(cells)}. For a closer approximation give a finer grid="
             )
-        probe = _evenly(X, PROBE_ROWS)
+        probe = evenly(X, PROBE_ROWS)
         prior = evaluate([kernel_diag(self.cov_func, probe)], point)[0].sum()
         parts = zip(self.terms, columns, share_rank(self.rank, cells), strict=True)
         fits = [_fit_term(*part, probe, point) for part in parts]
         grids, resolved, held = zip(*fits, strict=True)
         missing = Missing(1.0 - sum(resolved) / prior, (sum(resolved) - sum(held)) / prior)
         return GriefMap(self.cov_func, grids, missing, X.shape[1])
-
-
-def _evenly(X, count):
-    """At most `count` rows, evenly spaced through X."""
-    n = X.shape[0]
-    return X[np.unique(np.linspace(0, n - 1, min(n, count)).astype(int))]
 
 
 def _stacked(columns):
@@ -84,7 +79,7 @@ def _choose_nodes(term, X, sizes, point):
     ]
     if all(len(ladder) == 1 for ladder in ladders):
         return [ladder[0] for ladder in ladders]
-    probe = _evenly(X, NODE_PROBE_ROWS)
+    probe = evenly(X, NODE_PROBE_ROWS)
     points = [
         np.concatenate([probe[:, dim], *ladder])
         for dim, ladder in zip(term.dims, ladders, strict=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data.inputs import Data
+from pymc_scalable_gp.core.data.inputs import Data, check_rows
 from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.cov.queries import warn_unused_columns
 from pymc_scalable_gp.linops.base import LinearOperator
@@ -22,11 +22,11 @@ from pymc_scalable_gp.utils.compiled import evaluate_at
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER, KRYLOV_JITTER
 
-# Steps P when none are given, and there are as many rows.
+# Default number of steps P, where there are at least as many rows.
 DEFAULT_STEPS = 100
 
-# A direction that rounding may have made counts less: by half where the beta before it is this share of
-# the trace. Rounding is 1e-16 of it, and 1e-16 / beta of the direction.
+# A direction that may consist of rounding errors gets less weight: half, where the beta before it is this
+# share of the trace. Rounding errors are 1e-16 of the trace, and the direction is divided by beta.
 DEFLATION = 1e-11
 
 
@@ -38,42 +38,42 @@ class KrylovBasis:
     ``Phi = Q_{P+1} A`` with ``A = (T; beta_P e_P') L^{-T}``.
 
     **Deflation.** The diagonal ``R_jj = tr(T) sum_{i < j} (DEFLATION tr(T) / beta_i)^2`` is negligible
-    until a new direction is as short as rounding. This and all later directions then fade out, smoothly
-    in the kernel's parameters. Features never exceed the kernel.
+    until the beta of a new direction is as small as rounding errors. That direction and all later ones then
+    fade out, smoothly in the kernel's parameters. The features never exceed the kernel.
 
-    **Repeated rows.** Features depend on the targets by ``K_M y_M`` alone. Where rows occur more than once,
-    features take the distinct rows for M and ``D k D`` for their kernel, D the square roots of how often
-    each occurs, and start at ``D^{-1}`` times the sum of each row's residuals: the same Krylov space,
-    without the null space of K_M, which rounding would mix in.
+    **Repeated rows.** Features depend on the targets only through ``K_M y_M``. Where rows occur more than
+    once, M holds the distinct rows and the kernel matrix is ``D k D``, with D the square roots of how often
+    each row occurs. The steps start at ``D^{-1}`` times the sum of the residuals at each
+    distinct row: the same Krylov space, without the null space of K_M, which rounding errors would mix in.
 
-    **All rows spanned.** Where the steps are as many as the distinct rows, features need no steps: with
-    the rows themselves for directions they are the same kernel, and its gradient does not run through
-    directions that are rounding.
+    **As many steps as rows.** With as many steps as distinct rows, the directions span all of them, and
+    the rows themselves serve as directions instead: the approximate kernel is the same, and its gradient
+    does not pass through directions that consist of rounding errors.
     """
 
     cov_func: Any
     steps: int
     X: Data
     inner: TensorVariable  # the rows M
-    size: int  # their number, now
+    size: int  # their number at present
     operator: LinearOperator  # K_M, or D k D
     Q: TensorVariable  # (M, P + 1)
     alpha: TensorVariable
     beta: TensorVariable
     is_subset: bool  # M is not all rows
     weights: np.ndarray | None = None  # D, where rows are repeated
-    group: np.ndarray | None = None  # and the place in M of each row
+    group: np.ndarray | None = None  # the place in M of each row, where rows are repeated
     spans: bool = False  # directions are the rows M themselves
 
     @classmethod
     def of(
         cls, cov_func, steps: int | None, subset, X: Data, residual: TensorVariable, distinct=False
     ) -> "KrylovBasis":
-        """From inputs X, a subset of their rows (a number, indices or None), and residuals (n,).
+        """The basis for inputs X, a subset of their rows (a number, indices or None) and residuals (n,).
 
-        Without `steps`, of 100, or of as many as there are rows. `distinct` is for features alone, and has
-        no effect where rows may be replaced: repeated rows count as one, and where the steps span all
-        rows, the rows are the directions.
+        `steps` is 100 by default, or the number of rows if that is less. With `distinct`, which is for
+        features alone, repeated rows count once, and the rows serve as directions where the steps span
+        them all. It has no effect where the rows may be replaced.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class KrylovBasis:
         return cholesky(T + jitter * pt.eye(self.rank))
 
     def features(self) -> TensorVariable:
-        """At all rows of X, where M stands for them."""
+        """Features (n, P) at all rows of X, where M is all of them."""
         if self.spans:
             found = self.scaled(self.operator.matmat(pt.eye(self.rank)))
         else:
@@ -146,20 +146,20 @@ class KrylovBasis:
 
     @cached_property
     def coordinates(self) -> TensorVariable:
-        """A (P + 1, P)."""
+        """Coordinates A (P + 1, P) of the features in the basis."""
         last = pt.set_subtensor(pt.zeros(self.steps)[-1], self.beta[-1])
         T = tridiagonal(self.alpha, self.beta)
         return self.scaled(pt.concatenate([T, last[None, :]], axis=0))
 
     @cached_property
     def directions(self) -> TensorVariable:
-        """Q_P (M, P), or unit vectors, times D."""
+        """Directions (M, P): the basis Q_P or unit vectors, times D."""
         found = pt.eye(self.rank) if self.spans else self.Q[:, :-1]
         return found if self.weights is None else self.weights[:, None] * found
 
     @cached_property
     def on_all_cells(self) -> TensorVariable:
-        """The directions over all cells of a grid, zero where it is not observed."""
+        """The directions at all cells of a grid, zero at cells without data."""
         grid = self.X.grid
         if grid is None or grid.observed is None:
             return self.directions
@@ -179,12 +179,12 @@ class KrylovBasis:
 
 
 def _nonzero(start):
-    """The start vector; ones where it is zero: the variance does not depend on the targets' size."""
+    """The start vector; ones in place of zeros, which have no direction."""
     return pt.switch(pt.eq(start, 0.0).all(), pt.ones_like(start), start)
 
 
 def choose_rows(subset, n) -> np.ndarray:
-    """Rows of the subset: the given ones, or so many evenly spaced ones.
+    """Rows of the subset: the given ones, or that many evenly spaced ones.
 
     Raises
     ------
@@ -195,14 +195,4 @@ def choose_rows(subset, n) -> np.ndarray:
         if not 1 <= subset <= n:
             raise ValueError(f"inducing={subset} must lie between 1 and the number of rows, {n}")
         return np.linspace(0, n - 1, subset).round().astype(int)
-    rows = np.asarray(subset)
-    if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
-        raise TypeError(
-            "inducing must be the size of a subset, or the integer indices of its rows, got "
-            f"{type(subset).__name__} of shape {rows.shape}"
-        )
-    if rows.min() < 0 or rows.max() >= n:
-        raise ValueError(f"inducing names row {rows.max()}, but there are {n} rows")
-    if len(np.unique(rows)) < len(rows):
-        raise ValueError("inducing names a row more than once")
-    return rows
+    return check_rows(subset, n, "inducing", "the size of a subset, or ")

@@ -1,4 +1,4 @@
-"""What KMCG's likelihood warns of when it is made."""
+"""Warnings when KMCG's likelihood is made."""
 
 from pymc import modelcontext
 
@@ -12,16 +12,16 @@ CHECKED_ROWS = 2048
 TOLERATED = 2.0
 
 
-def warn_of_logdet(likelihood: KrylovLikelihood, asked: int | None) -> None:
-    """Warn where free hyperparameters would be inferred from a determinant that is far off.
+def warn_of_logdet(likelihood: KrylovLikelihood, probes: int | None) -> None:
+    """Warn if free hyperparameters would be inferred with a determinant that is far off.
 
-    `asked` is what ``probes=`` was given: 0 asks for the features' determinant, and is not warned of.
+    `probes` is the user's argument: 0 asks for the determinant of the features, without a warning.
     """
     if not is_random(*likelihood.basis.operator.parameters, likelihood.sigma):
         return
     if likelihood.logdet is not None:
         _warn_of_probes(likelihood)
-    elif asked is None:
+    elif probes is None:
         obstacle = f'approx="{likelihood.data.approx}"'
         if likelihood.basis.is_subset:
             obstacle = "inducing= takes a subset of the rows"
@@ -31,7 +31,7 @@ def warn_of_logdet(likelihood: KrylovLikelihood, asked: int | None) -> None:
             f"without probes ({obstacle}) the density takes the determinant of the "
             f"{likelihood.basis.steps} features alone, under which lengthscales tend to zero and the noise "
             'is wrong: infer the hyperparameters with approx="DTC", one sigma and all rows, or with '
-            "another class; with fixed ones give probes=0, which also says that this is meant"
+            "another class; or give probes=0 where they are fixed or this density is what you want"
         )
 
 
@@ -52,5 +52,5 @@ def _warn_of_probes(likelihood):
         warn(
             "the log determinant is estimated; at the model's initial point the log density is off "
             + ", and ".join(found)
-            + ". Hyperparameters follow that error; check() tells it at other points"
+            + ". Inferred hyperparameters are off accordingly; check() reports the error at other points"
         )

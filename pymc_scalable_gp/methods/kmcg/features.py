@@ -12,7 +12,7 @@ from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.blocks import BLOCK
 
-# Largest number of entries of an intermediate array, for features between the cells of a grid.
+# Largest number of entries of an intermediate array, for features at points between the cells of a grid.
 _ENTRIES = 2**24
 
 
@@ -23,7 +23,7 @@ class KMCGMap(FeatureMap):
         self.cov_func, self.krylov, self.cells = cov_func, basis, cells
 
     def at_cells(self, grid: RegularGrid) -> "KMCGMap":
-        """The map for the cells of a grid alone, by structured products between grids."""
+        """The map at the cells of a grid, by structured products between grids."""
         return KMCGMap(self.cov_func, self.krylov, grid)
 
     @property

@@ -17,7 +17,7 @@ from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator, warn_
 from pymc_scalable_gp.methods.kmcg.likelihood import KrylovSettings, krylov_likelihood
 from pymc_scalable_gp.methods.kmcg.predict import GridPredictor
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
-from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.checks import check_count, check_positive
 from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.warn import warn
 
@@ -28,15 +28,15 @@ DEFAULT_PROBES = 8
 class KMCGMarginal(FeatureMarginal):
     r"""Gaussian process by kernel machine conjugate gradients (KMCG), with Gaussian noise.
 
-    The features are the projections of the kernel that P steps of conjugate gradients on
-    ``K_M a = y_M`` look at:
+    The features are projections of the kernel on the directions that P steps of conjugate gradients
+    on ``K_M a = y_M`` use:
 
     .. math::
 
         \tilde k(x, x') = k(x, X_M)\, S\, (S^\top K_M S)^{-1} S^\top k(X_M, x'), \qquad
         \operatorname{span} S = \operatorname{span}\{y_M, K_M y_M, \dots, K_M^{P-1} y_M\}
 
-    with the targets less their mean for y. They cost P products with the kernel matrix: use it where
+    where y are the targets less their mean. They cost P products with the kernel matrix: use it where
     those are fast, on **grids and regular series**, gaps included, given as
     :class:`~pymc_scalable_gp.RegularGrid`. There it fits a million cells, whose structure a few hundred
     inducing points cannot describe. On
@@ -50,7 +50,7 @@ class KMCGMarginal(FeatureMarginal):
         Any kernel; on a grid a product over dimensions, or a sum of such.
     approx : {"DTC", "FITC", "VFE"}, optional
         Treatment of the prior variance that the features miss, as in `pm.gp.MarginalApprox`.
-        Default: "DTC", the paper's, and the only one that does not look at the rows again.
+        Default: "DTC", as in the paper; the others need the features at all rows.
     n_iter : int, optional
         P, the number of steps and of features. Fixed, so that the density is one function of the
         parameters. ``check()`` says how far CG has come: raise it until the residual falls
@@ -64,9 +64,10 @@ class KMCGMarginal(FeatureMarginal):
         with.
 
         ``probes=0`` is the paper's density: it takes the determinant of the P features, equation 16.
-        That is for fixed hyperparameters. Inferred with it, they are wrong unless P reaches nearly all
-        of the kernel's variance (:meth:`check`): the few directions that y itself
-        chose explain it under *any* kernel, and the density prefers lengthscales near zero.
+        It is meant for fixed hyperparameters. Hyperparameters that are inferred with it are wrong unless
+        the features hold nearly all of the kernel's variance (:meth:`check`): the few directions come
+        from y itself and explain it under *any* kernel, so that the density prefers lengthscales near
+        zero.
     inducing : int or integer array, optional
         M, or indices of the M rows whose kernel matrix is used; all when left out. An int takes
         evenly spaced rows: shuffle rows that are in a periodic order. Not for grids.
@@ -94,7 +95,7 @@ class KMCGMarginal(FeatureMarginal):
 
     A product is O(n sum_i G_i) with dense factors of sizes ``G_i``, O(n log n) with Toeplitz ones.
 
-    Each probe costs as much as the density itself; one basis is held besides, whatever S.
+    Each probe costs as much as the density itself. Memory grows by one basis, whatever S.
 
     With DTC, one sigma and all rows the features' density is that of P + 1 numbers, since the targets
     are the first basis vector: ``y = |y| Q e_1`` and ``Phi = Q A``. Its gradient is the exact gradient of
@@ -138,7 +139,7 @@ class KMCGMarginal(FeatureMarginal):
 
     @property
     def rank(self) -> int:
-        """Number of features: of steps P."""
+        """Number of features P, one per step."""
         return self.feature_map.rank if self.is_built else self.n_iter or DEFAULT_STEPS
 
     def settings(self):
@@ -178,21 +179,21 @@ class KMCGMarginal(FeatureMarginal):
         return variable
 
     def check_integrable(self):
-        """Not with features that come from Gaussian targets."""
+        """Raise TypeError: the features come from Gaussian targets."""
         raise TypeError(
             "KMCG's features are made of Gaussian targets, and likelihood= has others at every step: take "
             f"{self.names_with('likelihood')}"
         )
 
     def check_summarizable(self, approx=None):
-        """Not with features that come from the targets of all rows."""
+        """Raise ValueError: the features come from the targets of all rows."""
         raise ValueError(
             "KMCG's features depend on the targets of all rows: statistics of rows need a fixed basis, as "
             f"has {self.names_with('statistics')}"
         )
 
     def build(self, X, y=None) -> int:
-        """Fix the rows that the Krylov basis is made of; done by ``marginal_likelihood``.
+        """Fix the rows that the Krylov basis is made from; ``marginal_likelihood`` does this by itself.
 
         Parameters
         ----------
@@ -215,10 +216,10 @@ class KMCGMarginal(FeatureMarginal):
         return self.rank
 
     def choose_steps(self, X, y, *, point=None, tolerance: float = 0.01, model=None) -> int:
-        """Stop where conjugate gradients reach a tolerance at one point: the number of steps P.
+        """Choose the number of steps P after which conjugate gradients reach a tolerance at one point.
 
-        For one-shot fits, before ``marginal_likelihood``: while hyperparameters are sampled the
-        number stays what it is here, since a stopping rule would make the density jump.
+        Call it before ``marginal_likelihood``. The number then stays fixed while hyperparameters are
+        sampled: a stopping rule would make the density jump.
 
         Parameters
         ----------
@@ -246,8 +247,7 @@ class KMCGMarginal(FeatureMarginal):
         UserWarning
             If ``n_iter`` steps do not reach the tolerance; all of them are kept.
         """
-        if not tolerance > 0:
-            raise ValueError(f"tolerance must be positive, got {tolerance}")
+        tolerance = check_positive("tolerance", tolerance)
         X, y = self._checked_pair(X, y)
         self._keep(X, y)
         (residuals,) = self.feature_map.krylov.residuals([point], model)
@@ -300,7 +300,7 @@ class KMCGMarginal(FeatureMarginal):
         """None: the features are those of the likelihood's basis."""
 
     def make_likelihood(self, data, progressbar=True, random_seed=0):
-        """With a basis made of the data."""
+        """With a basis made from the data."""
         settings = KrylovSettings(self.n_iter, self.inducing, self._probes_for(data), random_seed)
         likelihood = krylov_likelihood(data, self.cov_func, settings)
         self._map = likelihood.data.feature_map

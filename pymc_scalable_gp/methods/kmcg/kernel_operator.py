@@ -56,7 +56,7 @@ def _static(tensor, shape):
 
 
 def warn_of_grid(cov_func, X: np.ndarray) -> None:
-    """Say that rows (n, d) are cells of a grid, where products with its kernel are much cheaper."""
+    """Warn if rows (n, d) are cells of a grid, whose products with the kernel are much cheaper."""
     if len(X) < MANY_ROWS:
         return
     try:

@@ -1,4 +1,4 @@
-"""Observed variable whose features are coordinates in a Krylov basis that starts at the residual."""
+"""Normal vectors whose low-rank part is given in a Krylov basis that starts at the residual."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from pymc_scalable_gp.utils.checks import Refuse
 from pymc_scalable_gp.utils.graphs import present_value
 
 _LOG_2PI = np.log(2.0 * np.pi)
-# The first basis vector is the residual's direction to this accuracy, where it belongs to it.
+# How closely the first basis vector must follow the residual that it was made from.
 _ALIGNED = 1e-6
 
 
@@ -25,7 +25,7 @@ class KrylovNormal(StructuredNormal):
     .. math:: \log p = \log N(q \mid 0, A A^\top + \sigma^2 I)
         - \tfrac12 \left( (n - P - 1) \log(2 \pi \sigma^2) + \|e - Q q\|^2 / \sigma^2 \right)
 
-    For the targets that the basis was made of, ``q = |e| e_1`` and nothing is left. A given log
+    For the targets that the basis was made from, ``q = |e| e_1`` and ``e - Q q`` is zero. A given log
     determinant takes the place of the features'.
 
     Parameters
@@ -41,10 +41,10 @@ class KrylovNormal(StructuredNormal):
     logdet : tensor, scalar, or None
         Log determinant of the exact covariance, such as `ops.stochastic_logdet` estimates it.
     targets : array, shape (n,), optional
-        The targets less whose mean the first column of Q is made of.
+        The targets that the basis was made from: Q's first column is the direction of their residual.
     mutable : bool
-        Whether the data may be replaced by others, which the basis then does not start at. That is
-        checked at each evaluation and refused; a residual that is not finite gives NaN.
+        Whether the data may be replaced. Each evaluation then checks that the basis starts at the present
+        residual, and raises an error if not; a residual that is not finite gives NaN.
     """
 
     Q: TensorVariable
@@ -63,7 +63,7 @@ class KrylovNormal(StructuredNormal):
         return lowrank_logp(self.A, self.noise, coordinates).logp
 
     def logp(self, value):
-        """In the coordinates."""
+        """In the coordinates q."""
         Q, noise, residual, count = self.Q, self.noise, value - self.mean, self.A.shape[0]
         length = pt.sqrt((residual**2).sum())
         aligned = self.targets is not None and np.array_equal(present_value(value), self.targets)
@@ -80,6 +80,6 @@ class KrylovNormal(StructuredNormal):
             logp = logp - 0.5 * (self.logdet + value.shape[0] * _LOG_2PI)
         if not (aligned and self.mutable):
             return logp
-        message = "the targets were replaced by others than the inputs' Krylov basis starts at"
+        message = "the targets were replaced, and the Krylov basis starts at other ones"
         same = pt.le((1.0 - _ALIGNED) * length, (Q[:, 0] * residual).sum())
         return Refuse(message)(logp, same | pt.isnan(length) | pt.isinf(length))

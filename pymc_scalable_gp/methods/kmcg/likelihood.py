@@ -33,7 +33,7 @@ class KrylovSettings:
 
 @dataclass(frozen=True, eq=False)
 class KrylovLikelihood(Likelihood):
-    """Common to both kinds: the basis is made of the data that the likelihood is for."""
+    """What both kinds share: a basis made from the likelihood's own data."""
 
     subsets_share_features = False
 
@@ -43,11 +43,11 @@ class KrylovLikelihood(Likelihood):
 
     @property
     def logdet(self) -> ProbedLogdet | None:
-        """The probes' estimate of the exact log determinant; None: that of the features counts."""
+        """The probes' estimate of the exact log determinant; None where that of the features is used."""
         return None
 
     def given(self, X, y, sigma):
-        """A basis of those data, with the same settings."""
+        """The likelihood of those data: a basis made from them, with the same settings."""
         data = replace(self.data, X=X, y=y, sigma=sigma)
         return krylov_likelihood(data, self.basis.cov_func, self.settings)
 
@@ -70,12 +70,12 @@ class KrylovLikelihood(Likelihood):
         return ExactRows(self.data, self.basis.cov_func).precisions(model)
 
     def of_parts(self, parts, places):
-        """The kernel of the parts with the rows, in the coefficients of the sum."""
+        """Features of the parts' kernels, with the coefficients of the sum."""
         cov_func = sum((parts[place].cov_func for place in places[1:]), parts[places[0]].cov_func)
         return KMCGMap(cov_func, self.basis), self.coefficients()
 
     def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):
-        """As of other features; at the cells of a grid by structured products."""
+        """As for other features; by structured products at the cells of a grid."""
         if data.grid is not None:
             feature_map = feature_map.at_cells(data.grid)
         return super().conditional(name, data, feature_map, mean_func, coef, variance, **kwargs)
@@ -86,8 +86,8 @@ class KrylovLikelihood(Likelihood):
         ``residual``, the norm of ``y - K a`` relative to that of y after P steps, and
         ``steps_needed``, the steps after which it is below 0.01 (infinite: not within P). With
         probes also ``logdet_se``, the standard error of the log determinant's estimate from its spread
-        over the probes (NaN for one), and ``logdet_excess``, a bound on what P steps per probe add to it:
-        the log density is uncertain by half of either.
+        over the probes (NaN for one), and ``logdet_excess``, a bound on what stopping after P
+        steps adds to it: half of each is an error of the log density.
         """
         residuals = self.basis.residuals(points, model)
         below = residuals <= 0.01
@@ -115,7 +115,7 @@ class KrylovCoordinates(KrylovLikelihood):
 
     @cached_property
     def logdet(self):
-        """With the number of probes of the settings; None without any."""
+        """By the settings' number of probes; None without any."""
         settings, data, basis = self.settings, self.data, self.basis
         if settings.probes == 0:
             return None
@@ -133,18 +133,14 @@ class KrylovCoordinates(KrylovLikelihood):
 
 
 class KrylovFeatures(KrylovLikelihood, FullRows):
-    """All rows of the features: a diagonal correction, one sigma per row, or a subset of the rows."""
+    """The features at all rows: for a diagonal correction, one sigma per row, or a subset of rows."""
 
-    def _features(self):
-        data, X = self.data, self.data.X.tensor
-        kdiag = None if data.approx == "DTC" else data.feature_map.kernel_diag(X)
-        return data.feature_map.features(
-            X
-        ) if self.basis.is_subset else self.basis.features(), kdiag
+    def _phi(self):
+        return super()._phi() if self.basis.is_subset else self.basis.features()
 
 
 def krylov_likelihood(data: MarginalData, cov_func, settings: KrylovSettings) -> KrylovLikelihood:
-    """The kind that goes with the data, with a basis made of them.
+    """The kind that fits the data, with a basis made from them.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Log determinant of KMCG's exact covariance by fixed probes, and how far off that is."""
+"""Log determinant of KMCG's exact covariance by fixed probes, and the error of that."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,7 +51,7 @@ class ProbedLogdet:
         return stochastic_logdet(self.operator, self.shift, self.probes, self.steps)
 
     def errors(self, points=(None,), model=None) -> np.ndarray:
-        """Standard error of the estimate, and a bound on what the quadrature adds to it, (points, 2).
+        """Standard error of the estimate, and a bound on the quadrature's error: an array (points, 2).
 
         The standard error is from the spread over the probes (NaN for one probe). The quadrature is
         bracketed: Gauss nodes overestimate a logarithm, Gauss-Radau nodes with one at 0 underestimate it.

@@ -21,8 +21,7 @@ class GridPredictor(Predictor):
 
     def __init__(self, feature_map, mean_func, data, coef, noise, model):
         self.model, self.block_rows = model, data.value.shape[0]
-        self.has_root, self.fixed_features, self.diagonal_root = True, False, False
-        self.downdates = False
+        self.has_root = True
         basis = feature_map.krylov
         operator = kernel_operator(feature_map.cov_func, data.grid, basis.X.grid)
         V = pt.matrix("V", dtype="float64", shape=(basis.X.grid.n, None))

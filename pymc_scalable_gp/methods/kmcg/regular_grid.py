@@ -243,7 +243,7 @@ def _complete(axis):
         return axis
     step = np.diff(axis).min()
     counts = (axis - axis[0]) / step
-    step = (axis[-1] - axis[0]) / max(round(counts[-1]), 1)  # better than one difference tells
+    step = (axis[-1] - axis[0]) / max(round(counts[-1]), 1)  # more accurate than one difference
     counts = (axis - axis[0]) / step
     whole = np.round(counts)
     if np.abs(counts - whole).max() > 1e-3 or whole[-1] > 100 * len(axis):

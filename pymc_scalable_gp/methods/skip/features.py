@@ -6,15 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance, Coregion
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap, side_by_side
 from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.cov.kernels import kernel_diag
 from pymc_scalable_gp.cov.products import product_terms
-from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
+from pymc_scalable_gp.cov.queries import leaves, used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.skip.tree import OwnRoots, Roots, TermTree
+from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.warn import warn
 
 
@@ -23,14 +24,34 @@ class SKIPSpec:
     """Kernel, size of its grids, columns of a root, and the tasks' column and covariance."""
 
     cov_func: BaseCovariance
-    grid_size: int = 100
-    rank: int = 30
-    task_dim: int | None = None
-    task_cov: TensorVariable | None = None
-    task_var: TensorVariable | None = None
+    grid_size: int
+    rank: int
+    task_dim: int | None
+    task_cov: TensorVariable | None
+    task_var: TensorVariable | None
 
-    def __post_init__(self):
-        product_terms(self.cov_func)  # raises where the kernel is not a product
+    @classmethod
+    def checked(cls, cov_func, grid_size, rank, task_dim, task_cov, task_var) -> "SKIPSpec":
+        """From a user's arguments.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a kernel that is not a product of 1-D kernels, bad counts, or arguments of tasks that do
+            not belong together.
+        """
+        if any(isinstance(leaf, Coregion) for leaf in leaves(cov_func)):
+            raise ValueError(
+                "cov_func contains Coregion: give the task's column as task_dim=, W as task_cov= and "
+                "kappa as task_var="
+            )
+        grid_size = check_count("grid_size", grid_size, 6)
+        rank = check_count("rank", rank)
+        if rank > grid_size:
+            raise ValueError(f"rank={rank} exceeds grid_size={grid_size}: raise the grid's size")
+        tasks = _checked_tasks(task_dim, task_cov, task_var)
+        product_terms(cov_func)  # raises where the kernel is not a product
+        return cls(cov_func, grid_size, rank, *tasks)
 
     @property
     def prior_cov(self) -> BaseCovariance:
@@ -44,8 +65,39 @@ class SKIPSpec:
         return self.cov_func * tasks
 
     def fit(self, X, point=None) -> "SKIPMap":
-        """Place the grids over X (n, d) and freeze every merge's directions at `point`."""
+        """Place the grids over X (n, d), and freeze the directions of every merge at `point`."""
         return SKIPMap(self, X, point)
+
+
+def _checked_tasks(task_dim, task_cov, task_var):
+    """The tasks' column, factor and own variances, as tensors; all None without tasks."""
+    if (task_dim is None) != (task_cov is None):
+        raise ValueError("task_dim and task_cov go together: give both or neither")
+    if task_dim is None:
+        if task_var is not None:
+            raise ValueError("task_var goes with task_dim and task_cov: give all three")
+        return None, None, None
+    if isinstance(task_dim, bool) or not isinstance(task_dim, int | np.integer):
+        raise TypeError(f"task_dim must be the index of a column, got {task_dim!r}")
+    factor = pt.as_tensor_variable(task_cov).astype("float64")
+    count, *columns = factor.type.shape or (None,)
+    if len(columns) != 1 or columns[0] is None:
+        raise ValueError(
+            "task_cov must be a factor B (tasks, q) with a known number of columns, B B' being the "
+            f"tasks' covariance; got shape {factor.type.shape}"
+        )
+    if task_var is None:
+        return task_dim, factor, None
+    variances = pt.as_tensor_variable(task_var).astype("float64")
+    shape = variances.type.shape
+    if count is None or shape != (count,):
+        raise ValueError(
+            "task_var must hold one variance per task, shape (tasks,), known and equal to task_cov's "
+            f"rows; got {shape}, and {count} rows"
+        )
+    if isinstance(variances, Constant) and not (variances.data >= 0.0).all():
+        raise ValueError("task_var must not be negative")
+    return task_dim, factor, variances
 
 
 class SKIPMap(FeatureMap):
@@ -131,12 +183,12 @@ class SKIPMap(FeatureMap):
 
     @property
     def task_count(self) -> int | None:
-        """Number of tasks, where the shape of the factor says it."""
+        """Number of tasks, where the factor's shape is known."""
         return self.task_cov.type.shape[0]
 
     @property
     def task_variances(self):
-        """Variances (s,) of what belongs to each task alone."""
+        """Variances (s,) of the tasks' own functions."""
         return pt.zeros(self.task_count) if self.task_var is None else self.task_var
 
     def features(self, X):
@@ -188,7 +240,7 @@ class SKIPMap(FeatureMap):
         return other
 
     def outside(self, X):
-        """Say how far X lies beyond the grid, which ends nothing but interpolation."""
+        """How far X lies beyond the grids, in words; None for projected kernels, which do not end there."""
         if self.task_dim is not None:
             self.check_task_column(X, "Xnew")
         found = {}

@@ -3,15 +3,12 @@
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.gp.cov import Coregion
-from pytensor.graph.basic import Constant
 
 from pymc_scalable_gp.core.data.inputs import check_inputs
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.observed import WITH_RESIDUAL
-from pymc_scalable_gp.cov.queries import leaves
 from pymc_scalable_gp.methods.skip.features import SKIPSpec
 from pymc_scalable_gp.methods.skip.hadamard import HadamardProducts
 from pymc_scalable_gp.methods.skip.tasks import ByTask
@@ -25,21 +22,6 @@ class _SKIP(FeatureGP):
 
     knobs = "rank= and grid_size="
 
-    @staticmethod
-    def _spec_of(cov_func, grid_size, rank, task_dim, task_cov, task_var) -> SKIPSpec:
-        if any(isinstance(leaf, Coregion) for leaf in leaves(cov_func)):
-            raise ValueError(
-                "cov_func contains Coregion: give the task's column as task_dim=, W as task_cov= and "
-                "kappa as task_var="
-            )
-        grid_size = check_count("grid_size", grid_size, 6)
-        rank = check_count("rank", rank)
-        if rank > grid_size:
-            raise ValueError(f"rank={rank} exceeds grid_size={grid_size}: raise the grid's size")
-        task_cov = _check_task_cov(task_dim, task_cov)
-        task_var = _check_task_var(task_cov, task_var)
-        return SKIPSpec(cov_func, grid_size, rank, task_dim, task_cov, task_var)
-
     @property
     def prior_cov(self):
         """The kernel, times the tasks' covariance ``B B' + diag(v)``."""
@@ -50,15 +32,15 @@ class _SKIP(FeatureGP):
         return super().settings() | {"grid_size": self.grid_size, "rank": self.max_rank}
 
     def build(self, X, point=None) -> int:
-        """Fix the grids over X and every merge's directions.
+        """Place the grids over X, and fix the directions of every merge.
 
         Parameters
         ----------
         X : array, shape (n, d), or pm.Data
         point : dict, optional
-            Hyperparameters whose kernel the directions are best for; the model's initial point when
-            left out. The closer to the posterior, the less is missed at the same rank: give a MAP
-            estimate, for instance ``sgp.subset_map(gp, X, y, sigma)``.
+            Hyperparameters at which the directions are best; the model's initial point when left
+            out. The closer they are to the posterior, the less the features miss at the same rank:
+            give a MAP estimate, for instance ``sgp.subset_map(gp, X, y, sigma)``.
 
         Returns
         -------
@@ -73,49 +55,16 @@ class _SKIP(FeatureGP):
         return self._build(check_inputs(X).value, point=point)
 
 
-def _check_task_cov(task_dim, task_cov):
-    if (task_dim is None) != (task_cov is None):
-        raise ValueError("task_dim and task_cov go together: give both or neither")
-    if task_dim is None:
-        return None
-    if isinstance(task_dim, bool) or not isinstance(task_dim, int | np.integer):
-        raise TypeError(f"task_dim must be the index of a column, got {task_dim!r}")
-    factor = pt.as_tensor_variable(task_cov).astype("float64")
-    if factor.ndim != 2 or factor.type.shape[1] is None:
-        raise ValueError(
-            "task_cov must be a factor B (tasks, q) with a known number of columns, B B' being the "
-            f"tasks' covariance; got shape {factor.type.shape}"
-        )
-    return factor
-
-
-def _check_task_var(task_cov, task_var):
-    if task_var is None:
-        return None
-    if task_cov is None:
-        raise ValueError("task_var goes with task_dim and task_cov: give all three")
-    variances = pt.as_tensor_variable(task_var).astype("float64")
-    shape, count = variances.type.shape, task_cov.type.shape[0]
-    if len(shape) != 1 or None in (shape[0], count) or shape[0] != count:
-        raise ValueError(
-            "task_var must hold one variance per task, shape (tasks,), known and equal to task_cov's "
-            f"rows; got {shape}, and {count} rows"
-        )
-    if isinstance(variances, Constant) and not (variances.data >= 0.0).all():
-        raise ValueError("task_var must not be negative")
-    return variances
-
-
 class SKIPMarginal(_SKIP, FeatureMarginal):
     r"""Gaussian process on a product of interpolated 1-D kernels (SKIP); Gaussian noise.
 
     .. math:: K \approx (W_1 T_1 W_1^\top) \circ \dots \circ (W_d T_d W_d^\top)
               \approx (A A^\top) \circ (B B^\top)
 
-    Each 1-D kernel is interpolated from an even grid (four cubic weights per row), and the d factors are
-    multiplied pairwise as a tree whose inner products are compressed to r columns. The last product
-    stays as it is: up to r^2 features, with an exact root. The likelihood is theirs exactly or, with
-    `n_iter`, by products alone.
+    Each 1-D kernel is interpolated from an even grid (four cubic weights per row). The d factors are
+    multiplied in pairs, as a tree, and each product but the last is compressed to r columns. The last
+    one is kept as it is: up to r^2 features. The likelihood is computed from these features or, with
+    `n_iter`, from products with their covariance alone.
 
     Parameters
     ----------
@@ -130,21 +79,21 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         features never exceed the kernel, and what they miss is a covariance within the grids and beyond.
     grid_size : int
         Nodes m of every 1-D grid, which goes beyond the data by a tenth of their range. The error is
-        third order in the spacing: a fifth of the lengthscale is plenty.
+        third order in the spacing: a fifth of the lengthscale is fine enough.
     rank : int
-        Columns r of a root. 10 to 30; up to 100 with `n_iter`.
+        Columns r of each root: 10 to 30, with `n_iter` up to 100.
     n_iter : int, optional
-        Steps P of preconditioned conjugate gradients and stochastic Lanczos quadrature, which take the
-        features' place in the likelihood: for ranks whose r^2 features are too many. Fixed, so that the
-        density is one function; ``check().attrs["residual"]`` says whether they suffice, 20 often do.
-        The features themselves when left out.
+        Steps P of preconditioned conjugate gradients and stochastic Lanczos quadrature, which replace the
+        features in the likelihood where r^2 of them are too many. Fixed, so that the density is one
+        function; ``check().attrs["residual"]`` says whether they are enough, as 20 often are. When left
+        out, the likelihood is computed from the features.
     probes : int
         With `n_iter`: random vectors S that estimate the log determinant, fixed at the build. Posterior
         means move by up to about ``2 S^-1/2`` posterior standard deviations.
     preconditioner : int
-        With `n_iter`: leading eigenvectors k, frozen at the build, that the steps need not find, and
-        in whose span (with that of the steps) the posterior's variance is exact. Elsewhere it is an
-        upper bound. 100 to 500.
+        With `n_iter`: number k of leading eigenvectors, frozen at the build, that the steps need not
+        find. In the space that they and the steps span, the posterior variance is exact; elsewhere it
+        is an upper bound. 100 to 500.
     task_dim : int, optional
         Column of X that holds the task, 0, 1, ....
     task_cov : tensor, shape (s, q), optional
@@ -154,8 +103,8 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         as of `pm.gp.cov.Coregion` with W = B and kappa = v. Any number of tasks: they are integrated
         out one by one, each with r coefficients.
     neighbors, block, pred_neighbors : int
-        With "VIF": rows that each block of rows is given, rows of a block, and rows that each new row is
-        given, as in :class:`VecchiaMarginal`.
+        With "VIF": rows that each block of rows is conditioned on, rows of a block, and rows that each new
+        row is conditioned on, as in :class:`VecchiaMarginal`.
 
     Raises
     ------
@@ -180,9 +129,9 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     prediction            O(n* r^4) per draw; O(n* r^2 k)            O(block r^2)
     ====================  =======================================  ==========================
 
-    The directions of every compression are frozen at the build, at the leading eigenvectors there, and
-    the compressed matrix is the best one with these directions at each value of the parameters: smooth,
-    never above the matrix itself, and, at the same rank, closer to it than Lanczos steps are.
+    The directions of every compression are frozen at the build: the leading eigenvectors there. At any
+    value of the parameters the compressed matrix is the best one with these directions. It is smooth in
+    the parameters, never above the matrix itself, and closer to it than Lanczos steps of the same rank.
 
     References
     ----------
@@ -215,7 +164,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
         self.grid_size, self.max_rank, self.task_dim = grid_size, rank, task_dim
         super().__init__(
-            self._spec_of(cov_func, grid_size, rank, task_dim, task_cov, task_var),
+            SKIPSpec.checked(cov_func, grid_size, rank, task_dim, task_cov, task_var),
             mean_func=mean_func, cov_func=cov_func, approx=approx,
             neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
         )  # fmt: skip
@@ -228,7 +177,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         return super().settings() | own
 
     def check_approx(self, approx):
-        """Neighbours go with the features of one function."""
+        """Raise ValueError for neighbours together with tasks or products."""
         super().check_approx(approx)
         if approx == "VIF" and (self.task_dim is not None or self.n_iter is not None):
             raise ValueError(
@@ -237,7 +186,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
             )
 
     def check_addable(self):
-        """Not with `n_iter`: products are those of one kernel."""
+        """Raise TypeError with `n_iter`: products are those of one kernel."""
         if self.n_iter is not None:
             raise TypeError("GPs with n_iter do not add: add their kernels, in one cov_func")
 
@@ -258,12 +207,12 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         return self._likelihood_variable(*given, likelihood, random_seed=random_seed)
 
     def check_integrable(self):
-        """Not by products, whose probes are for one noise variance."""
+        """Raise TypeError with `n_iter`: the probes are for one noise variance."""
         if self.n_iter is not None:
             raise TypeError("likelihood= needs the features of SKIP: leave out n_iter")
 
     def check_summarizable(self, approx=None):
-        """Not with likelihoods by products or by task, which have no features of one function."""
+        """Raise ValueError with `n_iter` or tasks, where there are no features of one function."""
         super().check_summarizable(approx)
         if self.n_iter is not None or self.task_dim is not None:
             raise ValueError(
@@ -290,7 +239,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
 
     @staticmethod
     def _is_by_task(data) -> bool:
-        """Whether to sum over tasks: known tasks, and factors smaller than the features would be."""
+        """Whether to sum over tasks: their number is known, and factors are smaller than features."""
         tree = data.feature_map
         if tree.task_dim is None or tree.task_count is None or data.X.mutable:
             return False
@@ -352,17 +301,10 @@ class SKIPLatent(_SKIP, FeatureLatent):
     abilities = {"prior": "", "points": "rank="}
 
     def __init__(
-        self,
-        *,
-        mean_func=None,
-        cov_func,
-        grid_size=100,
-        rank=30,
-        task_dim=None,
-        task_cov=None,
+        self, *, mean_func=None, cov_func, grid_size=100, rank=30, task_dim=None, task_cov=None,
         task_var=None,
-    ):
-        spec = self._spec_of(cov_func, grid_size, rank, task_dim, task_cov, task_var)
+    ):  # fmt: skip
+        spec = SKIPSpec.checked(cov_func, grid_size, rank, task_dim, task_cov, task_var)
         super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
         self.grid_size, self.max_rank = grid_size, rank
 

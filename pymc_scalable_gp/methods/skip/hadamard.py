@@ -1,4 +1,4 @@
-"""SKIP's Gaussian likelihood by products alone: what is frozen, and the posterior that follows."""
+"""SKIP's Gaussian likelihood from products alone: what is frozen, and the posterior."""
 
 from dataclasses import dataclass, replace
 from itertools import batched
@@ -27,7 +27,7 @@ _NO_GRADIENT = (
 
 @dataclass(frozen=True, eq=False)
 class HadamardProducts(Likelihood):
-    """The covariance used through products alone, with all that is frozen for them."""
+    """A likelihood that needs products with the covariance alone, and what is frozen for them."""
 
     data: MarginalData
     preconditioner: LowRankPreconditioner
@@ -39,7 +39,7 @@ class HadamardProducts(Likelihood):
 
     @classmethod
     def of(cls, data: MarginalData, steps: int, probes, rank: int) -> "HadamardProducts":
-        """With a preconditioner frozen where the features' directions were."""
+        """With a preconditioner frozen at the point where the features' directions were."""
         roots = training_roots(data)
         *roots, variance = evaluate(
             [*roots, diagonal_beside(data, roots, data.sigma**2)[0]], data.feature_map.point
@@ -54,7 +54,7 @@ class HadamardProducts(Likelihood):
         return cls(data, frozen, probes, steps)
 
     def given(self, X, y, sigma):
-        """With a preconditioner and probes for those rows."""
+        """The likelihood of those rows, with a preconditioner and probes for them."""
         signs = np.random.default_rng(0).integers(0, 2, (len(self.probes), X.value.shape[0]))
         data, rank = replace(self.data, X=X, y=y, sigma=sigma), len(self.preconditioner.values)
         return self.of(data, min(self.steps, data.size), 2.0 * signs - 1.0, rank)
@@ -92,7 +92,7 @@ class HadamardProducts(Likelihood):
         L = cholesky(H + jitter * pt.eye(H.shape[0]))
         G = lower_solve(L, F.T).T
         inner = lower_solve(L, product(V, scale * residual, transpose_a=True))
-        # Where the two parts of V overlap, their derivatives lose all digits: none, rather than wrong.
+        # Where the two parts of V overlap, derivatives would lose all digits: none are given instead.
         mean, root = (no_gradient(x, _NO_GRADIENT) for x in (product(G, inner), G))
         return Coefficients(mean, root, downdates=True)
 

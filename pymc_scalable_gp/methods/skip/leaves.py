@@ -15,15 +15,15 @@ from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.jitter import GRAM_JITTER
 
-# The grid goes on beyond the data by this share of their range, on either side.
+# The grid extends beyond the data by this share of their range on either side.
 MARGIN = 0.1
 
 
 class GridLeaves:
     """Roots ``W_i U_i`` of the factors of a term, interpolated from even grids: O(n r) per column.
 
-    Everything but `anchor`, the least training inputs, counts from there: an offset of the inputs rounds
-    neither the nodes nor the positions between them.
+    `anchor` holds the smallest training input of each column, and all else is relative to it: a large
+    offset of the inputs costs neither nodes nor positions any digits.
     """
 
     def __init__(self, term: ProductTerm, columns, support, size, rank, point):
@@ -35,7 +35,7 @@ class GridLeaves:
         # Two nodes more on either side, which interpolation needs.
         self.step = (self.high - self.low) / (size - 5)
         self.origin = self.low - 2.0 * self.step
-        # The same as data of a graph.
+        # The same as tensors.
         self._anchor, self._low, self._high, self._origin, self._step = map(
             fixed_shared, (self.anchor, self.low, self.high, self.origin, self.step)
         )
@@ -69,8 +69,8 @@ class GridLeaves:
     def projected_roots(self, columns) -> list:
         """Roots ``k_i(x, nodes) G_i L_i^{-T}`` (n, r_i): best predictions from the nodes.
 
-        Unlike interpolated ones they exceed the kernel nowhere, nor do they end with the grid;
-        O(n m r) per column.
+        Unlike interpolated ones, they never exceed the kernel and do not end with the grid; O(n m r) per
+        column.
         """
         start = np.where(self.stationary, self.origin, self.anchor + self.origin)
         nodes = fixed_shared(start[:, None] + self.step[:, None] * np.arange(self.size))
@@ -183,7 +183,7 @@ class ValueLeaf:
 
 
 def few_values(factor: Factor, column, grid_size, rank) -> tuple[type | None, np.ndarray]:
-    """Which exact leaf a column of training inputs calls for, if any, and its distinct values.
+    """The exact leaf for a column of training inputs, if there is one, and its distinct values.
 
     A kernel that compares categories always gets its table; so does one that is not known to be
     continuous, on whole numbers. A continuous one gets its values where they are no more than the
@@ -201,7 +201,7 @@ def few_values(factor: Factor, column, grid_size, rank) -> tuple[type | None, np
 def leading_directions(K, W, rank, fill):
     """``G = W' Omega`` (m, r) with Omega the leading eigenvectors of ``W K W'``.
 
-    Where those are fewer, and `fill`, cosines follow: a shorter lengthscale will need them.
+    With `fill`, cosines follow where there are fewer: a shorter lengthscale will need them.
     """
     values, vectors = np.linalg.eigh(K)
     root = vectors * np.sqrt(np.maximum(values, 0.0))

@@ -18,7 +18,7 @@ from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
-# The log determinant's shift: the matrix is positive definite by itself, an exhausted basis is not.
+# Shift of the log determinant: the matrix is positive definite, T of a basis that has ended may not be.
 _SHIFT = 1e-12
 
 
@@ -99,8 +99,8 @@ class ProductNormal(StructuredNormal):
         -2 \log p = \|b\|^2\, e_1^\top T^{-1} e_1
         + \frac1S \sum_s \|z_s\|^2\, e_1^\top \log(T_s)\, e_1 + \log|P| + \log|D| + n \log 2\pi
 
-    with ``b = P^{-1/2} D^{-1/2} (y - mean)``, and T, T_s from that many Lanczos steps of the preconditioned
-    matrix, started at b (conjugate gradients, in other words) and at the probes z_s.
+    with ``b = P^{-1/2} D^{-1/2} (y - mean)``, and T, T_s from Lanczos steps of the preconditioned
+    matrix that start at b (these are conjugate gradients) and at the probes z_s.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class ProductNormal(StructuredNormal):
 
     @property
     def operator(self) -> WhitenedProducts:
-        """The preconditioned matrix, an object of its own at each call."""
+        """The preconditioned matrix; a new object at each call."""
         return WhitenedProducts.of(self.roots, self.variance**-0.5, self.vectors, self.shrinkage)
 
     def logp(self, value):

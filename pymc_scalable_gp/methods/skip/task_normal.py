@@ -17,9 +17,9 @@ from pymc_scalable_gp.ops.stacked_solve import lower_solve, stacked_solve
 class TaskPosterior(NamedTuple):
     r"""``f_i = a_i' (Z b_t + sqrt(v_t) z_t)`` given ``y_i = f_i + e_i``, with t the task of row i.
 
-    With ``G_t = sum_i a_i a_i' / D_i`` and ``h_t = sum_i a_i y_i / D_i`` over the rows of a task, every
-    quantity of size n is gone: the tasks' own coefficients are integrated out first, those that all
-    share second,
+    With ``G_t = sum_i a_i a_i' / D_i`` and ``h_t = sum_i a_i y_i / D_i`` over the rows of a task, no
+    quantity of size n is left: the tasks' own coefficients are integrated out first, the shared ones
+    second,
 
     .. math::
 
@@ -85,7 +85,7 @@ class TaskNormal(StructuredNormal):
     B : tensor, shape (s, q)
         Factor of what the tasks share.
     v : tensor, shape (s,)
-        Variances of what each has to itself, not negative.
+        Variances of the tasks' own functions, not negative.
     penalty : tensor, scalar
         Taken off ``logp``: the trace term of the bound that "VFE" maximises.
 

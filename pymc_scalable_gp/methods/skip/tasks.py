@@ -49,7 +49,7 @@ class ByTask(Likelihood):
         return Coefficients(pt.concatenate([found.whitened, own]), pt.ones(rank))
 
     def missed(self, X, phi):
-        """What the tree's features miss; `phi` holds the posterior's."""
+        """Prior variances that the tree's features miss; `phi` are the posterior's."""
         return self.prediction_map().missed(X, phi)
 
     def precisions(self, model):
@@ -64,8 +64,8 @@ class ByTask(Likelihood):
 class TaskMap(FeatureMap):
     r"""Features in which the posterior of :class:`ByTask` has independent coefficients.
 
-    Those that all tasks share, ``S^{-1} ((I + v_t G_t)^{-1} a_i (x) b_t)`` with ``S S' = M``, then for
-    each task, zero at the rows of others, ``sqrt(v_t) L_t^{-1} a_i``.
+    First the shared ones, ``S^{-1} ((I + v_t G_t)^{-1} a_i (x) b_t)`` with ``S S' = M``; then those of each
+    task, ``sqrt(v_t) L_t^{-1} a_i`` at its own rows and zero at those of others.
     """
 
     def __init__(self, base: SKIPMap, posterior: TaskPosterior):
@@ -101,7 +101,7 @@ class TaskMap(FeatureMap):
         return self.base.kernel_diag(X)
 
     def missed(self, X, phi):
-        """Prior variances that the tree's features miss; `phi` holds the posterior's."""
+        """Prior variances that the tree's features miss; `phi` are the posterior's."""
         return self.base.missed_by(X, self.base.data_root(X))
 
     def outside(self, X):

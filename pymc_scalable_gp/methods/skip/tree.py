@@ -21,6 +21,7 @@ from pymc_scalable_gp.ops.hadamard import (
 from pymc_scalable_gp.ops.segments import segment_times
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.whitened_columns import whiten, whitened_columns
+from pymc_scalable_gp.utils.blocks import evenly
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.jitter import GRAM_JITTER
@@ -59,7 +60,7 @@ class Roots(NamedTuple):
 
 
 class OwnRoots(NamedTuple):
-    """``k~ = (A A') * (S S')`` with S (n, s) zero but for ``scale_i`` in column `task_i`."""
+    """``k~ = (A A') * (S S')`` with S (n, s) zero except ``scale_i`` in column `task_i`."""
 
     A: pt.TensorVariable
     scale: pt.TensorVariable
@@ -95,15 +96,15 @@ class TermTree:
 
     .. math:: K\,\Omega\,(\Omega^\top K\,\Omega)^{-1}\,\Omega^\top K
 
-    with directions Omega (rows, r) frozen at the build: K's leading eigenvectors then. Nothing else
-    depends on the build, so that the roots are smooth in the parameters and follow them, and K is
-    never exceeded. The two roots that are left, or one, are not multiplied.
+    with directions Omega (rows, r) frozen at the build: K's leading eigenvectors there. Nothing else
+    depends on the build. The roots are therefore smooth in the parameters, and K is never exceeded. The
+    last two roots, or the only one, are not multiplied.
     """
 
     def __init__(self, term: ProductTerm, X, grid_size, rank, single, point):
         self.term, self.rank = term, rank
         columns = X[:, term.dims]
-        support = columns[_support(len(X))]
+        support = evenly(columns, SUPPORT_ROWS)
         self._choose(columns, support, grid_size, point)
         self.single, self.cores = single, []
         roots = self._roots(fixed_shared(support))
@@ -112,7 +113,7 @@ class TermTree:
         merge_by_halves([leaves[i] for i in self.order], self._freeze, single)
 
     def _choose(self, columns, support, grid_size, point):
-        """A leaf for each column that has one of its own, and one for all those on grids."""
+        """A leaf for each column with categories or few values, and one for all columns on grids."""
         self.own, on_grid = {}, []
         for i, factor in enumerate(self.term.factors):
             kind, values = few_values(factor, columns[:, i], grid_size, self.rank)
@@ -139,14 +140,14 @@ class TermTree:
         return [found[i] for i in range(len(found))]
 
     def outside(self, X) -> dict[int, str]:
-        """How far X (n, d) reaches beyond what the tree covers, by column; an error at new categories."""
+        """How far X (n, d) reaches beyond the grids, by column; an error at new categories."""
         columns, found = X[:, self.term.dims], {}
         for i, leaf in self.own.items():
             found |= leaf.outside(columns[:, i])
         return found | (self.grid.outside(columns[:, self.on_grid]) if self.grid else {})
 
     def ends(self) -> dict[int, tuple[float, float]]:
-        """Ends of what the tree covers, by column of X; a category that is new gives NaN by itself."""
+        """Ends of grids and values, by column of X; categories have none: new ones give NaN."""
         found = {
             self.term.dims[i]: (leaf.values[0], leaf.values[-1])
             for i, leaf in self.own.items()
@@ -158,7 +159,7 @@ class TermTree:
         return found | dict(zip(self.grid.term.dims, zip(low, high, strict=True), strict=True))
 
     def _freeze(self, left, right):
-        """Merge of two roots, each with its value now; no core (a, b, r) where a b <= r already."""
+        """Merge two roots, each with its present value; without a core (a, b, r) where a b <= r."""
         (left, left_value), (right, right_value) = left, right
         (n, a), b = left_value.shape, right_value.shape[1]
         if a * b <= self.rank:
@@ -174,7 +175,7 @@ class TermTree:
         return _merge(left, right, core), value
 
     def roots(self, X, projected=False) -> Roots:
-        """The one or two last roots at inputs (n, d of X), of interpolated or projected 1-D kernels."""
+        """The last two roots, or the only one, at inputs X (n, d), with 1-D kernels `projected` if so."""
         cores = iter(self.cores)
         leaves = self._roots(X[:, self.term.dims], False, projected)
         roots = merge_by_halves(
@@ -186,16 +187,16 @@ class TermTree:
         return Roots(first, roots[1] if len(roots) == 2 else None)
 
     def intermediates(self):
-        """Tables and cores: what rows have in common."""
+        """Tables and cores, which all rows share."""
         leaves = [*self.own.values(), *([] if self.grid is None else [self.grid])]
         tables = [table for leaf in leaves for table in leaf.tables]
         return tables + [core for core in self.cores if core is not None]
 
 
 def merge_by_halves(roots, merge, single=False) -> list:
-    """The two roots that are left, one if `single`, when each is merged out of halves.
+    """Merge roots by halves until two are left, or one if `single`.
 
-    A half is every other root: in descending order, the halves share what there is evenly.
+    A half takes every other root, so that halves of roots in descending order are alike.
     """
 
     def fold(part):
@@ -210,10 +211,6 @@ def _eigenvectors(A):
     """Effective number of eigenvectors of ``A A'``: ``(sum lambda)^2 / sum lambda^2``."""
     G = A.T @ A
     return np.trace(G) ** 2 / max((G**2).sum(), np.finfo(float).tiny)
-
-
-def _support(n):
-    return np.unique(np.linspace(0, n - 1, min(n, SUPPORT_ROWS)).astype(int))
 
 
 def _merge(left, right, core):

@@ -29,9 +29,6 @@ from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
 
-# New inputs this share of a column's range beyond it are still covered; further out we warn.
-OUTSIDE_SHARE = 0.05
-
 
 @dataclass(frozen=True)
 class SoftKISpec:
@@ -171,11 +168,5 @@ class SoftKIMap(FeatureMap):
         return lost * (variance + lost**4 * (self.kernel_diag(X) - variance))
 
     def outside(self, X):
-        """Say how far X lies beyond the range of the training inputs."""
-        width = self.high - self.low
-        beyond = np.maximum(self.low - X.min(axis=0), X.max(axis=0) - self.high)
-        far = np.flatnonzero(beyond > OUTSIDE_SHARE * width + 1e-9 * np.abs(self.high))
-        if not len(far):
-            return None
-        shown = [f"column {j} reaches {beyond[j]:.3g} beyond the training inputs" for j in far[:5]]
-        return "; ".join(shown) + (f"; and {len(far) - 5} more" if len(far) > 5 else "")
+        """How far X lies beyond the range of the training inputs."""
+        return self.input_range.outside(X, "the training inputs")

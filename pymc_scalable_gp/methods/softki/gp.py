@@ -3,7 +3,7 @@
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_temperature
-from pymc_scalable_gp.core.features.reach import missing_share
+from pymc_scalable_gp.core.features.reach import MISSING_SHARE, missing_share
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
@@ -12,9 +12,6 @@ from pymc_scalable_gp.methods.softki.features import SoftKISpec
 from pymc_scalable_gp.methods.softki.points import check_inducing
 from pymc_scalable_gp.utils.classes import as_typed
 from pymc_scalable_gp.utils.warn import warn
-
-# Warn where points chosen by default miss more than this share of the prior variance.
-MISSING_SHARE = 0.05
 
 
 @as_typed

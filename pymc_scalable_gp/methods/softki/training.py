@@ -11,7 +11,7 @@ from pymc_scalable_gp.methods.softki.batches import training_rows
 from pymc_scalable_gp.methods.softki.gp import SoftKILatent, SoftKIMarginal
 from pymc_scalable_gp.methods.softki.points import spread_points
 from pymc_scalable_gp.methods.softki.steps import ERROR_ROWS, OBJECTIVES, Trainer
-from pymc_scalable_gp.utils.checks import check_choice, check_count
+from pymc_scalable_gp.utils.checks import check_choice, check_count, check_positive
 from pymc_scalable_gp.utils.warn import warn
 
 # Rows of a batch: the paper's.
@@ -181,8 +181,7 @@ def fit_inducing(
     rng = np.random.default_rng(random_seed)
     data = training_rows(X, y, validation, rng)
     batch_size = _batch_size(batch_size, data.count)
-    if not learning_rate > 0:
-        raise ValueError(f"learning_rate must be positive, got {learning_rate}")
+    check_positive("learning_rate", learning_rate)
     noise = None if sigma is not None else NOISE_SHARE * data.variance
     if noise == 0.0:
         raise ValueError("y is constant: there is nothing to interpolate (or give sigma)")

@@ -6,6 +6,7 @@ from pymc_scalable_gp.core.data.inputs import check_inputs
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.marginal import FeatureMarginal
+from pymc_scalable_gp.core.sums import sums
 from pymc_scalable_gp.cov.queries import check_rows, used_columns, warn_unused_columns
 from pymc_scalable_gp.utils.warn import warn
 
@@ -19,7 +20,8 @@ class ExactMarginal(FeatureMarginal):
     .. math:: y \sim N(\mu,\; K + \sigma^2 I)
 
     The model of `pm.gp.Marginal` with a faster gradient and the methods of the other classes, which are
-    compared with it.
+    compared with it. They add, as in `pm.gp`: ``gp1 + gp2`` has the likelihood, and
+    ``gp1.predict(Xnew, given={"gp": gp1 + gp2})`` is the first part given the data of the sum.
 
     Parameters
     ----------
@@ -91,10 +93,6 @@ class ExactMarginal(FeatureMarginal):
         self._map = NystromMap(self.cov_func, pt.constant(X[:0]), X.min(axis=0), X.max(axis=0))
         return self.rank
 
-    def check_addable(self):
-        """Raise TypeError: the kernels can be added instead."""
-        raise TypeError("exact GPs do not add: add their kernels, in one cov_func")
-
     def make_likelihood(self, data, progressbar=True):
         """The dense likelihood, with a warning for many rows."""
         if data.size > MANY:
@@ -103,3 +101,20 @@ class ExactMarginal(FeatureMarginal):
                 "sgp.VecchiaMarginal is nearly exact at O(n)"
             )
         return ExactRows(data, self.cov_func)
+
+
+class AdditiveExact(ExactMarginal):
+    """Sum of exact GPs: that of the kernels' sum, whose parts are predicted with ``given=``."""
+
+    def __init__(self, parts):
+        mean_func, cov_func = sums(parts)
+        super().__init__(mean_func=mean_func, cov_func=cov_func)
+        self._parts = tuple(parts)
+
+    @property
+    def parts(self):
+        """The GPs that it is the sum of."""
+        return self._parts
+
+
+ExactMarginal.sum_classes = AdditiveExact.sum_classes = (AdditiveExact,)

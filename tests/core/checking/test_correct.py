@@ -311,6 +311,7 @@ def test_check_recommends_it(corrected):
     assert "gp.correct(idata) makes draws of the exact posterior" in found.attrs["verdict"]
 
 
+@pytest.mark.slow
 def test_nuts_goes_on_under_the_better_density(corrected):
     """With four densities no weights are enough; the exact posterior's moments are those of `corrected`."""
     model, gp, idata, found = corrected

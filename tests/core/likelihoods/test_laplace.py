@@ -167,7 +167,7 @@ SLOW = pytest.mark.slow
         ("CholQR", counts, "FAST_COMPILE"),
         ("Vecchia neighbors", counts, "FAST_COMPILE"),
         ("exact", with_outliers, "FAST_COMPILE"),
-        ("exact", counts, "NUMBA"),
+        pytest.param("exact", counts, "NUMBA", marks=SLOW),
         pytest.param("CholQR", counts, "NUMBA", marks=SLOW),
         pytest.param("Vecchia neighbors", counts, "NUMBA", marks=SLOW),
         pytest.param("exact", with_outliers, "NUMBA", marks=SLOW),
@@ -496,7 +496,7 @@ def test_corrections_and_exact_predictions_go_to_the_exact_gp():
         gaussian.correct(draws_of(), progressbar=False)
 
 
-@pytest.mark.parametrize("name", ["exact", "Vecchia"])
+@pytest.mark.parametrize("name", ["exact", pytest.param("Vecchia", marks=SLOW)])
 def test_jax_has_the_same_density_and_gradient(name):
     jax = pytest.importorskip("jax")
     from pymc.sampling.jax import get_jaxified_logp

@@ -156,6 +156,7 @@ def test_a_poor_approximation_is_called_so():
     assert 'target="likelihood"' in str(found)
 
 
+@pytest.mark.slow
 def test_draws_go_on_to_the_likelihood_itself():
     """Posterior of one parameter against quadrature of the corrected density."""
     y = (X[:, 0] > 2.0) * 1.0

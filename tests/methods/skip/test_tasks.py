@@ -102,7 +102,8 @@ def test_the_sum_over_tasks_is_the_density_of_the_features(approx, terms):
     check_marginal_logp(gp, model, **FAST)
 
 
-@pytest.mark.parametrize("mode", [pytest.param("NUMBA", marks=pytest.mark.slow), "JAX"])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["NUMBA", "JAX"])
 def test_the_sum_over_tasks_in_other_back_ends(mode):
     if mode == "JAX":
         pytest.importorskip("jax")

@@ -96,6 +96,7 @@ def test_without_neighbors_predictions_carry_what_is_missed():
     gp + gp
 
 
+@pytest.mark.slow
 def test_gradient_with_counts():
     with pm.Model() as model:
         ell = pm.InverseGamma("ell", 3, 3)
