@@ -76,23 +76,28 @@ def numba_form(op_class, strided=()):
     """
 
     def decorate(function):
-        part = inlined(function)
-
-        @register_numba(op_class, strided)
-        def build(op):
-            options = op.options()
-            if not options:
-                return nb.numba_njit(function)
-            names = list(signature(function).parameters)
-            inputs, name = names[: len(names) - len(options)], op_class.__name__.lower()
-            scope = dict(zip(names[len(inputs) :], options, strict=True))
-            source = f"def {name}({', '.join(inputs)}): return body({', '.join(names)})"
-            # From disk it needs a module's name.
-            return from_source(source, name, scope | {"body": part, "__name__": __name__})
-
+        register_numba(op_class, strided)(form_of(op_class, function))
         return function
 
     return decorate
+
+
+def form_of(op_class, function):
+    """``build(op)``, for `register_numba`, of a function of an Op's inputs and its options."""
+    part = inlined(function)
+
+    def build(op):
+        options = op.options()
+        if not options:
+            return nb.numba_njit(function)
+        names = list(signature(function).parameters)
+        inputs, name = names[: len(names) - len(options)], op_class.__name__.lower()
+        scope = dict(zip(names[len(inputs) :], options, strict=True))
+        source = f"def {name}({', '.join(inputs)}): return body({', '.join(names)})"
+        # From disk it needs a module's name.
+        return from_source(source, name, scope | {"body": part, "__name__": __name__})
+
+    return build
 
 
 def one_source(op_class, strided=()):
