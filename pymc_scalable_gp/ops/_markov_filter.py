@@ -111,10 +111,9 @@ def step_back(p, i, dt, noise, e, m, C, m_bar, C_bar, out):
         for k in range(size):
             at = start + k
             out.G[i, first + k] = S_bar * v[at] - z_bar * m[at] + sum_product(C[at], v_bar)
-            g = 0.5 * p.G[i, first + k]
-            add_multiple(C_bar[at], g, v_bar)
-            for r in range(s):
-                C_bar[r, at] += g * v_bar[r]
+            add_multiple(C_bar[at], 0.5 * p.G[i, first + k], v_bar)
+    for r in range(s):
+        add_observed(p, i, 0.5 * v_bar[r], C_bar[r])
     add_variances(p, 1.0, i == 0, C_bar, out.V)
     if i:
         add_prior(p, -1.0, False, C)

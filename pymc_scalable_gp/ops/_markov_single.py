@@ -45,7 +45,7 @@ class _Names:
         lines = ["last = dt[i]", "u = rate * last", "d = np.exp(-u)", "dd = d * d", "t1 = u"]
         return ["if dt[i] != last:", *(f"    {line}" for line in [*lines, *powers])]
 
-    def predict(self):
+    def predict(self, mean=True):
         """From (m, C) to (m, B), ``E = B - v P``."""
         q, lines = self.q, []
         lines += [f"D{a}{b} = C{a}{b} - variance * {self.prior[a, b]!r}" for a, b in self.upper]
@@ -57,10 +57,43 @@ class _Names:
             terms = [f"H{a}{b}", *(f"t{c - b} * H{a}{c}" for c in range(b + 1, q))]
             lines.append(f"E{a}{b} = dd * ({' + '.join(terms)})")
         lines += [f"B{a}{b} = E{a}{b} + variance * {self.prior[a, b]!r}" for a, b in self.upper]
+        return lines + (self.predict_mean() if mean else [])
+
+    def predict_mean(self):
+        """``m <- A m``."""
+        lines = []
         for a in self.places:
-            terms = [f"m{a}", *(f"t{c - a} * m{c}" for c in range(a + 1, q))]
+            terms = [f"m{a}", *(f"t{c - a} * m{c}" for c in range(a + 1, self.q))]
             lines.append(f"m{a} = d * ({' + '.join(terms)})")
         return lines
+
+    def back_mean(self):
+        """``M <- A' M``."""
+        lines = []
+        for b in reversed(self.places):
+            terms = [f"M{b}", *(f"t{b - a} * M{a}" for a in range(b))]
+            lines.append(f"M{b} = d * ({' + '.join(terms)})")
+        return lines
+
+    def back_covariance(self):
+        """``K <- A' K A``."""
+        lines = []
+        for a in self.places:
+            for b in self.places:
+                terms = [f"t{b - c} * {self.at('K', a, c)}" for c in range(b)]
+                lines.append(f"R{a}{b} = " + " + ".join([self.at("K", a, b), *terms]))
+        for a, b in self.upper:
+            terms = [f"R{a}{b}", *(f"t{a - c} * R{c}{b}" for c in range(a))]
+            lines.append(f"K{a}{b} = dd * ({' + '.join(terms)})")
+        return lines
+
+    def products(self, out, matrix, vector):
+        """``out = matrix vector``."""
+        return [
+            f"{out}{a} = "
+            + " + ".join(f"{self.at(matrix, a, b)} * {vector}{b}" for b in self.places)
+            for a in self.places
+        ]
 
     def begin(self):
         """The state before the first row."""
@@ -80,12 +113,10 @@ class _Names:
 
     def back(self):
         """Through the update: `M` and `K` (upper triangle) are the adjoints of mean and covariance."""
-        lines = [f"moved = {self._dot('v', 'M')}"]
-        for a in self.places:
-            terms = " + ".join(f"{self.at('K', a, b)} * v{b}" for b in self.places)
-            lines.append(f"w{a} = {terms}")
+        lines = [f"moved = {self.dot('v', 'M')}"]
         lines += [
-            f"Sb = 0.5 * (k * k - r) + ({self._dot('v', 'w')} * r - k * moved) * r",
+            *self.products("w", "K", "v"),
+            f"Sb = 0.5 * (k * k - r) + ({self.dot('v', 'w')} * r - k * moved) * r",
             "zb = (moved - z) * r",
             "noise_bar[i] = Sb",
             "e_bar[i] = zb",
@@ -99,27 +130,19 @@ class _Names:
 
     def back_step(self):
         """Through the transition."""
-        q, terms, lines = self.q, [], []
+        terms, lines = [], []
         for a in self.places:
             own = f"M{a} * m{a} + 2.0 * ({self._row('K', a, a)})"
             terms.append(f"-({own})")
-            if a + 1 < q:
+            if a + 1 < self.q:
                 terms.append(f"M{a} * m{a + 1} + 2.0 * ({self._row('K', a, a + 1)})")
         lines.append(f"slope = {' + '.join(terms)}")
         lines += ["rate_bar += slope * dt[i]", "dt_bar[i] = slope * rate"]
-        for b in reversed(self.places):
-            terms = [f"M{b}", *(f"t{b - a} * M{a}" for a in range(b))]
-            lines.append(f"M{b} = d * ({' + '.join(terms)})")
-        for a in self.places:
-            for b in self.places:
-                terms = [f"t{b - c} * {self.at('K', a, c)}" for c in range(b)]
-                lines.append(f"R{a}{b} = " + " + ".join([self.at("K", a, b), *terms]))
-        for a, b in self.upper:
-            terms = [f"R{a}{b}", *(f"t{a - c} * R{c}{b}" for c in range(a))]
-            lines.append(f"K{a}{b} = dd * ({' + '.join(terms)})")
+        lines += [*self.back_mean(), *self.back_covariance()]
         return [*lines, f"variance_bar -= {self._trace()}"]
 
-    def _dot(self, left, right):
+    def dot(self, left, right):
+        """Sum of products."""
         return "(" + " + ".join(f"{left}{a} * {right}{a}" for a in self.places) + ")"
 
     def _row(self, name, a, b):
@@ -169,6 +192,77 @@ def single_slopes(q: int):
         "single_slopes", q, before, [f"kept[i, {place}] = {name}" for place, name in state], back,
         [*failed, f"return np.asarray(np.nan), {found}"], f"np.asarray(logp), {found}",
     )  # fmt: skip
+
+
+def single_columns(q: int, smooth: bool):
+    """As `single_logp`, of `MarkovSolve` or, if `smooth`, of `MarkovSmooth`.
+
+    Gains, variances and transitions of all rows come first; then each column goes forth and back.
+    """
+    names = _Names(q)
+    state = [name for name in names.state() if name[0] == "C"]
+    gained = [f"v{a} = kept[i, {a}]" for a in names.places]
+    moved = [f"d = kept[i, {q + 1}]", "u = rate * dt[i]", "t1 = u"]
+    moved += [f"t{k} = t{k - 1} * u / {k}.0" for k in range(2, q)]
+    lines = [
+        "def single_columns(dt, rates, variances, G, noise, columns):",
+        "    n, rate, variance = len(dt), rates[0], variances[0]",
+        f"    kept, out = np.empty((n, {q + 2})), np.empty(columns.shape)",
+        "    left, last = np.empty(n), -1.0",
+        "    u = d = dd = " + " = ".join(f"t{k}" for k in range(1, q + 1)) + " = 0.0",
+        *_indented([f"{each} = 0.0" for each in state], 1),
+        "    for i in range(n):",
+        "        if i:",
+        *_indented([*names.step(), *names.predict(mean=False)], 3),
+        "        else:",
+        *_indented([line for line in names.begin() if line[0] == "B"], 3),
+        "        g = G[i, 0]",
+        *_indented([f"v{a} = g * B0{a}" for a in names.places], 2),
+        "        left[i] = g * v0",
+        "        S = left[i] + noise[i]",
+        "        if not S > 0.0:",
+        "            out[:], left[:] = np.nan, np.nan",
+        "            return out" + (", left" if smooth else ""),
+        "        r = 1.0 / S if noise[i] < np.inf else 0.0",
+        *_indented([f"C{a}{b} = B{a}{b} - v{a} * v{b} * r" for a, b in names.upper], 2),
+        *_indented([f"kept[i, {a}] = v{a}" for a in names.places], 2),
+        f"        kept[i, {q}], kept[i, {q + 1}] = r, d",
+        "    Z = np.empty(n)",
+        "    for c in range(columns.shape[1]):",
+        *_indented([f"m{a} = 0.0" for a in names.places], 2),
+        "        for i in range(n):",
+        "            if i:",
+        *_indented([*moved, *names.predict_mean()], 4),
+        *_indented(gained, 3),
+        f"            r, out[i, c] = kept[i, {q}], G[i, 0] * m0",
+        "            Z[i] = (columns[i, c] - out[i, c]) * r if r != 0.0 else 0.0",
+        *_indented([f"m{a} += v{a} * Z[i]" for a in names.places], 3),
+        *_indented([f"M{a} = 0.0" for a in names.places], 2),
+        "        for i in range(n - 1, -1, -1):",
+        *_indented(gained, 3),
+        f"            k = Z[i] - {names.dot('v', 'M')} * kept[i, {q}]",
+        "            M0 += G[i, 0] * k",
+        "            out[i, c] += " + names.dot("v", "M")
+        if smooth
+        else "            out[i, c] = k",
+        "            if i:",
+        *_indented([*moved, *names.back_mean()], 4),
+    ]
+    if smooth:
+        lines += [
+            *_indented([f"K{a}{b} = 0.0" for a, b in names.upper], 1),
+            "    for i in range(n - 1, -1, -1):",
+            *_indented([*gained, *names.products("w", "K", "v")], 2),
+            f"        g, r, d = G[i, 0], kept[i, {q}], kept[i, {q + 1}]",
+            f"        K00 += g * (g * (1.0 + {names.dot('v', 'w')} * r) * r - 2.0 * w0 * r)",
+            *_indented([f"K0{b} -= g * w{b} * r" for b in names.places[1:]], 2),
+            *_indented(names.products("w", "K", "v"), 2),
+            f"        left[i] = max(left[i] - {names.dot('v', 'w')}, 0.0)",
+            "        if i:",
+            *_indented([*moved, "dd = d * d", *names.back_covariance()], 3),
+        ]
+    lines.append("    return out" + (", left" if smooth else ""))
+    return from_source("\n".join(lines), "single_columns", {"np": np, "__name__": __name__})
 
 
 def _written(name, q, before, keep, after, failed, returned):

@@ -23,7 +23,7 @@ FACTORIAL = np.array([1.0, 1.0, 2.0, 6.0, 24.0])
 # Spectral density of the white noise that drives a process of order p, for k(0) = 1.
 DRIVE = np.array([2.0, 4.0, 16.0 / 3.0])
 # A feature whose share of the log determinant is below this is left out: see `features_in_use`.
-NEGLIGIBLE = 1e-12
+NEGLIGIBLE = 1e-9
 
 
 class Process(NamedTuple):
@@ -148,34 +148,36 @@ def retime(p, dt):
 
 @register_jitable
 def carry_rows(p, X):
-    """``X <- A X`` for X (s, c)."""
+    """``X <- A X`` for X (s, c), C-ordered: the rows of all copies of a state are one vector."""
+    flat = X.reshape(-1)
     for j in range(len(p.plan)):
         if not p.plan[j, 6]:
             continue
-        q, size, start = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2]
+        q, size, start = p.plan[j, 0], p.plan[j, 1] * X.shape[1], p.plan[j, 2] * X.shape[1]
         for a in range(q):
-            for k in range(size):
-                row = X[start + a * size + k]
-                multiply_by(row, p.A[j, a, a])
-                for b in range(a + 1, q):
-                    if p.A[j, a, b] != 0.0:
-                        add_multiple(row, p.A[j, a, b], X[start + b * size + k])
+            part = flat[start + a * size : start + (a + 1) * size]
+            multiply_by(part, p.A[j, a, a])
+            for b in range(a + 1, q):
+                if p.A[j, a, b] != 0.0:
+                    other = flat[start + b * size : start + (b + 1) * size]
+                    add_multiple(part, p.A[j, a, b], other)
 
 
 @register_jitable
 def carry_back_rows(p, X):
-    """``X <- A' X`` for X (s, c)."""
+    """``X <- A' X`` for X (s, c), C-ordered."""
+    flat = X.reshape(-1)
     for j in range(len(p.plan)):
         if not p.plan[j, 6]:
             continue
-        q, size, start = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2]
+        q, size, start = p.plan[j, 0], p.plan[j, 1] * X.shape[1], p.plan[j, 2] * X.shape[1]
         for a in range(q - 1, -1, -1):
-            for k in range(size):
-                row = X[start + a * size + k]
-                multiply_by(row, p.A[j, a, a])
-                for b in range(a):
-                    if p.A[j, b, a] != 0.0:
-                        add_multiple(row, p.A[j, b, a], X[start + b * size + k])
+            part = flat[start + a * size : start + (a + 1) * size]
+            multiply_by(part, p.A[j, a, a])
+            for b in range(a):
+                if p.A[j, b, a] != 0.0:
+                    other = flat[start + b * size : start + (b + 1) * size]
+                    add_multiple(part, p.A[j, b, a], other)
 
 
 @register_jitable

@@ -1,5 +1,7 @@
 """Solutions, draws and smoothing with the covariance of Markov processes, for many vectors at once."""
 
+from functools import partial
+
 import numpy as np
 import pytensor.tensor as pt
 from numba.extending import register_jitable
@@ -9,6 +11,7 @@ from pymc_scalable_gp.ops._elementwise import add_multiple, sum_product
 from pymc_scalable_gp.ops._jax import jax_form
 from pymc_scalable_gp.ops._markov_filter import gains, predict, update
 from pymc_scalable_gp.ops._markov_op import MarkovOp, recursion
+from pymc_scalable_gp.ops._markov_single import single_columns
 from pymc_scalable_gp.ops._markov_steps import (
     add_observed,
     carry_back,
@@ -170,7 +173,7 @@ def forward(p, dt, noise, B):
     return vs, S, Z, E, True
 
 
-@recursion(MarkovSolve)
+@recursion(MarkovSolve, partial(single_columns, smooth=False))
 def _solve(dt, rates, variances, features, noise, columns, orders, counts, sizes):
     n, c = columns.shape
     p = process(rates, variances, features, noise, orders, counts, sizes)
@@ -215,7 +218,7 @@ def _color(dt, rates, variances, features, noise, white, orders, counts, sizes):
     return out
 
 
-@recursion(MarkovSmooth)
+@recursion(MarkovSmooth, partial(single_columns, smooth=True))
 def _smooth(dt, rates, variances, features, noise, columns, orders, counts, sizes):
     n, c = columns.shape
     p = process(rates, variances, features, noise, orders, counts, sizes)

@@ -166,6 +166,31 @@ def test_solutions_draws_and_smoothing():
         pt.grad(total, tensor)
 
 
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_one_process_alone(order):
+    """In Numba it has code of its own."""
+    kind = {"orders": (order,), "counts": (1,), "sizes": (1,)}
+    dt, _, _, G, noise, e = inputs(12)
+    process, B = (dt, np.array([0.8]), np.array([1.3]), G[:, :1]), RNG.standard_normal((12, 2))
+
+    def dense(*args):
+        *process, e = args
+        return np.asarray(stats.multivariate_normal(cov=covariance(*process, kind)).logpdf(e))
+
+    cases = [(*process, noise, e)]
+    check_op(MarkovLogp, lambda *a: markov_logp(*a, **kind), dense, cases, jax_cases=0)
+    seen = np.where(RNG.uniform(size=12) < 0.6, noise, np.inf)
+    tensors = [pt.tensor(dtype="float64", shape=(None,) * x.ndim) for x in (*process, noise, B)]
+    outputs = [markov_solve(*tensors, **kind), *markov_smooth(*tensors, **kind)]
+    solved, numba = (pytensor.function(tensors, outputs, mode=mode) for mode in (PY, "NUMBA"))
+    for d in (noise, seen):
+        found, expected = numba(*process, d, B), solved(*process, d, B)
+        for value, other in list(zip(found, expected, strict=True))[d is seen :]:
+            assert_allclose(value, other, rtol=1e-9, atol=1e-12)
+    failed = [f(*process[:2], -process[2], process[3], noise, B) for f in (solved, numba)]
+    assert np.isnan(np.concatenate([np.ravel(x) for out in failed for x in out])).all()
+
+
 @pytest.mark.parametrize("n", [2, 3])
 def test_wrong_lengths(n):
     dt, rates, *rest = inputs(n)

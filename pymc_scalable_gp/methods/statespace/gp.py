@@ -36,7 +36,7 @@ class StateSpaceMarginal(FeatureMarginal):
         `Constant`, `Linear` and scalars, of one column; powers 1 to 4, and `ScaledCov`.
     harmonics : int
         Harmonics of each `Periodic` kernel's Fourier series. With 24 the series is exact to 1e-12 of the
-        variance for ``ls`` above .15; where more than that is missing the density is NaN, and a sampler
+        variance for ``ls`` above .18; where more than that is missing the density is NaN, and a sampler
         stays away. Harmonics that do not matter to the density cost nothing.
 
     Raises

@@ -52,14 +52,16 @@ class MarkovRows(Likelihood):
     @cached_property
     def series(self) -> Series:
         """Rows in the order of their times."""
-        order = None
-        if not self.X.mutable:
-            order = fixed_shared(np.argsort(self.X.value[:, self.column], kind="stable"))
-        return Series.of(self.form, self.times, order)
+        if self.X.mutable:
+            return Series.of(self.form, self.times, pt.argsort(self.times))
+        order = np.argsort(self.X.value[:, self.column], kind="stable")
+        known = (order == np.arange(len(order))).all()
+        return Series.of(self.form, self.times, None if known else fixed_shared(order))
 
     def with_new(self, X) -> Series:
         """Rows of the data and new ones X (m, d), as one series."""
-        return Series.of(self.form, pt.concatenate([self.times, X[:, self.column]]))
+        times = pt.concatenate([self.times, X[:, self.column]])
+        return Series.of(self.form, times, pt.argsort(times))
 
     def noise_of(self, noise=None):
         """Noise variances (n,), those of the data where none are given."""

@@ -14,6 +14,16 @@ from pymc_scalable_gp.ops.markov_columns import markov_color, markov_smooth, mar
 from pymc_scalable_gp.ops.markov_logp import markov_logp
 
 
+def placed(values, order):
+    """Rows in an order; None: as they are."""
+    return values if order is None else values[order]
+
+
+def replaced(values, order):
+    """Rows in an order, as they were before."""
+    return values if order is None else values[pt.argsort(order)]
+
+
 class Series(NamedTuple):
     """Rows in the order of their times: steps (n,), features (n, k), and the place in X of each row."""
 
@@ -21,15 +31,12 @@ class Series(NamedTuple):
     rates: TensorVariable
     variances: TensorVariable
     features: TensorVariable
-    order: TensorVariable  # (n,)
+    order: TensorVariable | None  # (n,); None where it is that of X
 
     @classmethod
-    def of(
-        cls, form: MarkovForm, x: TensorVariable, order: TensorVariable | None = None
-    ) -> "Series":
-        """Of times x (n,), whose `order` may be known."""
-        order = pt.argsort(x) if order is None else order
-        x = x[order]
+    def of(cls, form: MarkovForm, x: TensorVariable, order: TensorVariable | None) -> "Series":
+        """Of times x (n,) in an order."""
+        x = placed(x, order)
         dt = pt.concatenate([pt.zeros(1), x[1:] - x[:-1]])
         features = form.features(Inputs(x, x - disconnected_grad(x[0])))
         return cls(dt, form.rates, form.variances, features, order)
@@ -38,11 +45,6 @@ class Series(NamedTuple):
     def process(self) -> tuple[TensorVariable, ...]:
         """The first arguments of `markov_logp`."""
         return self.dt, self.rates, self.variances, self.features
-
-    @property
-    def inverse(self) -> TensorVariable:
-        """Where each row of X is."""
-        return pt.argsort(self.order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +55,7 @@ class MarkovNormal(StructuredNormal):
     rates: TensorVariable
     variances: TensorVariable
     features: TensorVariable
-    order: TensorVariable  # place in `mean` of each row of the others
+    order: TensorVariable | None  # place in `mean` of each row of the others
     noise: TensorVariable  # (n,), in the order of the times
     kind: Any
 
@@ -62,7 +64,7 @@ class MarkovNormal(StructuredNormal):
     @classmethod
     def of(cls, mean, series: Series, noise, kind) -> "MarkovNormal":
         """Of rows in the order of their times, with noise variances (n,) in the order of `mean`."""
-        return cls(mean, *series, noise[series.order], kind)
+        return cls(mean, *series, placed(noise, series.order), kind)
 
     @property
     def _process(self):
@@ -73,21 +75,21 @@ class MarkovNormal(StructuredNormal):
         n = self.mean.shape[0]
         next_rng, (z,) = white(rng, size, (n,))
         colored = markov_color(*self._process, z.reshape((-1, n)).T, *self.kind)
-        return next_rng, self.mean + colored[pt.argsort(self.order)].T.reshape(z.shape)
+        return next_rng, self.mean + replaced(colored, self.order).T.reshape(z.shape)
 
     def logp(self, value):
         """By the filter."""
-        return markov_logp(*self._process, (value - self.mean)[self.order], *self.kind)
+        return markov_logp(*self._process, placed(value - self.mean, self.order), *self.kind)
 
     def solve(self, values):
         """By the filter and its adjoint."""
-        solved = markov_solve(*self._process, values[self.order], *self.kind)
-        return solved[pt.argsort(self.order)]
+        solved = markov_solve(*self._process, placed(values, self.order), *self.kind)
+        return replaced(solved, self.order)
 
     def precision_diagonal(self) -> TensorVariable:
         """Diagonal (n,) of the inverse covariance: twice the log density's slope in the noise, at 0."""
         logp = markov_logp(*self._process, pt.zeros_like(self.noise), *self.kind)
-        return -2.0 * pt.grad(logp, self.noise)[pt.argsort(self.order)]
+        return -2.0 * replaced(pt.grad(logp, self.noise), self.order)
 
 
 def smoothed(joint: Series, noise, values, kind) -> tuple[TensorVariable, TensorVariable]:
@@ -95,12 +97,13 @@ def smoothed(joint: Series, noise, values, kind) -> tuple[TensorVariable, Tensor
 
     From noise variances (n,) and values (n, c) of these; all in the order of X.
     """
-    n, total = noise.shape[0], joint.order.shape[0]
-    unseen = pt.concatenate([noise, pt.full((total - n,), np.inf)])[joint.order]
-    rest = pt.zeros((total - n, values.shape[1]))
-    values = pt.concatenate([values, rest])[joint.order]
-    mean, var = markov_smooth(*joint.process, unseen, values, *kind)
-    return mean[joint.inverse], var[joint.inverse]
+    n, total = noise.shape[0], joint.dt.shape[0]
+    unseen = pt.concatenate([noise, pt.full((total - n,), np.inf)])
+    values = pt.concatenate([values, pt.zeros((total - n, values.shape[1]))])
+    mean, var = markov_smooth(
+        *joint.process, placed(unseen, joint.order), placed(values, joint.order), *kind
+    )
+    return replaced(mean, joint.order), replaced(var, joint.order)
 
 
 def drawn_given(joint: Series, noise, residual, path, own, kind) -> TensorVariable:
@@ -109,8 +112,8 @@ def drawn_given(joint: Series, noise, residual, path, own, kind) -> TensorVariab
     Prior functions of all rows, made of white `path` (N, c), are moved by what the residuals say beyond
     them and their noise, made of white `own` (n, c): ``f + K (K + D)^-1 (e - f - noise)``.
     """
-    n, nothing = noise.shape[0], pt.zeros(joint.order.shape[0])
-    f = markov_color(*joint.process, nothing, path, *kind)[joint.inverse]
+    n, nothing = noise.shape[0], pt.zeros_like(joint.dt)
+    f = replaced(markov_color(*joint.process, nothing, path, *kind), joint.order)
     left = residual[:, None] - f[:n] - pt.sqrt(noise)[:, None] * own
     return (f + smoothed(joint, noise, left, kind)[0])[n:]
 
@@ -151,7 +154,9 @@ class PathNormal(StructuredNormal):
         values = pt.concatenate([self.residual, value - self.prior])
         noise = pt.concatenate([self.noise, self.variance])
         densities = [
-            markov_logp(*series.process, d[series.order], e[series.order], *self.kind)
+            markov_logp(
+                *series.process, placed(d, series.order), placed(e, series.order), *self.kind
+            )
             for series, d, e in (
                 (Series(*self.joint), noise, values),
                 (Series(*self.old), self.noise, self.residual),
