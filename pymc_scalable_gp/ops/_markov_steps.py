@@ -16,7 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_scalable_gp.ops._elementwise import add_multiple, multiply_by, sum_product
+from pymc_scalable_gp.ops._elementwise import (
+    add_multiple,
+    multiply_by,
+    scale_and_add,
+    sum_product,
+)
 
 STATIC = -1  # the order of a constant
 FACTORIAL = np.array([1.0, 1.0, 2.0, 6.0, 24.0])
@@ -147,69 +152,65 @@ def retime(p, dt):
 
 
 @register_jitable
-def carry_rows(p, X):
-    """``X <- A X`` for X (s, c), C-ordered: the rows of all copies of a state are one vector."""
-    flat = X.reshape(-1)
+def carry_flat(p, width, x):
+    """``X <- A X`` for X (s, width) as a vector: the rows of all copies of a state are one part of it."""
     for j in range(len(p.plan)):
         if not p.plan[j, 6]:
             continue
-        q, size, start = p.plan[j, 0], p.plan[j, 1] * X.shape[1], p.plan[j, 2] * X.shape[1]
+        q, size, start = p.plan[j, 0], p.plan[j, 1] * width, p.plan[j, 2] * width
         for a in range(q):
-            part = flat[start + a * size : start + (a + 1) * size]
-            multiply_by(part, p.A[j, a, a])
+            part, own = x[start + a * size : start + (a + 1) * size], p.A[j, a, a]
+            if a + 1 == q:
+                multiply_by(part, own)
             for b in range(a + 1, q):
-                if p.A[j, a, b] != 0.0:
-                    other = flat[start + b * size : start + (b + 1) * size]
+                other = x[start + b * size : start + (b + 1) * size]
+                if b == a + 1:
+                    scale_and_add(part, own, p.A[j, a, b], other)
+                elif p.A[j, a, b] != 0.0:
                     add_multiple(part, p.A[j, a, b], other)
 
 
 @register_jitable
-def carry_back_rows(p, X):
-    """``X <- A' X`` for X (s, c), C-ordered."""
-    flat = X.reshape(-1)
+def carry_back_flat(p, width, x):
+    """``X <- A' X`` for X (s, width) as a vector."""
     for j in range(len(p.plan)):
         if not p.plan[j, 6]:
             continue
-        q, size, start = p.plan[j, 0], p.plan[j, 1] * X.shape[1], p.plan[j, 2] * X.shape[1]
+        q, size, start = p.plan[j, 0], p.plan[j, 1] * width, p.plan[j, 2] * width
         for a in range(q - 1, -1, -1):
-            part = flat[start + a * size : start + (a + 1) * size]
-            multiply_by(part, p.A[j, a, a])
-            for b in range(a):
-                if p.A[j, b, a] != 0.0:
-                    other = flat[start + b * size : start + (b + 1) * size]
+            part, own = x[start + a * size : start + (a + 1) * size], p.A[j, a, a]
+            if a == 0:
+                multiply_by(part, own)
+            for b in range(a - 1, -1, -1):
+                other = x[start + b * size : start + (b + 1) * size]
+                if b == a - 1:
+                    scale_and_add(part, own, p.A[j, b, a], other)
+                elif p.A[j, b, a] != 0.0:
                     add_multiple(part, p.A[j, b, a], other)
 
 
 @register_jitable
 def carry(p, x):
     """``x <- A x`` for x (s,)."""
-    for j in range(len(p.plan)):
-        if not p.plan[j, 6]:
-            continue
-        q, size, start = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2]
-        for a in range(q):
-            part = x[start + a * size : start + (a + 1) * size]
-            multiply_by(part, p.A[j, a, a])
-            for b in range(a + 1, q):
-                if p.A[j, a, b] != 0.0:
-                    other = x[start + b * size : start + (b + 1) * size]
-                    add_multiple(part, p.A[j, a, b], other)
+    carry_flat(p, 1, x)
 
 
 @register_jitable
 def carry_back(p, x):
     """``x <- A' x`` for x (s,)."""
-    for j in range(len(p.plan)):
-        if not p.plan[j, 6]:
-            continue
-        q, size, start = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2]
-        for a in range(q - 1, -1, -1):
-            part = x[start + a * size : start + (a + 1) * size]
-            multiply_by(part, p.A[j, a, a])
-            for b in range(a):
-                if p.A[j, b, a] != 0.0:
-                    other = x[start + b * size : start + (b + 1) * size]
-                    add_multiple(part, p.A[j, b, a], other)
+    carry_back_flat(p, 1, x)
+
+
+@register_jitable
+def carry_rows(p, X):
+    """``X <- A X`` for X (s, c), C-ordered."""
+    carry_flat(p, X.shape[1], X.reshape(-1))
+
+
+@register_jitable
+def carry_back_rows(p, X):
+    """``X <- A' X`` for X (s, c), C-ordered."""
+    carry_back_flat(p, X.shape[1], X.reshape(-1))
 
 
 @register_jitable
