@@ -28,7 +28,7 @@ FACTORIAL = np.array([1.0, 1.0, 2.0, 6.0, 24.0])
 # Spectral density of the white noise that drives a process of order p, for k(0) = 1.
 DRIVE = np.array([2.0, 4.0, 16.0 / 3.0])
 # A feature whose share of the log determinant is below this is left out: see `features_in_use`.
-NEGLIGIBLE = 1e-9
+NEGLIGIBLE = 1e-11
 
 
 class Process(NamedTuple):

@@ -67,7 +67,7 @@ def markov_logp(dt, rates, variances, features, noise, residual, orders, counts,
     With s states (a Matern process has order + 1, a product as many as the product of these, a group as
     many for each of its features) O(n s^2) time. The gradient costs four to five times as much, and keeps
     the covariances (s, s) of all rows or, where these are more than 2^22 numbers, of every sqrt(n)-th row
-    and of the rows between two such. Features whose ``v_k sum_i g_ik^2 / D_i`` is below 1e-9, which bounds
+    and of the rows between two such. Features whose ``v_k sum_i g_ik^2 / D_i`` is below 1e-11, which bounds
     what one adds to the log determinant, are left out.
 
     References

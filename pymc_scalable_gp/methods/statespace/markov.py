@@ -95,16 +95,18 @@ class MarkovForm(NamedTuple):
 
 
 def markov_form(cov_func: BaseCovariance, harmonics: int) -> MarkovForm:
-    """Markov form of a kernel; terms without a process of their own share one group.
+    """Markov form of a kernel; terms of the same process, such as all that stay as they are, share a group.
 
     Raises
     ------
     ValueError
         For kernels that have none.
     """
-    terms = _terms(cov_func, harmonics)
-    fixed = [term for term in terms if term.orders == (STATIC,)]
-    groups = [[term] for term in terms if term.orders != (STATIC,)] + ([fixed] if fixed else [])
+    found: dict[tuple, list[Term]] = {}
+    for term in _terms(cov_func, harmonics):
+        own = () if term.orders == (STATIC,) else tuple(map(id, term.rates))
+        found.setdefault((term.orders, own), []).append(term)
+    groups = list(found.values())
     first = [group[0] for group in groups]
     kind = MarkovKind(
         tuple(order for term in first for order in term.orders),
