@@ -86,7 +86,7 @@ class StateSpaceMarginal(FeatureMarginal):
     default_approx = "exact"
     approximations = ("exact",)
     knobs = "nothing: it is exact"
-    abilities = {"marginal_likelihood": "", "likelihood": "", "series": ""}
+    abilities = {"marginal_likelihood": "", "likelihood": ""}
 
     def __init__(self, *, mean_func=None, cov_func, harmonics=24):
         super().__init__(None, mean_func=mean_func, cov_func=cov_func)
