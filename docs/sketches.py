@@ -79,6 +79,26 @@ def vecchia():
     )  # fmt: skip
 
 
+def statespace():
+    """A function whose band narrows at each target, from left to right."""
+    x = np.linspace(10.0, 150.0, 141)
+    targets = np.array([22.0, 38.0, 71.0, 80.0, 118.0, 133.0])
+    middle = 45.0 + 20.0 * np.sin(x / 17.0)
+    since = np.min(np.where(x[:, None] >= targets, x[:, None] - targets, np.inf), axis=1)
+    band = 18.0 * np.sqrt(-np.expm1(-np.minimum(since, 1e3) / 14.0)) + 2.0
+    shape = " ".join(
+        f"{a:.1f},{b:.1f}"
+        for a, b in [
+            *zip(x, middle - band, strict=True),
+            *zip(x[::-1], (middle + band)[::-1], strict=True),
+        ]
+    )
+    at = np.column_stack([targets, 45.0 + 20.0 * np.sin(targets / 17.0)])
+    return (
+        f'<polygon points="{shape}" fill="{PALE}"/>' + curve(x, middle, LINE) + dots(at, 3.2, DOT)
+    )
+
+
 def grief():
     """Eigenfunctions over the nodes of a grid."""
     nodes = np.linspace(0.0, 1.0, 60)
@@ -157,7 +177,7 @@ def cholqr():
 
 SKETCHES = {
     "exact": exact, "vecchia": vecchia, "grief": grief, "skip": skip, "softki": softki,
-    "kmcg": kmcg, "cholqr": cholqr,
+    "kmcg": kmcg, "cholqr": cholqr, "statespace": statespace,
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.methods.skip.gp import SKIPLatent, SKIPMarginal
 from pymc_scalable_gp.methods.softki.gp import SoftKILatent, SoftKIMarginal
 from pymc_scalable_gp.methods.softki.training import InducingFit, fit_inducing
+from pymc_scalable_gp.methods.statespace.gp import StateSpaceMarginal
 from pymc_scalable_gp.methods.vecchia.exact import ExactMarginal
 from pymc_scalable_gp.methods.vecchia.gp import VecchiaMarginal
 from pymc_scalable_gp.methods.vecchia.latent import VecchiaLatent
@@ -38,6 +39,7 @@ __all__ = [
     "SKIPMarginal",
     "SoftKILatent",
     "SoftKIMarginal",
+    "StateSpaceMarginal",
     "VecchiaLatent",
     "VecchiaMarginal",
     "compare_evidence",

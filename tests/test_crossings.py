@@ -36,6 +36,7 @@ class Family:
     exact: object = field(default=lambda approx: False)
     latent: bool = False
     neighbors: bool = False
+    series: bool = False  # of one input, with Markov kernels
 
 
 def neighbors(approx, n):
@@ -45,6 +46,9 @@ def neighbors(approx, n):
 
 CLASSES = {
     "exact": Family(lambda n, a, **k: sgp.ExactMarginal(**k), exact=lambda a: True),
+    "series": Family(
+        lambda n, a, **k: sgp.StateSpaceMarginal(**k), exact=lambda a: True, series=True
+    ),
     "vecchia": Family(
         lambda n, a, **k: sgp.VecchiaMarginal(n_inducing=min(3, n - 1), neighbors=n, block=4, **k),
         exact=lambda a: True, neighbors=True,
@@ -93,6 +97,8 @@ CLASSES = {
 }  # fmt: skip
 LEAVES = ("ExpQuad", "Matern52", "Matern32", "Matern12", "Exponential", "RatQuad", "Periodic", "Cosine",
           "Linear", "Polynomial", "Constant", "GreatCircle", "PerGroup")  # fmt: skip
+MARKOV = ("Matern52", "Matern32", "Matern12", "Exponential", "Periodic", "Cosine", "Linear",
+          "Constant")  # fmt: skip
 OF_PRODUCTS = ("ExpQuad", "Product", "Product scaled", "factors", "sum of products")
 MEANS = ("zero", "fixed", "constant", "linear")
 SIGMAS = ("scalar", "rows", "number")
@@ -132,7 +138,7 @@ class Crossing:
 
 
 @st.composite
-def kernels(draw, depth=2):
+def kernels(draw, depth=2, leaves=LEAVES):
     """A leaf, or a sum, product, power or multiple of kernels."""
     form = draw(
         st.sampled_from(("leaf", "+", "*", "**", "scale", "scale")) if depth else st.just("leaf")
@@ -140,12 +146,12 @@ def kernels(draw, depth=2):
     if form == "leaf":
         return (
             "leaf",
-            draw(st.sampled_from(LEAVES)),
+            draw(st.sampled_from(leaves)),
             draw(st.sampled_from(("all", "all", "first", "last"))),
         )
     if form in "+*":
-        return (form, draw(kernels(depth - 1)), draw(kernels(depth - 1)))
-    return (form, draw(kernels(depth - 1)))
+        return (form, *(draw(kernels(depth - 1, leaves)) for _ in range(2)))
+    return (form, draw(kernels(depth - 1, leaves)))
 
 
 @st.composite
@@ -157,13 +163,15 @@ def crossings(draw, classes=tuple(CLASSES)):
     # Among 2 n neighbours are then all rows, and all the new ones.
     sizes = (2, 7, 20) if not family.neighbors and approx != "VIF" else (7, 20)
     sizes = (*sizes, 40) if "kmcg" in kind else sizes  # whose basis runs out
-    d, n = draw(st.integers(1, 3)), draw(st.sampled_from(sizes))
+    d, n = 1 if family.series else draw(st.integers(1, 3)), draw(st.sampled_from(sizes))
     parts = [
         k for k, f in CLASSES.items() if f.latent == family.latent and approx in f.approximations
     ]
     other = draw(st.sampled_from(parts)) if draw(st.integers(0, 4)) == 0 else None
     products = family.products or (other and CLASSES[other].products)
-    kernel = ("of products", draw(st.sampled_from(OF_PRODUCTS))) if products else draw(kernels())
+    leaves = MARKOV if family.series else LEAVES
+    some = kernels(leaves=leaves)
+    kernel = ("of products", draw(st.sampled_from(OF_PRODUCTS))) if products else draw(some)
     found = Crossing(
         kind, approx, kernel, draw(st.sampled_from(MEANS)), draw(st.sampled_from(SIGMAS)), d, n,
         draw(st.integers(0, 10**6)), other,

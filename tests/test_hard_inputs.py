@@ -21,6 +21,7 @@ LARGEST = 1e5
 
 CLASSES = {
     "exact": lambda cov, n: sgp.ExactMarginal(cov_func=cov),
+    "series": lambda cov, n: sgp.StateSpaceMarginal(cov_func=cov),
     "vecchia": lambda cov, n: sgp.VecchiaMarginal(cov_func=cov, n_inducing=4, neighbors=3, block=4),
     "cholqr": lambda cov, n: sgp.CholQRMarginal(cov_func=cov, n_inducing=min(5, n - 1)),
     "cholqr VIF": lambda cov, n: sgp.CholQRMarginal(
@@ -85,7 +86,8 @@ def problems(draw, points):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     kind = draw(st.sampled_from(sorted(CLASSES)))
     sizes = [2, 3, 8, 25] if "cholqr" in kind else [1, 2, 3, 8, 25]  # which leaves one row out
-    n, d = draw(st.sampled_from(sizes)), draw(st.integers(1, 2 if "skip" in kind else 3))
+    most = 1 if kind == "series" else 2 if "skip" in kind else 3
+    n, d = draw(st.sampled_from(sizes)), draw(st.integers(1, most))
     scales = 10.0 ** np.array([draw(st.integers(-6, 6)) for _ in range(d)])
     X = rng.standard_normal((n, d))
     shape = draw(st.sampled_from(["plain", "duplicates", "collinear", "constant", "far", "equal"]))
@@ -111,6 +113,7 @@ def problems(draw, points):
     forms = ["plain", "scaled"] if any(word in kind for word in LABELLED) else FORMS
     if not any(word in kind for word in NEEDS_PRODUCTS):
         forms = [*forms, "sum", "matern", "ratquad"] if forms is FORMS else forms
+    forms = ["matern", "materns"] if kind == "series" else forms
     kernel = draw(st.sampled_from(forms))
     extreme = rng.random((points, d + 2)) < 0.2
     logs = np.where(
@@ -129,6 +132,8 @@ def covariance(problem, ell, eta):
         return shape if problem.kernel == "plain" else 3.0 * shape
     if problem.kernel == "matern":
         return eta**2 * cov.Matern32(d, ls=ell)
+    if problem.kernel == "materns":
+        return eta**2 * cov.Matern12(d, ls=ell) + 0.1 * cov.Matern52(d, ls=2.0 * ell)
     if problem.kernel == "ratquad":
         return eta**2 * cov.RatQuad(d, alpha=1.5, ls=ell)
     if problem.kernel == "sum":

@@ -86,6 +86,8 @@ def _marginal(facts) -> Iterator[Candidate]:
     """With Gaussian noise."""
     if facts.n <= MOST_EXACT:
         yield Candidate("ExactMarginal", {})
+    if facts.states:
+        yield Candidate("StateSpaceMarginal", {})
     settings = [(0, 30, 16)] if facts.d <= NEAR_INPUTS else []
     for m, k, g in [*settings, (100, 30, 16), (200, 60, 16)]:
         if max(m, k) < facts.distinct:

@@ -18,7 +18,7 @@ from pymc_scalable_gp.methods.kmcg.regular_grid import DENSE_AXIS
 RATES = {
     "ExactMarginal": 0.011, "VecchiaMarginal": 0.020, "VecchiaLatent": 0.010, "GriefGP": 0.0081,
     "SKIPMarginal": 0.0087, "SKIPLatent": 0.0048, "SoftKIMarginal": 0.028, "SoftKILatent": 0.0038,
-    "KMCGMarginal": 0.031, "CholQRMarginal": 0.015,
+    "KMCGMarginal": 0.031, "CholQRMarginal": 0.015, "StateSpaceMarginal": 0.3,
 }  # fmt: skip
 
 # How many operations of a matrix product each of these takes the time of: an operation of a large Cholesky
@@ -96,6 +96,13 @@ def _exact(facts) -> Cost:
     return Cost(FACTOR * n**3 + 2.0 * _entry(facts) * n**2, 5.0 * n**2)
 
 
+def _statespace(facts) -> Cost:
+    """Covariances of the states from row to row and back; a process alone has code of its own."""
+    n, s = facts.n, facts.states
+    row = MEMORY if s <= 3 else 120.0 * MEMORY
+    return Cost(n * (row + 2.0 * SMALL * s**2), n * (6.0 + s) + 2.0 * n**0.5 * s**2)
+
+
 def _vecchia(facts, n_inducing=200, neighbors=30, block=16) -> Cost:
     """Inducing points, and blocks of rows given their neighbours."""
     n, m, k, g = facts.n, n_inducing, neighbors, block
@@ -162,7 +169,8 @@ def _cholqr(facts, n_inducing, approx="VFE") -> Cost:
 
 
 _COSTS = {
-    "ExactMarginal": _exact, "VecchiaMarginal": _vecchia, "VecchiaLatent": _vecchia,
+    "ExactMarginal": _exact, "StateSpaceMarginal": _statespace, "VecchiaMarginal": _vecchia,
+    "VecchiaLatent": _vecchia,
     "GriefGP": _grief, "SKIPMarginal": _skip, "SKIPLatent": _skip, "SoftKIMarginal": _softki,
     "SoftKILatent": _softki, "KMCGMarginal": _kmcg, "CholQRMarginal": _cholqr,
 }  # fmt: skip

@@ -10,6 +10,7 @@ from pymc_scalable_gp.cov.objects import FromFunction
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.cov.queries import describe, is_categorical, leaves, used_columns
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
+from pymc_scalable_gp.methods.statespace.markov import count_states
 from pymc_scalable_gp.utils.graphs import is_random
 
 # A grid is not used if a smaller share of its cells is observed.
@@ -34,6 +35,7 @@ class Facts:
     is_free: bool
     is_normal: bool
     has_modes: bool = True  # the likelihood is one that `likelihood=` takes
+    states: int | None = None  # of the kernel in state-space form, where it has one
 
     @property
     def suits_grids(self) -> bool:
@@ -52,6 +54,7 @@ class Facts:
             text += f", on {kind} of {cells} cells ({share:.0%} observed)"
         traits = ["a product over the inputs" if self.is_product else "no product over the inputs"]
         traits += ["of categories"] if self.is_categorical else []
+        traits += [f"Markov with {self.states} states"] if self.states else []
         traits += ["hyperparameters free" if self.is_free else "nothing free"]
         return f"{text}; kernel {self.kernel} ({', '.join(traits)})."
 
@@ -69,6 +72,7 @@ def find_facts(X, grid, cov_func, is_free: bool | None, is_normal: bool) -> Fact
         is_product=is_product(cov_func), is_categorical=is_categorical(cov_func),
         is_dear=any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func)),
         is_free=is_free, is_normal=is_normal,
+        states=count_states(cov_func) if len(columns) == 1 else None,
     )  # fmt: skip
 
 

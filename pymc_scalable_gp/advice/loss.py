@@ -138,7 +138,7 @@ def expected_loss(candidate: Candidate, sample: Sample, facts: Facts) -> Loss:
     marginal one with the same features. Raises ValueError if the class refuses the kernel or the inputs.
     """
     name = candidate.class_name
-    if name == "ExactMarginal":
+    if name in ("ExactMarginal", "StateSpaceMarginal"):
         return Loss(0.0, 0.0)
     if name.startswith("SoftKI"):
         return Loss()  # of points that are learned, which would take a training

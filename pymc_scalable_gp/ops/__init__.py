@@ -22,6 +22,7 @@ from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.khatri_rao import khatri_rao_features
 from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
+from pymc_scalable_gp.ops.markov_logp import markov_logp
 from pymc_scalable_gp.ops.qr_solve import qr_solve
 from pymc_scalable_gp.ops.segments import segment_gram, segment_times
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
@@ -46,6 +47,7 @@ __all__ = [
     "khatri_rao_features",
     "lanczos",
     "lowrank_logp",
+    "markov_logp",
     "qr_solve",
     "row_kronecker_apply",
     "row_kronecker_project",

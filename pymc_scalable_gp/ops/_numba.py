@@ -42,8 +42,8 @@ def source_version() -> int:
     return zlib.crc32(b"".join(file.read_bytes() for file in files))
 
 
-def numba_form(op_class, strided=()):
-    """Decorator: ``function(*inputs, *op.options())`` becomes the Numba form of `op_class`.
+def register_numba(op_class, strided=()):
+    """Decorator: ``build(op)``, which returns a Numba function, becomes the Numba form of `op_class`.
 
     Parameters
     ----------
@@ -57,32 +57,47 @@ def numba_form(op_class, strided=()):
     number is a checksum of this folder, so an edit never meets the machine code of an earlier one.
     """
 
-    def decorate(function):
-        part = inlined(function)
-
+    def decorate(build):
         @nb.register_funcify_default_op_cache_key(op_class)
         def funcify(op, node=None, **kwargs):
             props = {name: getattr(op, name) for name in op.__props__}
             identity = op_class.__module__, op_class.__qualname__, str(props), source_version()
-            own = _with_options(function, part, op)
-            return sealed(op, node, own, identity, strided), source_version()
+            return sealed(op, node, build(op), identity, strided), source_version()
 
+        return build
+
+    return decorate
+
+
+def numba_form(op_class, strided=()):
+    """Decorator: ``function(*inputs, *op.options())`` becomes the Numba form of `op_class`.
+
+    `strided` is that of :func:`register_numba`.
+    """
+
+    def decorate(function):
+        register_numba(op_class, strided)(form_of(op_class, function))
         return function
 
     return decorate
 
 
-def _with_options(function, part, op):
-    """Numba function of the inputs alone: `part` is `function`, to be inlined."""
-    options = op.options()
-    if not options:
-        return nb.numba_njit(function)
-    names = list(signature(function).parameters)
-    inputs, name = names[: len(names) - len(options)], type(op).__name__.lower()
-    scope = dict(zip(names[len(inputs) :], options, strict=True))
-    source = f"def {name}({', '.join(inputs)}): return body({', '.join(names)})"
-    # From disk it needs a module's name.
-    return from_source(source, name, scope | {"body": part, "__name__": __name__})
+def form_of(op_class, function):
+    """``build(op)``, for `register_numba`, of a function of an Op's inputs and its options."""
+    part = inlined(function)
+
+    def build(op):
+        options = op.options()
+        if not options:
+            return nb.numba_njit(function)
+        names = list(signature(function).parameters)
+        inputs, name = names[: len(names) - len(options)], op_class.__name__.lower()
+        scope = dict(zip(names[len(inputs) :], options, strict=True))
+        source = f"def {name}({', '.join(inputs)}): return body({', '.join(names)})"
+        # From disk it needs a module's name.
+        return from_source(source, name, scope | {"body": part, "__name__": __name__})
+
+    return build
 
 
 def one_source(op_class, strided=()):

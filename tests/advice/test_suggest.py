@@ -110,6 +110,21 @@ def test_a_regular_series_takes_products_where_the_budget_allows():
     assert "a regular series of 30000 cells" in found.attrs["facts"]
 
 
+def test_a_series_with_a_markov_kernel_takes_the_state_space_form():
+    X = np.random.default_rng(0).uniform(0.0, 100.0, (40_000, 1))
+    cov = pm.gp.cov.Matern32(1, ls=1.0) * pm.gp.cov.Cosine(1, ls=2.0) + pm.gp.cov.Linear(1, c=0.0)
+    facts = find_facts(X, None, cov, True, True)
+    assert facts.states == 5
+    assert "Markov with 5 states" in facts.in_words()
+    found = candidates(facts)[0]
+    assert str(found) == "StateSpaceMarginal()"
+    assert expected_loss(found, sample_of(X[:50], cov), facts).loss == 0.0
+    slow, fast = (cost_of(c.class_name, c.settings, facts) for c in candidates(facts)[1::-1])
+    assert fast.operations < slow.operations
+    for other, columns in ((pm.gp.cov.ExpQuad(1, ls=1.0), 1), (pm.gp.cov.Matern32(2, ls=1.0), 2)):
+        assert find_facts(np.tile(X[:9], columns), None, other, True, True).states is None
+
+
 def test_code_for_a_grid_says_how_to_make_it():
     axis = np.arange(40.0)
     X = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)

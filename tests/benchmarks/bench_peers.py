@@ -275,6 +275,23 @@ def marginal_series(name, **settings):
     return fit
 
 
+def statespace_series(problem, quick):
+    """Importance sampling from a mode on a few rows; predictions from some of the draws."""
+    import pymc as pm
+
+    import pymc_scalable_gp as sgp
+
+    with pm.Model() as model:
+        gp = sgp.StateSpaceMarginal(cov_func=kernel(1, "Matern32"))
+        sigma = pm.HalfNormal("sigma", 1.0)
+        gp.marginal_likelihood("y", X=problem["X"], y=problem["y"], sigma=sigma)
+        idata = sgp.sample_importance(random_seed=1, progressbar=False)
+        found = gp.predict_posterior(
+            problem["Xnew"], idata, num_samples=40, random_seed=1, progressbar=False, model=model
+        )
+    return found["mean"].values, found["sd"].values, None, None
+
+
 def hsgp_series(problem, quick):
     """NUTS on coefficients and hyperparameters."""
     import pymc as pm
@@ -301,6 +318,7 @@ OURS = {
         "SoftKIMarginal, 512": (POSTERIOR, softki_nuts),
     },
     "series": {
+        "StateSpaceMarginal": (POSTERIOR, statespace_series),
         "GriefGP, frozen, 200": (POSTERIOR, marginal_series("GriefGP", rank=200, basis="frozen")),
         "VecchiaMarginal, 0, 30": (POINT, marginal_series("VecchiaMarginal", n_inducing=0)),
         "VecchiaMarginal, 100, 30": (POINT, marginal_series("VecchiaMarginal", n_inducing=100)),

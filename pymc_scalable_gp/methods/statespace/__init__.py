@@ -1,0 +1,1 @@
+"""State-space form: exact Gaussian processes of one input in linear time."""

@@ -1,0 +1,163 @@
+"""The exact likelihood of one input in state-space form."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pymc_scalable_gp.core.data.mean import mean_vector
+from pymc_scalable_gp.core.features.coefficients import Coefficients
+from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
+from pymc_scalable_gp.core.likelihoods.precision import Precision, Precisions
+from pymc_scalable_gp.core.likelihoods.predictor import Predictor
+from pymc_scalable_gp.cov.kernels import kernel_matrix
+from pymc_scalable_gp.methods.statespace.markov import MarkovForm, markov_form
+from pymc_scalable_gp.methods.statespace.normal import (
+    MarkovNormal,
+    PathNormal,
+    Series,
+    drawn_given,
+    smoothed,
+)
+from pymc_scalable_gp.utils.compiled import check_reached, compile_outputs, compiled, model_inputs
+from pymc_scalable_gp.utils.graphs import fixed_shared
+
+_ROWS = 2**20  # new rows at a time: each block goes through all old rows
+
+
+@dataclass(frozen=True, eq=False)
+class MarkovRows(Likelihood):
+    """All rows given all others, by the Kalman filter: O(n s^2) for s states."""
+
+    data: MarginalData
+    cov_func: Any
+    column: int
+    harmonics: int
+
+    path = "exact"
+    holds_residual = True
+
+    @cached_property
+    def form(self) -> MarkovForm:
+        """Markov form of the kernel."""
+        return markov_form(self.cov_func, self.harmonics)
+
+    @cached_property
+    def times(self):
+        """The input (n,)."""
+        return self.X.tensor[:, self.column]
+
+    @cached_property
+    def series(self) -> Series:
+        """Rows in the order of their times."""
+        if self.X.mutable:
+            return Series.of(self.form, self.times, pt.argsort(self.times))
+        order = np.argsort(self.X.value[:, self.column], kind="stable")
+        known = (order == np.arange(len(order))).all()
+        return Series.of(self.form, self.times, None if known else fixed_shared(order))
+
+    def with_new(self, X) -> Series:
+        """Rows of the data and new ones X (m, d), as one series."""
+        times = pt.concatenate([self.times, X[:, self.column]])
+        return Series.of(self.form, times, pt.argsort(times))
+
+    def noise_of(self, noise=None):
+        """Noise variances (n,), those of the data where none are given."""
+        _, noise = self.handed(None, noise)
+        return noise * pt.ones(self.times.shape[0])
+
+    def normal(self, noise):
+        """By the Kalman filter."""
+        return MarkovNormal.of(self.data.mean, self.series, self.noise_of(noise), self.form.kind)
+
+    def coefficients(self, target=None, noise=None):
+        """No coefficients: there are no features."""
+        return Coefficients(pt.zeros(0), None)
+
+    def given(self, X, y, sigma):
+        """Exact likelihood of other data."""
+        data = self.data.with_rows(X, y, sigma)
+        return MarkovRows(data, self.cov_func, self.column, self.harmonics)
+
+    def precisions(self, model):
+        """By the filter and its adjoint."""
+        return MarkovPrecisions(self, model)
+
+    def predictor(self, feature_map, mean_func, coef, noise, model):
+        """By smoothing."""
+        return MarkovPredictor(self, mean_func, noise, model)
+
+    def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):
+        """A `PathNormal`."""
+        X = data.tensor
+        found = PathNormal.of(
+            mean_vector(mean_func, X), self.with_new(X), self.series, self.noise_of(),
+            self.data.residual, variance * pt.ones(X.shape[0]), self.form.kind,
+        )  # fmt: skip
+        return found.variable(name, **kwargs)
+
+
+class MarkovPrecisions(Precisions):
+    """Precision in linear time: solutions, and its diagonal from the density's slope in the noise.
+
+    O(n s^2) per draw, and O(n (s^2 + s g)) for each group of g rows.
+    """
+
+    def __init__(self, likelihood, model):
+        normal, y = likelihood.normal(likelihood.noise_of()), likelihood.data.y.tensor
+        alpha = normal.solve((y - normal.mean)[:, None])[:, 0]
+        columns = pt.matrix("columns", dtype="float64")
+        outputs = [alpha, normal.precision_diagonal(), y]
+        self._function, self.inputs = compile_outputs(outputs, model)
+        self._solved = compiled([columns, *self.inputs], normal.solve(columns))
+
+    def __call__(self, values):
+        """Solution and diagonal; a group's block when it is asked for."""
+        alpha, diagonal, y = self._function(*values)
+
+        def block(rows):
+            columns = np.zeros((len(y), len(rows)))
+            columns[rows, np.arange(len(rows))] = 1.0
+            return self._solved(columns, *values)[rows]
+
+        return Precision(y, alpha, diagonal, block)
+
+
+class MarkovPredictor(Predictor):
+    """As `Predictor`, by smoothing old and new rows as one series, of which the new have no targets."""
+
+    def __init__(self, likelihood, mean_func, noise, model):
+        self.model, self.block_rows = model, _ROWS
+        X = pt.matrix("Xnew", dtype="float64")
+        path, own = (pt.matrix(name, dtype="float64") for name in ("path", "own"))
+        joint, kind = likelihood.with_new(X), likelihood.form.kind
+        old, residual = likelihood.noise_of(), likelihood.data.residual
+        n = residual.shape[0]
+        prior = mean_vector(mean_func, X)
+        mean, var = (v[n:] for v in smoothed(joint, old, residual[:, None], kind))
+        mean = prior + mean[:, 0]
+        draw = prior + drawn_given(joint, old, residual, path, own, kind)[:, 0]
+        cross = kernel_matrix(likelihood.cov_func, likelihood.X.tensor, X)
+        taken = cross.T @ likelihood.normal(old).solve(cross)
+        cov = kernel_matrix(likelihood.cov_func, X) - 0.5 * (taken + taken.T)
+        states, outputs = [pt.zeros(0), noise], [pt.zeros((X.shape[0], 0)), mean, var]
+        self.inputs = model_inputs([*states, *outputs, cov, draw], model)
+        check_reached([*states, *outputs], self.inputs)
+        self._state = compiled(self.inputs, [*states, n])
+        self._features = compiled([X, *self.inputs, pt.lscalar()], outputs)
+        self._full = compiled([X, *self.inputs], [mean, cov])
+        self._draw = compiled([X, path, own, *self.inputs], draw)
+
+    def full(self, state, X):
+        """Mean (n*,) and covariance (n*, n*)."""
+        mean, cov = self._full(X, *state.values[:-1])
+        return mean, cov + state.noise * np.eye(len(X))
+
+    def _sample_jointly(self, state, X, rng):
+        """A function of all rows: see `drawn_given`."""
+        *values, n = state.values
+        path, own = rng.standard_normal((int(n) + len(X), 1)), rng.standard_normal((int(n), 1))
+        f = self._draw(X, path, own, *values)
+        return f + np.sqrt(state.noise) * rng.standard_normal(len(X))

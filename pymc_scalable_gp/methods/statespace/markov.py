@@ -1,0 +1,299 @@
+"""Kernels of one input as sums of Markov processes times known functions of the input."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.gp.cov import (
+    Add,
+    BaseCovariance,
+    Constant,
+    Cosine,
+    Covariance,
+    Exponential,
+    Exponentiated,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    Prod,
+    ScaledCov,
+)
+from pytensor.graph.basic import Constant as ConstantTensor
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.cov.queries import check_kernel, leaves, used_columns, warn_unused_columns
+from pymc_scalable_gp.ops._markov_steps import STATIC
+from pymc_scalable_gp.utils.internals import parts_of
+
+# Share of its variance that a Periodic kernel's Fourier series may leave out.
+TAIL = 1e-12
+# Coefficients below this are rounding, of the sums that they are computed by.
+ROUNDING = 1e-15
+HIGHEST_POWER = 4
+TYPICAL = 8  # harmonics that matter, of a Periodic kernel whose lengthscale is not known yet
+
+
+class Inputs(NamedTuple):
+    """The input (n,) as it is, and less a value near to it, for what depends on differences alone."""
+
+    x: TensorVariable
+    t: TensorVariable
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A product of Markov processes (orders and rates), times features with independent variances (k,).
+
+    `features` makes (n, k) of the inputs.
+    """
+
+    orders: tuple[int, ...]
+    rates: tuple[TensorVariable, ...]
+    variances: TensorVariable
+    features: Callable[[Inputs], TensorVariable]
+    size: int
+
+    def times(self, other: "Term") -> "Term":
+        """Term of the product of two kernels."""
+        moving = [
+            (order, rate)
+            for term in (self, other)
+            for order, rate in zip(term.orders, term.rates, strict=True)
+            if order != STATIC
+        ] or [(STATIC, pt.constant(0.0))]
+        orders, rates = zip(*moving, strict=True)
+
+        def features(inputs):
+            left, right = self.features(inputs), other.features(inputs)
+            pairs = left[:, :, None] * right[:, None, :]
+            return pairs.reshape((pairs.shape[0], self.size * other.size))
+
+        variances = pt.outer(self.variances, other.variances).ravel()
+        return Term(orders, rates, variances, features, self.size * other.size)
+
+
+class MarkovKind(NamedTuple):
+    """Structure of a process, as `markov_logp` takes it: orders of factors, and counts by group."""
+
+    orders: tuple[int, ...]
+    counts: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+class MarkovForm(NamedTuple):
+    """A kernel: structure, rates (f,), variances (k,), and features (n, k) of the inputs."""
+
+    kind: MarkovKind
+    rates: TensorVariable
+    variances: TensorVariable
+    features: Callable[[Inputs], TensorVariable]
+
+
+def markov_form(cov_func: BaseCovariance, harmonics: int) -> MarkovForm:
+    """Markov form of a kernel; terms of the same process, such as all that stay as they are, share a group.
+
+    Raises
+    ------
+    ValueError
+        For kernels that have none.
+    """
+    found: dict[tuple, list[Term]] = {}
+    for term in _terms(cov_func, harmonics):
+        own = () if term.orders == (STATIC,) else tuple(map(id, term.rates))
+        found.setdefault((term.orders, own), []).append(term)
+    groups = list(found.values())
+    first = [group[0] for group in groups]
+    kind = MarkovKind(
+        tuple(order for term in first for order in term.orders),
+        tuple(len(term.orders) for term in first),
+        tuple(sum(term.size for term in group) for group in groups),
+    )
+    ordered = [term for group in groups for term in group]
+
+    def features(inputs):
+        return pt.concatenate([term.features(inputs) for term in ordered], axis=1)
+
+    rates = pt.stack([rate for term in first for rate in term.rates])
+    return MarkovForm(kind, rates, pt.concatenate([t.variances for t in ordered]), features)
+
+
+def check_markov(cov_func, d: int, harmonics: int) -> int:
+    """The column of X (n, d) that a kernel looks at.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no kernel, for kernels that are not Markov, and for several columns.
+    """
+    check_kernel(cov_func)
+    columns = used_columns(cov_func, d)
+    if len(columns) > 1:
+        raise ValueError(
+            f"the state-space form is for one input, but the kernel looks at columns {list(columns)} of X: "
+            "give its kernels active_dims=[...] of one column, or take sgp.VecchiaMarginal"
+        )
+    warn_unused_columns(cov_func, d)
+    markov_form(cov_func, harmonics)
+    return int(columns[0])
+
+
+def _number(value) -> TensorVariable:
+    """A scalar of float64."""
+    tensor = pt.as_tensor_variable(value).astype("float64")
+    return tensor.squeeze() if tensor.ndim else tensor
+
+
+def _ones(inputs: Inputs) -> TensorVariable:
+    return pt.ones((inputs.t.shape[0], 1))
+
+
+def _process(order, factor):
+    """Table entry of a Matern kernel whose rate is `factor` over its lengthscale."""
+
+    def terms(cov, harmonics):
+        rate = factor / _number(cov.ls)
+        return [Term((order,), (rate,), pt.ones(1), _ones, 1)]
+
+    return terms
+
+
+def _static(variances, features, size) -> Term:
+    return Term((STATIC,), (pt.constant(0.0),), variances, features, size)
+
+
+def _waves(angle, count) -> list[TensorVariable]:
+    """Cosines and sines (n, count) of 1 .. count times an angle (n,)."""
+    angles = angle[:, None] * pt.constant(np.arange(1.0, count + 1.0))
+    return [pt.cos(angles), pt.sin(angles)]
+
+
+def _cosine(cov, harmonics):
+    def features(inputs):
+        return pt.concatenate(_waves(2.0 * np.pi * inputs.t / _number(cov.ls), 1), axis=1)
+
+    return [_static(pt.ones(2), features, 2)]
+
+
+def fourier_coefficients(ls: TensorVariable, harmonics: int) -> TensorVariable:
+    r"""Variances (harmonics + 1,) of ``exp(-sin(u / 2)^2 / (2 ls^2)) = sum_j q_j cos(j u)``.
+
+    ``q_j = c_j exp(-a) I_j(a)``, ``a = 1 / (4 ls^2)``, with c_0 = 1, else 2; the Bessel functions by the
+    trapezoidal rule on the circle, exact to rounding. NaN where more than 1e-12 are left out.
+    """
+    count = 4 * (harmonics + 8)
+    u = 2.0 * np.pi * np.arange(count) / count
+    weights = np.cos(np.outer(np.arange(harmonics + 1), u)) * 2.0 / count
+    weights[0] /= 2.0
+    q = pt.constant(weights) @ pt.exp(-pt.constant(np.sin(0.5 * u) ** 2) / (2.0 * ls**2))
+    q = pt.switch(q > ROUNDING, q, 0.0)
+    return pt.switch(1.0 - q.sum() < TAIL + ROUNDING * count, q, np.nan)
+
+
+def _periodic(cov, harmonics):
+    """A constant, and a cosine and a sine of each harmonic."""
+    q = fourier_coefficients(_number(cov.ls), harmonics)
+
+    def features(inputs):
+        waves = _waves(2.0 * np.pi * inputs.t / _number(cov.period), harmonics)
+        return pt.concatenate([_ones(inputs), *waves], axis=1)
+
+    return [_static(pt.concatenate([q, q[1:]]), features, 2 * harmonics + 1)]
+
+
+def _constant(cov, harmonics):
+    value = cov.c if isinstance(cov, Constant) else cov
+    return [_static(_number(value)[None], _ones, 1)]
+
+
+def _linear(cov, harmonics):
+    def features(inputs):
+        return (inputs.x - _number(cov.c))[:, None]
+
+    return [_static(pt.ones(1), features, 1)]
+
+
+def _scaled(cov, harmonics):
+    def scaled(term):
+        def features(inputs):
+            scale = cov.scaling_func(inputs.x[:, None], cov.args)
+            return term.features(inputs) * pt.as_tensor_variable(scale).reshape((-1, 1))
+
+        return Term(term.orders, term.rates, term.variances, features, term.size)
+
+    return [scaled(term) for term in _terms(cov.cov_func, harmonics)]
+
+
+def _sum(cov, harmonics):
+    return [term for part in parts_of(cov) for term in _terms(part, harmonics)]
+
+
+def _product(cov, harmonics):
+    found = [_terms(part, harmonics) for part in parts_of(cov)]
+    return reduce(lambda left, right: [a.times(b) for a in left for b in right], found)
+
+
+def _power(cov, harmonics):
+    power = cov.power.data if isinstance(cov.power, ConstantTensor) else None
+    if power is None or power != round(float(power)) or not 1 <= power <= HIGHEST_POWER:
+        raise ValueError(
+            f"the state-space form knows powers 1 to {HIGHEST_POWER} of kernels, got {power}: write the "
+            "product out, or take sgp.VecchiaMarginal"
+        )
+    terms = _terms(cov.kernel, harmonics)
+    return reduce(
+        lambda left, right: [a.times(b) for a in left for b in right], [terms] * int(power)
+    )
+
+
+MARKOV = {
+    Matern12: _process(0, 1.0),
+    Exponential: _process(0, 0.5),
+    Matern32: _process(1, np.sqrt(3.0)),
+    Matern52: _process(2, np.sqrt(5.0)),
+    Cosine: _cosine,
+    Periodic: _periodic,
+    Constant: _constant,
+    Linear: _linear,
+    ScaledCov: _scaled,
+    Add: _sum,
+    Prod: _product,
+    Exponentiated: _power,
+}
+
+
+def _terms(cov, harmonics) -> list[Term]:
+    if not isinstance(cov, BaseCovariance):
+        return _constant(cov, harmonics)
+    if type(cov) not in MARKOV:
+        raise ValueError(
+            f"{type(cov).__name__} is not Markov, so that it has no state-space form: the nearest "
+            "kernel that is Markov is Matern52 (Periodic for what repeats itself, Matern52 times Cosine "
+            "or Periodic for what does so for a while); any kernel goes with sgp.VecchiaMarginal and "
+            "sgp.ExactMarginal"
+        )
+    if isinstance(cov, Covariance) and not isinstance(cov, Add | Prod) and len(cov.active_dims) > 1:
+        raise ValueError(
+            f"the state-space form is for one input, but {type(cov).__name__} has "
+            f"{len(cov.active_dims)} columns: give active_dims=[...] of one column"
+        )
+    return MARKOV[type(cov)](cov, harmonics)
+
+
+def count_states(cov_func, harmonics: int = TYPICAL) -> int | None:
+    """Number of states of a kernel in Markov form; None where it has no such form."""
+    try:
+        terms = _terms(cov_func, harmonics)
+    except ValueError:
+        return None
+    return sum(term.size * int(np.prod([max(p, 0) + 1 for p in term.orders])) for term in terms)
+
+
+def uses_harmonics(cov_func) -> bool:
+    """Whether a kernel has a Periodic part."""
+    inner = [leaf.cov_func if isinstance(leaf, ScaledCov) else leaf for leaf in leaves(cov_func)]
+    return any(isinstance(leaf, Periodic) for leaf in inner)

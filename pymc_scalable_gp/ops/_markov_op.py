@@ -1,0 +1,72 @@
+"""What the Ops on sums of Markov processes share."""
+
+from functools import cache
+
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.mode import get_mode
+
+from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._numba import form_of, one_source, register_numba
+
+# Rows from which Python, too, takes machine code: a row costs it thousands of times as much.
+MANY = 2000
+
+
+class MarkovOp(GufuncOp):
+    """An Op of a process's steps, rates, variances, features and noise, and of what its signature adds.
+
+    Props: the `orders` of all factors, the `counts` of factors by group, and the `sizes`, numbers of
+    features by group. See `markov_logp`.
+    """
+
+    __props__ = ("orders", "counts", "sizes")
+
+    def __init__(self, orders, counts, sizes):
+        self.orders, self.counts, self.sizes = tuple(orders), tuple(counts), tuple(sizes)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one Matern process with one feature."""
+        return len(self.orders) == 1 and self.orders[0] >= 0 and self.sizes == (1,)
+
+    def lengths(self):
+        """Those of the rates and the features."""
+        return {"f": len(self.orders), "k": sum(self.sizes)}
+
+
+@cache
+def _machine(op, dims):
+    """Compiled function of an Op for inputs of these numbers of dimensions."""
+    inputs = [pt.tensor(dtype="float64", shape=(None,) * ndim) for ndim in dims]
+    return pytensor.function(inputs, op(*inputs, return_list=True), mode=get_mode("NUMBA"))
+
+
+def recursion(op_class, single=None):
+    """Decorator: as `one_source`, and for many rows Python calls the Numba form as well.
+
+    `single` makes the Numba function for one Matern process of q states and one feature.
+    """
+
+    def decorate(function):
+        found = one_source(op_class)(function)
+        in_python = op_class.perform
+
+        def perform(self, node, inputs, output_storage):
+            if len(inputs[0]) < MANY:
+                in_python(self, node, inputs, output_storage)
+                return
+            self.check_lengths(inputs)
+            dims = tuple(x.type.ndim for x in node.inputs)
+            for storage, value in zip(output_storage, _machine(self, dims)(*inputs), strict=True):
+                storage[0] = value
+
+        op_class.perform = perform
+        if single is not None:
+            generic = form_of(op_class, function)
+            register_numba(op_class)(
+                lambda op: single(op.orders[0] + 1) if op.is_single else generic(op)
+            )
+        return found
+
+    return decorate
