@@ -7,7 +7,10 @@ from typing import Any
 from pymc_scalable_gp.advice.facts import Facts
 from pymc_scalable_gp.importance.density import MOST_PARAMETERS
 
-# With more rows than these, an exact GP and a latent variable for each row are not listed.
+# Classes that lose nothing, at whatever hyperparameters.
+EXACT = ("ExactMarginal", "StateSpaceMarginal")
+
+# With more rows than these, a dense exact GP and a latent variable for each row are not listed.
 MOST_EXACT = 20_000
 MOST_LATENT_ROWS = 20_000
 
@@ -84,10 +87,10 @@ def candidates(facts: Facts) -> list[Candidate]:
 
 def _marginal(facts) -> Iterator[Candidate]:
     """With Gaussian noise."""
-    if facts.n <= MOST_EXACT:
-        yield Candidate("ExactMarginal", {})
     if facts.states:
         yield Candidate("StateSpaceMarginal", {})
+    if facts.n <= MOST_EXACT:
+        yield Candidate("ExactMarginal", {})
     settings = [(0, 30, 16)] if facts.d <= NEAR_INPUTS else []
     for m, k, g in [*settings, (100, 30, 16), (200, 60, 16)]:
         if max(m, k) < facts.distinct:

@@ -11,7 +11,7 @@ import pytensor
 import pytensor.tensor as pt
 from scipy import linalg
 
-from pymc_scalable_gp.advice.candidates import Candidate
+from pymc_scalable_gp.advice.candidates import EXACT, Candidate
 from pymc_scalable_gp.advice.facts import Facts
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.vecchia.neighbors import Metric
@@ -138,7 +138,7 @@ def expected_loss(candidate: Candidate, sample: Sample, facts: Facts) -> Loss:
     marginal one with the same features. Raises ValueError if the class refuses the kernel or the inputs.
     """
     name = candidate.class_name
-    if name in ("ExactMarginal", "StateSpaceMarginal"):
+    if name in EXACT:
         return Loss(0.0, 0.0)
     if name.startswith("SoftKI"):
         return Loss()  # of points that are learned, which would take a training

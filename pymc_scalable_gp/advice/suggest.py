@@ -7,7 +7,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from scipy.spatial.distance import cdist
 
-from pymc_scalable_gp.advice.candidates import candidates
+from pymc_scalable_gp.advice.candidates import EXACT, candidates
 from pymc_scalable_gp.advice.costs import chains_at_once, cost_of, held, seconds
 from pymc_scalable_gp.advice.facts import Facts, find_facts
 from pymc_scalable_gp.advice.loss import Sample, expected_loss, profile_noise, take_sample
@@ -192,7 +192,7 @@ def order_of(row, n) -> tuple:
         lost = 0.0
     if row["settings"].get("basis") == "frozen":  # known at its reference alone: more elsewhere
         lost = max(lost, MUCH)
-    if row["class_name"] == "ExactMarginal":  # nothing is lost at other hyperparameters either
+    if row["class_name"] in EXACT:  # nothing is lost at other hyperparameters either
         lost = -1.0
     return False, lost, row["minutes"]
 
