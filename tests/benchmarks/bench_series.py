@@ -97,7 +97,7 @@ def whole(label, X, y, Xnew, truth, kernel):
     error = np.sqrt(((found["mean"].values - truth) ** 2).mean())
     predicted = time.perf_counter() - clock
     cells = [f"{t:.1f}" for t in (*sampled, predicted)]
-    return [label, str(len(y)), *cells, f"{error:.4f}", f"{idata.attrs.get('khat', np.nan):.2f}"]
+    return [label, str(len(y)), *cells, f"{error:.4f}", f"{idata['posterior'].attrs['khat']:.2f}"]
 
 
 def even_series(times):
