@@ -163,10 +163,10 @@ def kronecker_logp(factors, noise, residual):
     >>> A, B = np.array([[1.0, 0.5], [0.5, 1.0]]), np.array([[2.0, 1.0], [1.0, 2.0]])
     >>> e = np.array([[0.5, -0.5], [1.0, 0.0]])
     >>> print(sgp.ops.kronecker_logp([A, B], 0.1, e).eval().round(4))
-    -5.3284
+    -5.0712
     >>> S = np.kron(A, B) + 0.1 * np.eye(4)
     >>> print(stats.multivariate_normal(cov=S).logpdf(e.ravel()).round(4))
-    -5.3284
+    -5.0712
     """
     factors = list(factors)
     if not factors:
