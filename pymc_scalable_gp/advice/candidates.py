@@ -107,7 +107,10 @@ def _marginal(facts) -> Iterator[Candidate]:
         yield Candidate("SKIPMarginal", {"rank": rank})
     for m in _softki_points(facts):
         yield Candidate("SoftKIMarginal", {"inducing": m})
-    for steps, probes in ((20, 4), (50, 8)) if facts.grid and facts.suits_grids else ():
+    if facts.has_eigenbasis:
+        yield Candidate("KMCGMarginal", {})
+    by_steps = facts.grid and facts.suits_grids and not facts.has_eigenbasis
+    for steps, probes in ((20, 4), (50, 8)) if by_steps else ():
         if steps < facts.n:
             yield Candidate("KMCGMarginal", {"n_iter": steps, "probes": probes})
     for m in (50, 150) if facts.is_categorical is not False else ():

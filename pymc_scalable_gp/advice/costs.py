@@ -148,10 +148,16 @@ def _softki(facts, inducing) -> Cost:
     return Cost(operations, 8.0 * m**2 + rows, 40.0 * EPOCHS * n * m**2)
 
 
-def _kmcg(facts, n_iter, probes=8) -> Cost:
-    """Steps of Lanczos from the targets and from each probe, forwards and backwards."""
+def _kmcg(facts, n_iter=None, probes=8) -> Cost:
+    """Steps of Lanczos from the targets and from each probe, forwards and backwards.
+
+    Decompositions of the axes' kernels, and a product with all of them each way, where these are exact.
+    """
     grid = facts.grid
-    sizes, cells = np.array(grid.shape), grid.size
+    sizes, cells = np.array(grid.shape, dtype=float), grid.size
+    if facts.has_eigenbasis:
+        operations = 8.0 * (sizes**3).sum() + 4.0 * cells * (sizes.sum() + MEMORY)
+        return Cost(operations, 6.0 * (cells + (sizes**2).sum()))
     even = np.array([grid.spacing(axis) is not None for axis in range(len(sizes))])
     fast = even & (sizes > DENSE_AXIS)
     product = 2.0 * cells * sizes[~fast].sum() + 4.0 * facts.n * n_iter + 8.0 * MEMORY * cells

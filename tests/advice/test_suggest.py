@@ -131,8 +131,23 @@ def test_code_for_a_grid_says_how_to_make_it():
     facts = find_facts(X, None, pm.gp.cov.ExpQuad(2, ls=3.0), True, True)
     assert facts.grid.shape == (40, 40)
     assert facts.suits_grids
-    kmcg = next(c for c in candidates(facts) if c.class_name == "KMCGMarginal")
+    (kmcg,) = (c for c in candidates(facts) if c.class_name == "KMCGMarginal")
     assert "RegularGrid.from_points(X)" in kmcg.code()
+
+
+def test_a_complete_grid_is_exact_and_one_with_a_gap_is_not():
+    axis, cov = np.arange(12.0), pm.gp.cov.ExpQuad(2, ls=3.0)
+    X = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    found = []
+    for rows in (X, X[1:]):
+        facts = find_facts(rows, None, cov, True, True)
+        kmcg = [c for c in candidates(facts) if c.class_name == "KMCGMarginal"]
+        loss = expected_loss(kmcg[0], sample_of(rows, cov, 0.05), facts).loss
+        found.append((len(kmcg), loss, cost_of("KMCGMarginal", kmcg[0].settings, facts).operations))
+    (one, none, few), (several, some, many) = found
+    assert (one, none, several) == (1, 0.0, 2)
+    assert some > 1.0
+    assert 5.0 * few < many
 
 
 def test_a_fixed_kernel_is_summarised_at_a_cost_that_does_not_depend_on_rows():

@@ -47,8 +47,10 @@ def data(name, n):
     rng = np.random.default_rng(0)
     if "grid" in name:
         side = round(n ** (1 / 3))
-        X = sgp.RegularGrid([np.linspace(-1.0, 1.0, side)] * 3)
-        rows = np.stack(np.meshgrid(*X.axes, indexing="ij"), axis=-1).reshape(-1, 3)
+        observed = np.ones((side,) * 3, dtype=bool)
+        observed.flat[0] = False  # a complete grid is exact, without steps
+        X = sgp.RegularGrid([np.linspace(-1.0, 1.0, side)] * 3, observed)
+        rows = X.points
     else:
         X = rows = rng.uniform(-1.0, 1.0, (n, 3))
     f = np.sin(3.0 * rows[:, 0]) + np.cos(2.0 * rows[:, 1]) * rows[:, 2]

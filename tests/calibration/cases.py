@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 from calibration.problems import (
     EIGHT,
     FIXED_ELL,
+    GAP,
     GRID,
     LINE,
     PLANE,
@@ -74,7 +75,10 @@ def marginal(cls, **options):
     """A marginal class that chooses what it needs by itself."""
 
     def make(priors, X, y, medians):
-        gp = cls(cov_func=kernel(priors, len(X.axes) if X is GRID else X.shape[1]), **options)
+        gp = cls(
+            cov_func=kernel(priors, len(X.axes) if isinstance(X, sgp.RegularGrid) else X.shape[1]),
+            **options,
+        )
         gp.marginal_likelihood("y", X=X, y=y, sigma=priors["sigma"])
         return gp
 
@@ -176,8 +180,11 @@ CASES = {
             marginal(sgp.KMCGMarginal, n_iter=40, probes=0), Problem(GRID),
         ),
         Case(
-            "KMCGMarginal, probes", "6 × 8 cells, n_iter=15, probes=8",
-            marginal(sgp.KMCGMarginal, n_iter=15, probes=8), Problem(GRID),
+            "KMCGMarginal, probes", "6 × 8 cells but one, n_iter=15, probes=8",
+            marginal(sgp.KMCGMarginal, n_iter=15, probes=8), Problem(GAP),
+        ),
+        Case(
+            "KMCGMarginal, complete grid", "6 × 8 cells", marginal(sgp.KMCGMarginal), Problem(GRID),
         ),
         Case("CholQRMarginal", "n_inducing=30", built(sgp.CholQRMarginal, n_inducing=30), plane),
         Case("CholQRMarginal, chosen", "n_inducing=30, select_inducing", selected, plane, renew=True),

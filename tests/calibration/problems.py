@@ -27,6 +27,8 @@ PLANE, LINE = scattered(48, 2), np.sort(scattered(40, 1), axis=0)
 EIGHT = scattered(60, 8)
 # Not a square: its equal eigenvalues would end the Krylov space of y early, and rounding go on.
 GRID = sgp.RegularGrid([np.linspace(0.0, 1.0, 6), np.linspace(0.0, 1.0, 8)])
+# One cell less: a complete grid is exact.
+GAP = sgp.RegularGrid(GRID.axes, observed=np.arange(48).reshape(6, 8) != 27)
 NEW = np.array([[0.5] * 8, [0.15, 0.7, 0.4, 0.6, 0.3, 0.5, 0.7, 0.4]])
 
 

@@ -18,6 +18,9 @@ PRODUCTS = Products.of(Diagonal(pt.vector("diagonal", shape=(4,))), 4, 2)
 # Arguments of those that need some.
 ARGUMENTS = {
     "InverseCholesky": (1e-10,),
+    "KroneckerLogp": (2,),
+    "KroneckerLogpGrad": (2,),
+    "KroneckerTurn": (2,),
     "LowRankLogpGrad": ("DTC",),
     "StationaryKernel": ("Matern32",),
     "StationarySlope": ("Matern32",),

@@ -79,7 +79,7 @@ def check_gp(
     if job.compares and job.training.subsets_share_features:
         _take_subset(job)
     larger = None
-    if neighbors and job.compares and len(job.X) > rows and job.training.path != "exact":
+    if neighbors and job.compares and len(job.X) > rows and not job.training.is_exact:
         larger = _larger(job, most_rows, rng)
     features = _features(job)
     shown = [*features, *job.densities.values(), *job.errors.values()]

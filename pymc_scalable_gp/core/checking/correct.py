@@ -110,7 +110,7 @@ def _target(gp, training, target, neighbors, n_inducing, points, budget) -> tupl
         better, words = _local(gp, training, neighbors, n_inducing, mean_point(points), budget)
         return better, None, words, budget
     check_choice("target", target, ("exact", "likelihood"))
-    gaussian, exact = training.gaussian is training, training.gaussian.path == "exact"
+    gaussian, exact = training.gaussian is training, training.gaussian.is_exact
     if gaussian and target == "likelihood":
         raise ValueError(
             'target="likelihood" takes away the error of Laplace\'s approximation, and Gaussian noise '

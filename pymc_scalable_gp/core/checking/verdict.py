@@ -61,7 +61,7 @@ def _judged(gp, training, check, bad) -> str:
         return "Good at this point; the posterior's draws tell more."
     if few:
         return f"Good at these draws; {FEWEST} tell how the posterior differs."
-    if "logp_all" in check or getattr(training, "path", None) == "exact":
+    if "logp_all" in check or getattr(training, "is_exact", False):
         return "Good."
     if "logp_exact" in check:
         return "Good on that many rows; more of them tell more."

@@ -201,6 +201,7 @@ class Likelihood(TrainingRows):
     """
 
     path: ClassVar[str]
+    is_exact: ClassVar[bool] = False  # that of the exact Gaussian process, on all rows
     subsets_share_features: ClassVar[bool] = True  # a subset of rows keeps the features
     data: MarginalData
 

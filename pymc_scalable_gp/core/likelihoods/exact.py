@@ -54,6 +54,7 @@ class ExactRows(Likelihood):
     cov_func: Any
 
     path = "exact"
+    is_exact = True
     holds_residual = True
 
     @cached_property

@@ -1,13 +1,12 @@
 """Features from the Krylov space of a kernel matrix and the targets."""
 
 import numpy as np
-import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
-from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
+from pymc_scalable_gp.methods.kmcg.kernel_operator import axis_kernel, kernel_operator
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.blocks import BLOCK
@@ -62,13 +61,9 @@ class KMCGMap(FeatureMap):
 
 def _contract(term, grid, X, full, steps):
     """``prod_i k_i(x_i, axis_i)`` times a matrix (cells, steps), axis by axis: (rows, steps)."""
-    factors = {f.dim: f for f in term.factors}
     out = full.reshape((grid.shape[0], -1))
     for i, axis in enumerate(grid.axes):
-        if i in factors:
-            K = factors[i].plain_gram(X[:, i], pt.constant(axis)).astype("float64")
-        else:
-            K = pt.ones((X.shape[0], len(axis)))
+        K = axis_kernel(term, i, X[:, i], axis)
         if i == 0:
             out = product(K, out)
         else:

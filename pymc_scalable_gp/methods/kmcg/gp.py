@@ -14,8 +14,8 @@ from pymc_scalable_gp.methods.kmcg.basis import DEFAULT_STEPS, KrylovBasis
 from pymc_scalable_gp.methods.kmcg.checks import warn_of_logdet
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator, warn_of_grid
-from pymc_scalable_gp.methods.kmcg.likelihood import KrylovSettings, krylov_likelihood
-from pymc_scalable_gp.methods.kmcg.predict import GridPredictor
+from pymc_scalable_gp.methods.kmcg.kronecker import GridLikelihood
+from pymc_scalable_gp.methods.kmcg.likelihood import KrylovSettings, likelihood_for
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.utils.checks import check_count, check_positive
 from pymc_scalable_gp.utils.graphs import fixed_shared
@@ -28,8 +28,13 @@ DEFAULT_PROBES = 8
 class KMCGMarginal(FeatureMarginal):
     r"""Gaussian process by kernel machine conjugate gradients (KMCG), with Gaussian noise.
 
-    The features are projections of the kernel on the directions that P steps of conjugate gradients
-    on ``K_M a = y_M`` use:
+    On a **complete grid**, with a kernel that is one product over dimensions and one sigma, the
+    likelihood, predictions and rows left out are exact, by eigendecompositions of the axes' kernel
+    matrices: ``likelihood_path`` is then "kronecker", and `n_iter` and `probes` have no effect unless
+    ``probes=0`` asks for the paper's density.
+
+    Elsewhere the features are projections of the kernel on the directions that P steps of conjugate
+    gradients on ``K_M a = y_M`` use:
 
     .. math::
 
@@ -37,7 +42,7 @@ class KMCGMarginal(FeatureMarginal):
         \operatorname{span} S = \operatorname{span}\{y_M, K_M y_M, \dots, K_M^{P-1} y_M\}
 
     where y are the targets less their mean. They cost P products with the kernel matrix: use it where
-    those are fast, on **grids and regular series**, gaps included, given as
+    those are fast, on **grids and regular series** with gaps, given as
     :class:`~pymc_scalable_gp.RegularGrid`. There it fits a million cells, whose structure a few hundred
     inducing points cannot describe. On
     scattered inputs a product costs M^2, and inducing points give better variances.
@@ -93,6 +98,12 @@ class KMCGMarginal(FeatureMarginal):
     prediction           P products for all cells    O(M P) per row
     ===================  ==========================  ==========================
 
+    On a complete grid of axes with ``G_i`` cells, and one product, a density with its gradient, or a
+    prediction of all cells, is ``O(sum_i G_i^3 + n sum_i G_i)``, at scattered points O(n) per row. Axes of
+    more than 1000 cells are decomposed where that takes at most ten times the work of the products.
+    ``likelihood_path`` is "kronecker" there, else "coordinates" or, with "FITC", "VFE", `inducing` or one
+    sigma per row, "full".
+
     A product is O(n sum_i G_i) with dense factors of sizes ``G_i``, O(n log n) with Toeplitz ones.
 
     Each probe costs as much as the density itself. Memory grows by one basis, whatever S.
@@ -106,6 +117,8 @@ class KMCGMarginal(FeatureMarginal):
     References
     ----------
     .. [1] Bartels, S. and Hennig, P. (2020). Conjugate Gradients for Kernel Machines. JMLR 21(55).
+    .. [2] Saatci, Y. (2011). Scalable inference for structured Gaussian process models. PhD thesis,
+       University of Cambridge.
 
     Examples
     --------
@@ -116,9 +129,16 @@ class KMCGMarginal(FeatureMarginal):
     >>> y = np.sin(6.0 * grid.points[:, 0]).reshape(grid.shape)
     >>> with pm.Model() as model:
     ...     ell, sigma = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("sigma", 1)
-    ...     gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), n_iter=20)
+    ...     gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=ell))
     ...     _ = gp.marginal_likelihood("y", X=grid, y=y, sigma=sigma)
-    >>> gp.rank, gp.likelihood_path
+    >>> gp.likelihood_path
+    'kronecker'
+    >>> gaps = sgp.RegularGrid(grid.axes, observed=y < 0.9)
+    >>> with pm.Model() as other:
+    ...     ell, sigma = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("sigma", 1)
+    ...     part = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), n_iter=20, probes=64)
+    ...     _ = part.marginal_likelihood("y", X=gaps, y=y, sigma=sigma)
+    >>> part.rank, part.likelihood_path
     (20, 'coordinates')
     >>> idata = pm.sample(model=model)  # doctest: +SKIP
     """
@@ -126,6 +146,7 @@ class KMCGMarginal(FeatureMarginal):
     default_approx = "DTC"
     abilities = {"marginal_likelihood": "", "grid": ""}
     knobs = "n_iter= and probes="
+    decomposes: bool = True  # whether complete grids get the exact likelihood, where there is one
 
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, n_iter=None, probes=None, inducing=None
@@ -144,7 +165,8 @@ class KMCGMarginal(FeatureMarginal):
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
-        return super().settings() | {"n_iter": self.rank, "probes": self.probes}
+        # The exact likelihood has no features: rank 0.
+        return super().settings() | {"n_iter": self.rank or self.n_iter, "probes": self.probes}
 
     def marginal_likelihood(
         self, name, X=None, y=None, sigma=None, *, statistics=None, likelihood=None,
@@ -175,7 +197,8 @@ class KMCGMarginal(FeatureMarginal):
             name, X, y, sigma, statistics, progressbar, keywords, likelihood,
             random_seed=random_seed,
         )  # fmt: skip
-        warn_of_logdet(self._training, self.probes)
+        if not self._training.is_exact:
+            warn_of_logdet(self._training, self.probes)
         return variable
 
     def check_integrable(self):
@@ -300,9 +323,10 @@ class KMCGMarginal(FeatureMarginal):
         """None: the features are those of the likelihood's basis."""
 
     def make_likelihood(self, data, progressbar=True, random_seed=0):
-        """With a basis made from the data."""
-        settings = KrylovSettings(self.n_iter, self.inducing, self._probes_for(data), random_seed)
-        likelihood = krylov_likelihood(data, self.cov_func, settings)
+        """The exact one of a complete grid where there is one, else with a basis made from the data."""
+        probes, exact = self._probes_for(data), self.probes != 0 and self.decomposes
+        settings = KrylovSettings(self.n_iter, self.inducing, probes, random_seed, exact)
+        likelihood = likelihood_for(data, self.cov_func, settings)
         self._map = likelihood.data.feature_map
         return likelihood
 
@@ -320,13 +344,15 @@ class KMCGMarginal(FeatureMarginal):
         return data if training.X.grid is not None else replace(data, grid=None)
 
     def _make_predictor(self, data, training, feature_map, coef, noise, model):
-        if data.grid is None:
+        if data.grid is None or not isinstance(training, GridLikelihood):
             return super()._make_predictor(data, training, feature_map, coef, noise, model)
-        return GridPredictor(feature_map, self.mean_func, data, coef, noise, model)
+        return training.cell_predictor(data, feature_map, self.mean_func, coef, noise, model)
 
 
 class AdditiveKMCG(KMCGMarginal):
     """Sum of GPs of this class: one basis for the sum of the kernels."""
+
+    decomposes = False
 
     def __init__(self, parts):
         mean_func, cov_func = sums(parts)

@@ -1,8 +1,10 @@
 """Kernels between grids as structured operators."""
 
 import numpy as np
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.cov.products import product_terms
+from pymc_scalable_gp.cov.products import Factor, ProductTerm, product_terms
 from pymc_scalable_gp.linops.base import LinearOperator, Sum
 from pymc_scalable_gp.linops.structured import Dense, Kronecker, Masked, Toeplitz
 from pymc_scalable_gp.methods.kmcg.regular_grid import DENSE_AXIS, RegularGrid
@@ -41,18 +43,28 @@ def kernel_operator(cov_func, rows: RegularGrid, columns: RegularGrid) -> Linear
 def _factor(term, column, rows, columns):
     """1-D kernel matrix between two axes: Toeplitz where that is faster."""
     a, b = rows.axes[column], columns.axes[column]
-    factor = next((f for f in term.factors if f.dim == column), None)
-    if factor is None:  # the kernel does not use this axis
-        return Dense(np.ones((len(a), len(b))))
-    gram = factor.plain_gram
+    factor = factor_of(term, column)
     same = a is b or np.array_equal(a, b)
-    if same and factor.stationary and len(a) > DENSE_AXIS and rows.spacing(column) is not None:
-        return Toeplitz(_static(gram(b, b[:1])[:, 0], (len(b),)))
-    return Dense(_static(gram(a, b), (len(a), len(b))))
+    even = factor is not None and factor.stationary and rows.spacing(column) is not None
+    if same and even and len(a) > DENSE_AXIS:
+        return Toeplitz(axis_kernel(term, column, b, b[:1]).reshape((len(b),)))
+    return Dense(axis_kernel(term, column, a, b))
 
 
-def _static(tensor, shape):
-    return tensor.astype("float64").reshape(shape)
+def factor_of(term: ProductTerm, column: int) -> Factor | None:
+    """The term's kernel of a column; None where it has none."""
+    return next((factor for factor in term.factors if factor.dim == column), None)
+
+
+def axis_kernel(term: ProductTerm, column: int, a, b) -> TensorVariable:
+    """The term's kernel matrix between coordinates (na,) and (nb,) of a column; ones without one."""
+    factor = factor_of(term, column)
+    if factor is None:
+        return pt.ones((a.shape[0], b.shape[0]))
+    found = factor.plain_gram(a, b).astype("float64")
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return found.reshape((len(a), len(b)))  # a static shape
+    return found
 
 
 def warn_of_grid(cov_func, X: np.ndarray) -> None:

@@ -9,12 +9,19 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.features.coefficients import Coefficients
-from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
+from pymc_scalable_gp.core.likelihoods.base import FullRows, MarginalData
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
+from pymc_scalable_gp.methods.kmcg.kronecker import (
+    GridLikelihood,
+    KroneckerRows,
+    NoFeatures,
+    has_eigenbasis,
+)
 from pymc_scalable_gp.methods.kmcg.krylov_normal import KrylovNormal
 from pymc_scalable_gp.methods.kmcg.logdet import ProbedLogdet
+from pymc_scalable_gp.methods.kmcg.predict import GridPredictor
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
 
 # Rows up to which a dense matrix of them is formed, to leave rows out.
@@ -23,16 +30,20 @@ DENSE_ROWS = 4000
 
 @dataclass(frozen=True)
 class KrylovSettings:
-    """Steps P (None: the default), subset of the rows, number of probes, and their seed."""
+    """Steps P (None: the default), subset of the rows, number of probes, and their seed.
+
+    `exact`: complete grids get the exact likelihood where they can.
+    """
 
     steps: int | None
     subset: int | np.ndarray | None
     probes: int
     seed: int = 0
+    exact: bool = True
 
 
 @dataclass(frozen=True, eq=False)
-class KrylovLikelihood(Likelihood):
+class KrylovLikelihood(GridLikelihood):
     """What both kinds share: a basis made from the likelihood's own data."""
 
     subsets_share_features = False
@@ -47,9 +58,9 @@ class KrylovLikelihood(Likelihood):
         return None
 
     def given(self, X, y, sigma):
-        """The likelihood of those data: a basis made from them, with the same settings."""
-        data = replace(self.data, X=X, y=y, sigma=sigma)
-        return krylov_likelihood(data, self.basis.cov_func, self.settings)
+        """The likelihood of those data: exact, or with a basis made from them, by the same settings."""
+        data = self.data.with_rows(X, y, sigma)
+        return likelihood_for(data, self.basis.cov_func, self.settings)
 
     def precisions(self, model):
         """Precisions under the kernel's own matrix, which the basis approximates.
@@ -79,6 +90,10 @@ class KrylovLikelihood(Likelihood):
         if data.grid is not None:
             feature_map = feature_map.at_cells(data.grid)
         return super().conditional(name, data, feature_map, mean_func, coef, variance, **kwargs)
+
+    def cell_predictor(self, data, feature_map, mean_func, coef, noise, model):
+        """By structured products with the basis."""
+        return GridPredictor(feature_map, mean_func, data, coef, noise, model)
 
     def figures(self, points, model=None):
         """How far conjugate gradients have come, at the worst of the points.
@@ -137,6 +152,15 @@ class KrylovFeatures(KrylovLikelihood, FullRows):
 
     def _phi(self):
         return super()._phi() if self.basis.is_subset else self.basis.features()
+
+
+def likelihood_for(data: MarginalData, cov_func, settings: KrylovSettings) -> GridLikelihood:
+    """The exact likelihood where the data and the settings allow it, else one with a basis."""
+    grid, plain = data.X.grid, data.approx == "DTC" and not data.sigma.ndim
+    if settings.exact and plain and grid is not None and has_eigenbasis(grid, cov_func):
+        data = replace(data, feature_map=NoFeatures(cov_func))
+        return KroneckerRows(data, cov_func, lambda new: likelihood_for(new, cov_func, settings))
+    return krylov_likelihood(data, cov_func, settings)
 
 
 def krylov_likelihood(data: MarginalData, cov_func, settings: KrylovSettings) -> KrylovLikelihood:

@@ -1,5 +1,7 @@
 """Data on a grid, some cells of which may be missing."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import xarray as xr
 
@@ -192,6 +194,43 @@ class RegularGrid:
         observed = np.isfinite(values)
         grid = cls(axes, None if observed.all() else observed)
         return grid, grid.ravel(values)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedAxes:
+    """Axes that hold the coordinates of two grids, old and new, and the places of each grid's there.
+
+    `places` are the observed cells of the new grid; the old one is complete.
+    """
+
+    both: list[np.ndarray]
+    old: tuple[np.ndarray, ...]
+    new: tuple[np.ndarray, ...]
+    places: np.ndarray
+
+    @classmethod
+    def of(cls, old: RegularGrid, new: RegularGrid) -> "SharedAxes":
+        """Axes of two grids together."""
+        both = [np.union1d(a, b) for a, b in zip(old.axes, new.axes, strict=True)]
+        found = (
+            tuple(np.searchsorted(axis, own) for axis, own in zip(both, grid.axes, strict=True))
+            for grid in (old, new)
+        )
+        return cls(both, *found, np.arange(new.size) if new.places is None else new.places)
+
+    def _cells(self, places):
+        shape = [len(axis) for axis in self.both]
+        return np.ravel_multi_index(np.ix_(*places), shape).ravel()
+
+    @property
+    def old_cells(self) -> np.ndarray:
+        """Places (n,) of the old grid's cells among all."""
+        return self._cells(self.old)
+
+    @property
+    def new_cells(self) -> np.ndarray:
+        """Places (n*,) of the new grid's observed cells among all."""
+        return self._cells(self.new)[self.places]
 
 
 def _check_axis(axis, place):

@@ -37,6 +37,7 @@ class MarkovRows(Likelihood):
     harmonics: int
 
     path = "exact"
+    is_exact = True
     holds_residual = True
 
     @cached_property

@@ -279,6 +279,7 @@ def test_gradient_on_a_square_grid_with_more_steps_than_eigenvalues(ell):
     with pm.Model() as model:
         t = pm.Flat("t")
         gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=pm.math.exp(t)), n_iter=40, probes=2)
+        gp.decomposes = False
         gp.marginal_likelihood(
             "y", X=sgp.RegularGrid([axis, axis]), y=np.random.default_rng(3).standard_normal((7, 7)),
             sigma=0.3,
@@ -301,6 +302,7 @@ def test_probes_keep_the_lengthscale_where_features_alone_lose_it():
         with pm.Model() as model:
             ell = pm.Flat("ell")
             gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=ell), n_iter=40, probes=probes)
+            gp.decomposes = False
             gp.marginal_likelihood("y", X=sgp.RegularGrid([series]), y=y, sigma=0.1)
         logp = model.compile_logp(**FAST)
         found[probes] = [float(logp({"ell": value})) for value in ells]
@@ -412,6 +414,7 @@ def test_gradient_where_the_basis_reaches_rounding(ell):
     with pm.Model() as model:
         log_ell, log_sigma = pm.Flat("log_ell"), pm.Flat("log_sigma")
         gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.math.exp(log_ell)), n_iter=60)
+        gp.decomposes = False
         gp.marginal_likelihood(
             "y", X=sgp.RegularGrid([series]), y=np.sin(series) + 0.1 * RNG.standard_normal(120),
             sigma=pm.math.exp(log_sigma),
