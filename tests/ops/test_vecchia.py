@@ -303,7 +303,7 @@ def test_stationary_logp_is_that_of_whitened_columns(kind, n, g, k, r):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["Matern52", "RatQuad"])
+@pytest.mark.parametrize("kind", ["Matern52", pytest.param("RatQuad", marks=pytest.mark.slow)])
 def test_gradient_in_moving_inputs(kind):
     """Of the factor and of the density, a neighbour of many blocks among them."""
     n, g, k = 10, 3, 4
