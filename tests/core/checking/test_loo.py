@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core.checking.loo import check_groups
 from pymc_scalable_gp.core.likelihoods.precision import Precision
 from pymc_scalable_gp.methods.kmcg import likelihood as kmcg_likelihood
 
@@ -231,3 +232,7 @@ def test_what_has_no_closed_form_is_refused(monkeypatch):
             krylov.marginal_likelihood(f"krylov {inducing}", X, Y, model["sigma"])
             with pytest.raises(ValueError, match=text):
                 krylov.loo(draws())
+
+
+def test_two_groups_are_enough():
+    assert [list(rows) for rows in check_groups(np.array(["b", "a", "b"]), 3)] == [[1], [0, 2]]
