@@ -227,3 +227,14 @@ def test_drifted_factors_are_renewed():
     assert found.drift() > 1e-9
     found.renew()
     assert_allclose(found.objective(True), before, rtol=1e-12)
+
+
+def test_either_error_is_drift():
+    """A scaled triangle leaves Q orthogonal; a scale that moves from R to Q leaves their product."""
+    found = factor()
+    found.R *= 1.0 + 1e-7
+    assert found.drift() > 1e-9
+    found = factor()
+    found.Q[: found.size] *= 1.0 + 1e-7
+    found.R[: found.size, : found.size] /= 1.0 + 1e-7
+    assert found.drift() > 1e-9
