@@ -57,7 +57,7 @@ class FeatureMarginal(ObservedGP):
         ------
         TypeError, ValueError
             For draws without the needed variables or fewer than 25, groups that do not match, statistics
-            without rows, and KMCG beyond 4000 rows or with ``inducing=``.
+            without rows, and KMCG beyond 4000 rows (complete grids excepted) or with ``inducing=``.
 
         See Also
         --------

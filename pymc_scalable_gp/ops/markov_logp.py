@@ -83,11 +83,11 @@ def markov_logp(dt, rates, variances, features, noise, residual, orders, counts,
     >>> dt, ones, e = np.array([0.0, 0.5, 1.0]), np.ones(3), np.array([0.5, -0.5, 1.0])
     >>> logp = sgp.ops.markov_logp(dt, [2.0], [1.0], ones[:, None], ones, e, [0], [1], [1])
     >>> print(logp.eval().round(4))
-    -3.9396
+    -4.1947
     >>> t = dt.cumsum()
     >>> K = np.exp(-2.0 * abs(t[:, None] - t)) + np.eye(3)
     >>> print(stats.multivariate_normal(cov=K).logpdf(e).round(4))
-    -3.9396
+    -4.1947
     """
     inputs = (dt, rates, variances, features, noise, residual)
     return MarkovLogp(orders, counts, sizes)(*(pt.as_tensor(x) for x in inputs))

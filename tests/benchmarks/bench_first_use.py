@@ -14,11 +14,14 @@ import tempfile
 import time
 import warnings
 
-NAMES = ("pm", "vecchia", "exact", "grief", "latent", "skip", "softki", "cholqr", "kmcg")
+NAMES = (
+    "pm", "vecchia", "exact", "grief", "latent", "skip", "softki", "cholqr", "kmcg", "grid", "series",
+    "counts",
+)  # fmt: skip
 
 
 def build(name, pm, np):
-    """A small model of 1000 rows in three dimensions."""
+    """A small model of 1000 rows in three dimensions; a grid of 30 x 40 cells, a series, counts."""
     import pymc_scalable_gp as sgp
 
     rng = np.random.default_rng(0)
@@ -32,6 +35,12 @@ def build(name, pm, np):
             f = sgp.GriefGP(cov_func=cov, grid=10, rank=100).prior("f", X)
             pm.Normal("y", f, sigma, observed=y)
             return model
+        if name == "grid":
+            axes = [np.linspace(0.0, 1.0, 30), np.linspace(0.0, 1.0, 40)]
+            X, y = sgp.RegularGrid(axes), rng.standard_normal((30, 40))
+            cov = eta**2 * sgp.cov.Product(pm.gp.cov.ExpQuad, 2, ls=ell[:2])
+        if name == "series":
+            X, cov = X[:, :1], eta**2 * pm.gp.cov.Matern52(1, ls=ell[0])
         make = {
             "pm": lambda: pm.gp.Marginal(cov_func=cov),
             "vecchia": lambda: sgp.VecchiaMarginal(cov_func=cov, n_inducing=100),
@@ -41,11 +50,18 @@ def build(name, pm, np):
             "softki": lambda: sgp.SoftKIMarginal(cov_func=cov, inducing=100),
             "cholqr": lambda: sgp.CholQRMarginal(cov_func=cov, n_inducing=100),
             "kmcg": lambda: sgp.KMCGMarginal(cov_func=cov, n_iter=50),
+            "grid": lambda: sgp.KMCGMarginal(cov_func=cov),
+            "series": lambda: sgp.StateSpaceMarginal(cov_func=cov),
+            "counts": lambda: sgp.VecchiaMarginal(cov_func=cov, n_inducing=100),
         }
         gp = make[name]()
         if name == "cholqr":
             gp.build(X, indices=np.arange(100))
-        gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+        given = {"sigma": sigma}
+        if name == "counts":
+            y = rng.poisson(np.exp(y))
+            given = {"likelihood": lambda f: pm.Poisson.dist(mu=pm.math.exp(f))}
+        gp.marginal_likelihood("y", X=X, y=y, **given)
     return model
 
 

@@ -40,6 +40,8 @@ RUNS = {
             "type1_big": "bench_type1.py --big",
             "reconstruction": "bench_reconstruction.py --out docs/_static/reconstruction.png",
             "importance": "bench_importance.py --data DIR",
+            "evidence": "bench_reliability.py --parts evidence",
+            "seeds": "bench_reliability.py --data DIR --parts seeds",
             "importance_shapes": "bench_importance.py --parts shapes",
             "likelihoods": "bench_likelihoods.py --parts counts,classes,survival,gaussian",
             "likelihoods_more": "bench_likelihoods.py --parts outliers,space_time",

@@ -72,6 +72,16 @@ def test_an_epoch_has_every_row_but_those_held_out_once(kind, buffer, tmp_path, 
     assert 40 <= len(data.judges(50).y) <= 50
 
 
+@pytest.mark.parametrize(("buffer", "mixed"), [(10, False), (10_000, True)])
+def test_rows_are_shuffled_within_a_buffer(buffer, mixed, monkeypatch):
+    """The first batch has rows of late blocks, if the buffer holds these too."""
+    monkeypatch.setattr(batches, "BUFFER", buffer)
+    parts = [(X[start : start + 50], Y[start : start + 50]) for start in range(0, N, 50)]
+    data = training_rows(parts, None, 0.1, np.random.default_rng(0))
+    first = next(data.batches(32, np.random.default_rng(1)))
+    assert (first.rows.max() >= 400) == mixed
+
+
 def test_the_sample_is_as_likely_from_everywhere(monkeypatch):
     """A hundred samples of 50 among 500 rows: each tenth of the rows gets a tenth, within six sd."""
     monkeypatch.setattr(batches, "KMEANS_ROWS", 50)
