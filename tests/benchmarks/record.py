@@ -36,6 +36,7 @@ RUNS = {
             "adaptation": "bench_adaptation.py",
             "scale": "bench_scale.py",
             "speed": "bench_speed.py --data DIR",
+            "structure": "bench_structure.py",
             "type1": "bench_type1.py --data DIR",
             "type1_big": "bench_type1.py --big",
             "reconstruction": "bench_reconstruction.py --out docs/_static/reconstruction.png",

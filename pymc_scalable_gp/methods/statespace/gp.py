@@ -106,7 +106,7 @@ class StateSpaceMarginal(FeatureMarginal):
 
     def check_addable(self):
         """Raise TypeError: the kernels can be added instead."""
-        raise TypeError("exact GPs do not add: add their kernels, in one cov_func")
+        raise TypeError("GPs in state-space form do not add: add their kernels, in one cov_func")
 
     def make_likelihood(self, data, progressbar=True):
         """The Kalman filter."""
