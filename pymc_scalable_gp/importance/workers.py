@@ -32,6 +32,7 @@ _one_at_a_time = Lock()  # PyTensor's functions have their storage, and are no t
 
 def _evaluate(payload: bytes, kind: str, points: np.ndarray) -> np.ndarray:
     """Rows at `points` in a worker, whose threads share one compiled function."""
+    points = np.array(points)  # what came over a network need not be aligned in memory
     with _one_at_a_time:
         return _graphs(payload).rows(kind, points)
 

@@ -6,6 +6,7 @@ import pickle
 import time
 
 import arviz as az
+import cloudpickle
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -18,6 +19,7 @@ from scipy.special import digamma, polygamma
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.importance import density as density_module
 from pymc_scalable_gp.importance import run as run_module
+from pymc_scalable_gp.importance import workers
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import Mode
 from pymc_scalable_gp.importance.proposals import Mixture, StudentT
@@ -469,3 +471,12 @@ def test_a_heavy_tail_is_reached():
 def test_a_run_ends_by_khat_at_the_effective_sample_size(khat, ess, enough):
     one = np.ones(1)
     assert is_enough(Weighed(one, one, one, one, one, khat, ess, 0.0), 400) == enough
+
+
+def test_workers_take_points_that_are_not_aligned():
+    density = Density(normal_model())
+    memory = bytearray(8 * 2 * density.size + 1)
+    points = np.frombuffer(memory, dtype="f8", offset=1).reshape(2, density.size)
+    assert not points.flags.aligned
+    found = workers._evaluate(cloudpickle.dumps(density.graphs), "density", points)
+    np.testing.assert_allclose(found[:, 0], density.values(np.zeros((2, density.size))))
