@@ -55,7 +55,7 @@ def _fill_differences(X, Z, g, out):
         for j in range(m):
             row[j] = g[i, j]
         for a in range(d):
-            out[i, a] = _weighted(row, X[i, a], columns[a], 1)
+            out[i, a] = _weighted(row, X[i, a], columns[a])
 
 
 def fill_squared_sums(X, Z, g, out):
@@ -72,31 +72,30 @@ def fill_squared_sums(X, Z, g, out):
 def _fill_squared_sums(X, Z, g, out):
     n, d = X.shape
     m = Z.shape[0]
-    columns, row = np.ascontiguousarray(Z.T), np.empty(m)
-    for a in range(d):
-        out[a] = 0.0
+    columns, row, sums = np.ascontiguousarray(Z.T), np.empty(m), np.zeros((d, m))
     for i in range(n):
         for j in range(m):
             row[j] = g[i, j]
         for a in range(d):
-            out[a] += _weighted(row, X[i, a], columns[a], 2)
+            x, z, own = X[i, a], columns[a], sums[a]
+            for j in range(m):
+                part = x - z[j]
+                own[j] += row[j] * part * part
+    for a in range(d):
+        out[a] = sums[a].sum()
 
 
 @register_jitable
-def _weighted(weights, x, z, power):
-    """``sum_j weights_j (x - z_j)^power``, four sums at a time: one alone waits for each addition."""
+def _weighted(weights, x, z):
+    """``sum_j weights_j (x - z_j)``, four sums at a time: one alone waits for each addition."""
     m = z.size
     even = m - m % 4
     t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
     for j in range(0, even, 4):
-        p0, p1, p2, p3 = x - z[j], x - z[j + 1], x - z[j + 2], x - z[j + 3]
-        if power == 2:
-            p0, p1, p2, p3 = p0 * p0, p1 * p1, p2 * p2, p3 * p3
-        t0 += weights[j] * p0
-        t1 += weights[j + 1] * p1
-        t2 += weights[j + 2] * p2
-        t3 += weights[j + 3] * p3
+        t0 += weights[j] * (x - z[j])
+        t1 += weights[j + 1] * (x - z[j + 1])
+        t2 += weights[j + 2] * (x - z[j + 2])
+        t3 += weights[j + 3] * (x - z[j + 3])
     for j in range(even, m):
-        p0 = x - z[j]
-        t0 += weights[j] * (p0 * p0 if power == 2 else p0)
+        t0 += weights[j] * (x - z[j])
     return (t0 + t1) + (t2 + t3)

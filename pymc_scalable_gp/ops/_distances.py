@@ -9,6 +9,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from pymc_scalable_gp.ops._elementwise import add, fill_from, multiply_by, set_product, subtract
+from pymc_scalable_gp.ops._exponential import exponential
 from pymc_scalable_gp.ops._kernels import multiply_any
 from pymc_scalable_gp.ops._numba import in_numba
 
@@ -117,7 +118,7 @@ def _softmax_of_minus(values, out):
             least[i] = min(least[i], values[j, i])
     for j in range(m):
         for i in range(k):
-            out[j, i] = np.exp(least[i] - values[j, i])
+            out[j, i] = exponential(least[i] - values[j, i])
             total[i] += out[j, i]
     for i in range(k):
         total[i] = 1.0 / total[i]

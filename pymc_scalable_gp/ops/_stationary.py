@@ -4,6 +4,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._exponential import exponential
 
 # The kernels that are known here, by their places.
 KINDS = ("ExpQuad", "Matern12", "Exponential", "Matern32", "Matern52", "RatQuad", "Arc")
@@ -59,18 +60,18 @@ def fill_squares(inputs, out):
 def kernel_value(square, kind, shape):
     """Kernel of unit variance at a squared distance; `shape` is the alpha of a RatQuad or an Arc."""
     if kind == _EXPQUAD:
-        return np.exp(-0.5 * square)
+        return exponential(-0.5 * square)
     if kind == _RATQUAD:
-        return np.exp(-shape * np.log1p(0.5 * square / shape))
+        return exponential(-shape * np.log1p(0.5 * square / shape))
     if kind == _ARC:
-        return np.exp(-shape * angle(square))
+        return exponential(-shape * angle(square))
     if kind == _MATERN32:
         root = np.sqrt(3.0 * square)
-        return (1.0 + root) * np.exp(-root)
+        return (1.0 + root) * exponential(-root)
     if kind == _MATERN52:
         root = np.sqrt(5.0 * square)
-        return (1.0 + root + root * root / 3.0) * np.exp(-root)
-    return np.exp(-(1.0 if kind == _MATERN12 else 0.5) * np.sqrt(square))
+        return (1.0 + root + root * root / 3.0) * exponential(-root)
+    return exponential(-(1.0 if kind == _MATERN12 else 0.5) * np.sqrt(square))
 
 
 @register_jitable
