@@ -165,16 +165,9 @@ def run(folder: Path, tests: str, log: Path) -> int | None:
             os.chdir(folder)
             sys.path[:] = [str(folder), *(p for p in sys.path if Path(p).resolve() != ROOT)]
             resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-            options = [
-                "-x",
-                "-q",
-                "-m",
-                "not slow",
-                "-p",
-                "no:cacheprovider",
-                "--rootdir",
-                str(folder),
-            ]
+            options = ["-x", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder)]
+            if "-k" not in tests:  # a test that is named may be slow
+                options += ["-m", "not slow"]
             named = [f"tests/{t}" if ".py" in t else t for t in shlex.split(tests)]
             code = int(importlib.import_module("pytest").main([*options, *named]))
         finally:

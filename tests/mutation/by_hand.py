@@ -43,13 +43,13 @@ BY_HAND = [
             "core/likelihoods/summary.py",
             "data.feature_map, data.X, np.array(data.y.value)",
             "data.feature_map, data.X, data.y.value",
-            "core/likelihoods/test_base.py -k test_the_guard_keeps_a_copy_of_the_data",
+            "core/likelihoods/test_base.py -k test_data_changed_in_place",
         ),
         (
             "core/likelihoods/summary.py",
             "DataCopy(np.array(X.value) if X.mutable",
             "DataCopy(X.value if X.mutable",
-            "core/likelihoods/test_base.py -k test_the_guard_keeps_a_copy_of_the_data",
+            "core/likelihoods/test_base.py -k test_data_changed_in_place",
         ),
         (
             "core/rows/collect.py",

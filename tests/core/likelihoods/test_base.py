@@ -172,16 +172,26 @@ def test_every_row_is_guarded(name, rotate):
     assert_allclose(after, logp(expected), rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["X", "y_data"])
-def test_the_guard_keeps_a_copy_of_the_data(name):
+def _replaceable():
     with pm.Model() as model:
-        inputs, targets = pm.Data("X", X.copy()), pm.Data("y_data", Y.copy())
         gp = sgp.GriefGP(cov_func=COV, grid=5, rank=12, approx="DTC")
+        inputs, targets = pm.Data("X", X.copy()), pm.Data("y_data", Y.copy())
         gp.marginal_likelihood("y", X=inputs, y=targets, sigma=pm.HalfNormal("sigma", 1))
+    return model
+
+
+@pytest.mark.parametrize("name", ["X", "y_data"])
+def test_data_changed_in_place(name):
+    """Nothing is told of it: a new function summarises again, and one compiled before refuses."""
+    model, other = _replaceable(), _replaceable()
+    values, point = model[name].get_value(borrow=True), model.initial_point(0)
+    values[3] *= 0.9
     compiled = model.compile_logp(**FAST)
-    model[name].get_value(borrow=True)[3] *= 0.9  # in place: nothing is told of it
+    pm.set_data({name: values}, model=other)
+    assert_allclose(compiled(point), other.compile_logp(**FAST)(point), rtol=1e-12)
+    values[3] *= 0.9
     with pytest.raises(ValueError, match="were replaced"):
-        compiled(model.initial_point(0))
+        compiled(point)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
