@@ -7,25 +7,16 @@ that a kernel matrix takes. Arithmetic alone becomes vector instructions, 1 ns a
 from math import factorial
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic, register_jitable
+from numba.extending import register_jitable
 
 from pymc_scalable_gp.ops._numba import in_numba
+from pymc_scalable_gp.utils.internals import float_of_bits
 
 _LOWEST, _HIGHEST = -708.0, 709.0  # beyond, the result would be subnormal, or overflow
 _PER_LOG2 = 1.0 / np.log(2.0)
 # log 2 in two parts: a whole number times the first is exact.
 _LOG2_HIGH, _LOG2_LOW = 6.93145751953125e-1, 1.42860682030941723212e-6
 _C = tuple(1.0 / factorial(order) for order in range(14))
-
-
-@intrinsic
-def _float_of_bits(_, bits):
-    def bitcast(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.int64), bitcast
 
 
 @register_jitable
@@ -54,6 +45,6 @@ def exponential(x):
 def _exponential(x):
     power = np.floor(min(max(x, _LOWEST), _HIGHEST) * _PER_LOG2 + 0.5)
     r = (x - power * _LOG2_HIGH) - power * _LOG2_LOW
-    value = (1.0 + (r + r * r * _series(r))) * _float_of_bits((np.int64(power) + 1023) << 52)
+    value = (1.0 + (r + r * r * _series(r))) * float_of_bits((np.int64(power) + 1023) << 52)
     value = 0.0 if x < _LOWEST else value
     return np.inf if x > _HIGHEST else value

@@ -148,6 +148,16 @@ def as_ordered(typingctx, a):
     return found(a), codegen
 
 
+@intrinsic
+def float_of_bits(typingctx, bits):
+    """The float64 of the same 64 bits as an integer."""
+
+    def codegen(context, builder, sig, args):
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen
+
+
 _SCALARS = {"i": types.int32, "d": types.float64}
 _INT, _REAL = ir.IntType(32), ir.DoubleType()
 
