@@ -7,7 +7,7 @@ DOC := .venv/.stamp-docs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow mutants lint map bench calibrate docs clean
+.PHONY: help quickstart test test-slow mutants lint map bench calibrate docs dist clean
 
 help:
 	@echo "make quickstart  fit, predict and plot a first model"
@@ -19,12 +19,13 @@ help:
 	@echo "make bench       the tables of the docs that need no data sets; DATA=folder, PEERS=python for the others (hours)"
 	@echo "make calibrate   simulation-based calibration of every class: hours, goes on where it stopped"
 	@echo "make docs        the documentation, in docs/_build/html"
+	@echo "make dist        sdist and wheel in dist/, checked, and tried in an empty environment"
 	@echo "make clean       remove what the other targets wrote, except .venv"
 
 $(DEV): pyproject.toml
 	@rm -f $@
 	@$(PY) -c 'import sys, pip; sys.exit(sys.version_info < (3, 12))' 2>/dev/null || { \
-		python=$$(sh .ci/find-python) && \
+		python=$${PYTHON:-$$(sh .ci/find-python)} && \
 		echo "Creating .venv with $$python" && \
 		"$$python" -m venv --clear .venv; }
 	@echo "Installing into .venv (the first time takes a few minutes)"
@@ -64,6 +65,18 @@ calibrate: $(DEV)
 
 docs: $(DOC)
 	$(PY) -m sphinx -W --keep-going -b html docs docs/_build/html
+
+# The version is that of the tag (v0.1.0) on the commit; without one, that of a development version.
+dist:
+	rm -rf dist build
+	"$${PYTHON:-$$(sh .ci/find-python)}" -m venv build/tools
+	build/tools/bin/python -m pip install --quiet --disable-pip-version-check build twine check-wheel-contents
+	build/tools/bin/python -m build
+	build/tools/bin/twine check --strict dist/*
+	build/tools/bin/check-wheel-contents dist/*.whl
+	build/tools/bin/python -m venv build/empty
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	build/empty/bin/python -I tests/installed.py README.md
 
 clean:
 	rm -rf build dist docs/_build docs/reference/generated .pytest_cache .ruff_cache

@@ -1,27 +1,14 @@
 """Scalable Gaussian processes for PyMC, with full posterior inference."""
 
+# ruff: noqa: F403, F405
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-from pymc_scalable_gp import cov, linops, ops
-from pymc_scalable_gp.advice.suggest import suggest
-from pymc_scalable_gp.core.checking.verdict import plot_check
-from pymc_scalable_gp.core.fit.subset_map import subset_map
-from pymc_scalable_gp.core.likelihoods.lowrank import LowRankNormal
-from pymc_scalable_gp.core.rows.statistics import RowStatistics
-from pymc_scalable_gp.importance.compare import compare_evidence
-from pymc_scalable_gp.importance.sample import sample_importance
-from pymc_scalable_gp.methods.cholqr.gp import CholQRMarginal
-from pymc_scalable_gp.methods.cholqr.search import InducingSelection
-from pymc_scalable_gp.methods.grief.gp import GriefGP, weights_prior
-from pymc_scalable_gp.methods.kmcg.gp import KMCGMarginal
-from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
-from pymc_scalable_gp.methods.skip.gp import SKIPLatent, SKIPMarginal
-from pymc_scalable_gp.methods.softki.gp import SoftKILatent, SoftKIMarginal
-from pymc_scalable_gp.methods.softki.training import InducingFit, fit_inducing
-from pymc_scalable_gp.methods.statespace.gp import StateSpaceMarginal
-from pymc_scalable_gp.methods.vecchia.exact import ExactMarginal
-from pymc_scalable_gp.methods.vecchia.gp import VecchiaMarginal
-from pymc_scalable_gp.methods.vecchia.latent import VecchiaLatent
+from pymc_scalable_gp.exported import load_predictor
+
+if TYPE_CHECKING:
+    from pymc_scalable_gp._public import *
 
 __version__ = version("pymc_scalable_gp")
 
@@ -46,6 +33,7 @@ __all__ = [
     "cov",
     "fit_inducing",
     "linops",
+    "load_predictor",
     "ops",
     "plot_check",
     "sample_importance",
@@ -53,3 +41,16 @@ __all__ = [
     "suggest",
     "weights_prior",
 ]
+
+
+def __getattr__(name):
+    """Import PyMC with the first name that needs it: `load_predictor` does without, and starts at once."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    public = import_module(f"{__name__}._public")
+    globals().update({each: getattr(public, each) for each in public.__all__})
+    return globals()[name]
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

@@ -34,8 +34,9 @@ def folder_lines(folder, depth):
 
 def code_map():
     """The map, as it stands in CONTRIBUTING.md."""
-    found = ["pymc_scalable_gp/", f"  {'__init__.py':<24} The public names"]
-    found += [f"  {'testing.py':<24} {summary(PACKAGE / 'testing.py')}"]
+    found = ["pymc_scalable_gp/", f"  {'__init__.py':<24} The public names, and _public.py"]
+    for path in sorted(PACKAGE.glob("[!_]*.py")):
+        found += [f"  {path.name:<24} {summary(path)}"]
     for room in ROOMS:
         found += folder_lines(PACKAGE / room, 1)
     return "\n".join(["```", *found, "```"]) + "\n"

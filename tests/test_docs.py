@@ -16,7 +16,7 @@ PAGES = [
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
     if "_build" not in page.parts and "```" in page.read_text(encoding="utf-8")
 ]
-CLASSES = [each for each in vars(sgp).values() if isinstance(each, type)]
+CLASSES = [each for name in sgp.__all__ if isinstance(each := getattr(sgp, name), type)]
 
 
 def test_the_reference_lists_every_public_name():

@@ -1,6 +1,7 @@
 """Checks and predictions, shared by the Marginal and the Latent front end."""
 
 from dataclasses import replace
+from pathlib import Path
 from threading import RLock
 
 import numpy as np
@@ -11,6 +12,7 @@ from pymc_scalable_gp.core.checking.verdict import Check
 from pymc_scalable_gp.core.data.draws import model_mean
 from pymc_scalable_gp.core.data.inputs import check_dims
 from pymc_scalable_gp.core.data.keywords import conditional_keywords
+from pymc_scalable_gp.core.export import Export
 from pymc_scalable_gp.core.trained import TrainedGP
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.classes import as_typed
@@ -305,3 +307,51 @@ class FeatureGP(TrainedGP):
             )
             self._warn_beyond(training, data, lambda: model_mean(idata, model), model)
             return found
+
+    def export(
+        self, idata, path, *, num_samples: int | None = 100, exact: bool = False,
+        progressbar: bool = True, random_seed=0, model=None,
+    ) -> Path:  # fmt: skip
+        """Write a file from which :func:`pymc_scalable_gp.load_predictor` predicts without compiling.
+
+        Parameters
+        ----------
+        idata : DataTree or Dataset
+            As for :meth:`predict_posterior`.
+        path : path or str
+            NumPy's npz, under just this name: numbers, and the names of kernel and mean.
+        num_samples : int, optional
+            Draws that the file holds, taken at random without replacement; None for all.
+        exact : bool
+            Export the predictions of the exact Gaussian process, as ``predict_posterior(exact=True)``.
+        progressbar, random_seed, model
+            As for :meth:`predict_posterior`, which takes the same draws with the same seed.
+
+        Returns
+        -------
+        pathlib.Path
+            The file's.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Before anything is compiled: without a likelihood or prior, and for what a file cannot hold:
+            features other than those of inducing points, kernels and means that are functions of one's
+            own, and sums of features. For more than 2 GiB.
+
+        Notes
+        -----
+        In numbers, for each draw, with m inducing points and n rows: 2 m^2; n with neighbours; n^2 for an
+        exact Gaussian process.
+        """
+        with _TURN:
+            training, _ = self._given(None, exact)
+            model = self.model_of(model)
+            found = Export(self, training.predictive)
+            noisy = training.sigma is not None and not training.sigma.ndim
+            noisy = noisy and not training.any_likelihood
+            predictor = self._predictor(
+                replace(training.X, grid=None), training, None, None, noisy, model
+            )
+            arrays = found.arrays(predictor, idata, num_samples, noisy, progressbar, random_seed)
+            return found.write(Path(path), arrays)

@@ -8,10 +8,10 @@ from pymc.gp.cov import Cosine, Exponential, Matern12, Periodic, Stationary
 from pytensor.graph.basic import Constant
 
 from pymc_scalable_gp.cov.embedded import Embedded, EmbeddedKernel
-from pymc_scalable_gp.ops._stationary import kernel_of_squares
 from pymc_scalable_gp.ops.stationary_kernel import stationary_kernel
 from pymc_scalable_gp.utils.checks import check_choice
 from pymc_scalable_gp.utils.internals import own_columns
+from pymc_scalable_gp.utils.stationary import kernel_of_squares
 
 # Mean radius of the earth in km.
 EARTH_RADIUS = 6371.0088

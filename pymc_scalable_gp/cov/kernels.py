@@ -40,10 +40,10 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.cov.embedded import EmbeddedKernel, first_row
 from pymc_scalable_gp.cov.globe import Arc, GreatCircle
 from pymc_scalable_gp.cov.groups import PerGroup, SameGroup
-from pymc_scalable_gp.ops._stationary import kernel_of_squares, root_of_squares
 from pymc_scalable_gp.ops.square_distances import square_distances
 from pymc_scalable_gp.ops.stationary_kernel import stationary_kernel
 from pymc_scalable_gp.utils.internals import parts_of
+from pymc_scalable_gp.utils.stationary import kernel_of_squares, root_of_squares
 
 # Inputs up to which their gradients cost less than a matrix of distances kept for one lengthscale's.
 _FEW = 8

@@ -5,6 +5,7 @@ from numba.extending import register_jitable
 
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._exponential import exponential
+from pymc_scalable_gp.utils.stationary import angle_of_squares, root_of_squares
 
 # The kernels that are known here, by their places.
 KINDS = ("ExpQuad", "Matern12", "Exponential", "Matern32", "Matern52", "RatQuad", "Arc")
@@ -97,22 +98,6 @@ def relative_slope(square, kind, shape):
     return -rate / np.sqrt(square) if square > 0.0 else 0.0
 
 
-def kernel_of_squares(kind, squares, shape, xp):
-    """As `kernel_value`, of arrays: `xp` is NumPy, JAX's, or PyTensor's tensors."""
-    if kind == "ExpQuad":
-        return xp.exp(-0.5 * squares)
-    if kind == "RatQuad":
-        return xp.exp(-shape * xp.log1p(0.5 * squares / shape))
-    if kind == "Arc":
-        return xp.exp(-shape * angle_of_squares(squares, xp))
-    root = root_of_squares(squares, xp)
-    if kind == "Matern32":
-        return (1.0 + 3.0**0.5 * root) * xp.exp(-(3.0**0.5) * root)
-    if kind == "Matern52":
-        return (1.0 + 5.0**0.5 * root + 5.0 / 3.0 * root**2) * xp.exp(-(5.0**0.5) * root)
-    return xp.exp(-(1.0 if kind == "Matern12" else 0.5) * root)
-
-
 def slope_of_squares(kind, squares, shape, xp):
     """As `relative_slope`, of arrays."""
     if kind == "ExpQuad":
@@ -142,23 +127,10 @@ def shape_slope_of_squares(kind, squares, shape, xp):
     return xp.where(u < _SMALL, series, u / (1.0 + u) - xp.log1p(u))
 
 
-def root_of_squares(squares, xp):
-    """Distances; their derivative at 0 is 0."""
-    zero = squares <= 0.0
-    return xp.where(zero, 0.0, xp.sqrt(xp.where(zero, 1.0, squares)))
-
-
 @register_jitable
 def angle(square):
     """Angle between two points of the unit sphere at a squared distance: ``2 asin(root / 2)``."""
     return 2.0 * np.arcsin(0.5 * np.sqrt(min(square, 4.0)))
-
-
-def angle_of_squares(squares, xp):
-    """As `angle`, of arrays; its derivative at 0 and between opposite points is 0."""
-    end = squares >= 4.0
-    half = 0.5 * root_of_squares(xp.where(end, 0.0, squares), xp)
-    return xp.where(end, np.pi, 2.0 * xp.arcsin(half))
 
 
 @register_jitable

@@ -8,10 +8,10 @@ import numpy as np
 from pymc_scalable_gp.ops._jax import jax
 from pymc_scalable_gp.ops._stationary import (
     SHAPED,
-    kernel_of_squares,
     shape_slope_of_squares,
     slope_of_squares,
 )
+from pymc_scalable_gp.utils.stationary import kernel_of_squares
 
 _ENTRIES = 2**22  # of a stack of blocks
 

@@ -14,7 +14,6 @@ from pymc_scalable_gp.ops._stationary import (
     KINDS,
     SHAPED,
     KindOp,
-    kernel_of_squares,
     kernel_value,
     relative_slope,
     shape_slope,
@@ -23,6 +22,7 @@ from pymc_scalable_gp.ops._stationary import (
 )
 from pymc_scalable_gp.ops._vecchia_batches import batches, joined
 from pymc_scalable_gp.ops.square_distances import fill_scaled_squares
+from pymc_scalable_gp.utils.stationary import kernel_of_squares
 
 _BLOCK = 256  # rows: what a core's cache holds
 _SHAPED = tuple(map(KINDS.index, SHAPED))

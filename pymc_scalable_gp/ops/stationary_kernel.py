@@ -12,7 +12,6 @@ from pymc_scalable_gp.ops._stationary import (
     KINDS,
     SHAPED,
     KindOp,
-    kernel_of_squares,
     kernel_value,
     relative_slope,
     shape_slope_of_squares,
@@ -26,6 +25,7 @@ from pymc_scalable_gp.ops.square_distances import (
     fill_scaled_squares,
     jax_squares,
 )
+from pymc_scalable_gp.utils.stationary import kernel_of_squares
 
 _BLOCK = 256  # rows: what a core's cache holds
 _EXPQUAD = KINDS.index("ExpQuad")

@@ -144,7 +144,8 @@ def test_what_is_no_point(wrong):
 
 # -- constructors -------------------------------------------------------------------------------
 
-PUBLIC = [kind for kind in vars(sgp).values() if inspect.isclass(kind) and hasattr(kind, "check")]
+PUBLIC = [getattr(sgp, name) for name in sgp.__all__]
+PUBLIC = [kind for kind in PUBLIC if inspect.isclass(kind) and hasattr(kind, "check")]
 
 
 @pytest.mark.parametrize(

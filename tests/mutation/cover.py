@@ -18,6 +18,7 @@ ELSEWHERE = {
         "core/test_front_ends.py", "core/test_gp.py", "core/rows/test_statistics.py",
         "core/checking/test_loo.py", "methods/grief/test_gp.py", "methods/test_every_method.py",
     ),
+    **dict.fromkeys(("__init__.py", "exported.py"), ("core/test_export.py",)),
     "core/": ("core", "methods/grief/test_gp.py", "methods/test_every_method.py"),
     "cov/": ("methods/test_offsets.py", "methods/vecchia", "methods/grief/test_spec.py"),
     "methods/": ("methods/test_every_method.py", "core/checking/test_loo.py", "core/test_errors.py"),

@@ -63,6 +63,10 @@ class FeatureMap(ABC):
         """Matrix (k, r) of the parameters with ``features = basis @ mixing``; None where there is none."""
         return None
 
+    def projection(self) -> tuple[TensorVariable, TensorVariable] | None:
+        """Points Z (m, d) and W (r, m) with ``features = k(X, Z) W'``; None where they are not that."""
+        return None
+
     def times(self, X: TensorVariable, coef: TensorVariable, hold: Callable) -> TensorVariable:
         """``features @ coef`` (n,) at training inputs X; `hold` is called with each tensor made of X."""
         mixing = self.mixing()

@@ -69,6 +69,12 @@ class NystromMap(FeatureMap):
         """The root of the scale, as a matrix."""
         return pt.sqrt(self.scale) * pt.eye(self.rank)
 
+    def projection(self):
+        """The points, and the inverse Cholesky factor of their kernel matrix."""
+        if not self.rank:
+            return self.points, pt.zeros((0, 0))
+        return self.points, _inverse_root(self.unscaled, self.points) / pt.sqrt(self.scale)
+
     def features(self, X):
         """Features (n, m)."""
         if not self.rank:

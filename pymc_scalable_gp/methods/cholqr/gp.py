@@ -95,6 +95,7 @@ class CholQRMarginal(FeatureMarginal):
     abilities = {
         "marginal_likelihood": "",
         "likelihood": "",
+        "export": "",
         "any kernel": "",
         "points": "n_inducing= and gp.build(X, indices=...)",
         "statistics": "with a fixed kernel",

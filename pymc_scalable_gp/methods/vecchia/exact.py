@@ -75,7 +75,13 @@ class ExactMarginal(FeatureMarginal):
     default_approx = "exact"
     approximations = ("exact",)
     knobs = "nothing: it is exact"
-    abilities = {"marginal_likelihood": "", "likelihood": "", "any kernel": "", "fixed matrix": ""}
+    abilities = {
+        "marginal_likelihood": "",
+        "likelihood": "",
+        "any kernel": "",
+        "fixed matrix": "",
+        "export": "",
+    }
 
     def __init__(self, *, mean_func=None, cov_func):
         super().__init__(None, mean_func=mean_func, cov_func=cov_func)

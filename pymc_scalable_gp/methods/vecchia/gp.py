@@ -135,7 +135,7 @@ class VecchiaMarginal(PivotedGP, FeatureMarginal):
 
     default_approx = "VIF"
     knobs = "neighbors= (and n_inducing=)"
-    abilities = {"marginal_likelihood": "", "likelihood": "", "any kernel": ""}
+    abilities = {"marginal_likelihood": "", "likelihood": "", "any kernel": "", "export": ""}
     approximations = ("VIF",)
 
     def __init__(

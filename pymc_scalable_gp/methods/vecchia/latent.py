@@ -77,7 +77,7 @@ class VecchiaLatent(PivotedGP, FeatureLatent):
     """
 
     knobs = "n_inducing= and neighbors="
-    abilities = {"prior": "", "any kernel": ""}
+    abilities = {"prior": "", "any kernel": "", "export": ""}
 
     def __init__(
         self, *, mean_func=None, cov_func, n_inducing=200, neighbors=15, block=16,
