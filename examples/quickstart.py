@@ -45,13 +45,14 @@ mean, sd = prediction["mean"].values, prediction["sd"].values
 figure, panels = plt.subplots(
     1, 3, figsize=(12, 3.6), sharex=True, sharey=True, layout="constrained"
 )
-shown = {"4000 readings": (X, y), "posterior mean": (Xnew, mean), "posterior sd": (Xnew, sd)}
-for panel, (title, (places, values)) in zip(panels, shown.items(), strict=True):
-    size = 5 if places is X else 50
-    dots = panel.scatter(*places.T, c=values, s=size, marker="s", lw=0, cmap="viridis")
-    panel.set(title=title, xlabel="east (km)", aspect="equal")
-    figure.colorbar(dots, ax=panel)
-panels[0].set(ylabel="north (km)", xlim=(0, 10), ylim=(0, 10))
+drawn = panels[0].scatter(*X.T, c=y, s=3)
+figure.colorbar(drawn, ax=panels[0])
+for panel, values in zip(panels[1:], (mean, sd), strict=True):
+    drawn = panel.imshow(values.reshape(30, 30), origin="lower", extent=(0, 10, 0, 10))
+    figure.colorbar(drawn, ax=panel)
+for panel, title in zip(panels, ("4000 readings", "posterior mean", "posterior sd"), strict=True):
+    panel.set(title=title, xlabel="east (km)", aspect="equal", xlim=(0, 10), ylim=(0, 10))
+panels[0].set_ylabel("north (km)")
 out = sys.argv[1] if len(sys.argv) > 1 else "quickstart.png"
 figure.savefig(out, dpi=110)
 
