@@ -30,7 +30,7 @@ def pictures(notebook):
 
 
 def main():
-    cache = get_cache(HERE / "_build" / ".jupyter_cache")
+    cache = get_cache(HERE / "_outputs")
     folder = HERE / "_static" / "thumbnails"
     folder.mkdir(exist_ok=True)
     for record in sorted(cache.list_cache_records(), key=lambda each: each.created):

@@ -4,7 +4,8 @@ python examples/millions.py [--data FILE] [--rows N] [--rank R] [--out FILE.png]
 
 An exact GP on a thousand rows gives the kernel; then all rows inform the weights of the eigenfunctions and
 the noise, at a cost that does not grow with the rows once they have been read. Without --data the script
-simulates a robot arm with eight joints; FILE is as for examples/quickstart.py.
+simulates a robot arm with eight joints. FILE is a CSV file with the target in its last column (a header
+line is optional), or an NPZ file with the arrays X (n, d) and y (n,).
 """
 
 import arviz as az
@@ -12,10 +13,25 @@ import numpy as np
 import pymc as pm
 from pictures import predict, show, with_noise
 from problems import NOISE, arguments, load, spread, standardize
-from quickstart import SUBSET, fit_exact
 from reporting import Steps, chains, heading, line
 
 import pymc_scalable_gp as sgp
+
+SUBSET = 1000  # rows that an exact Gaussian process can afford
+
+
+def fit_exact(X, y, Xnew):
+    """Exact GP on a few rows: best point of the hyperparameters, and predictions of new observations."""
+    d = X.shape[1]
+    with pm.Model():
+        ell = pm.LogNormal("ell", 1.0, 1.0, shape=d)
+        cov = pm.HalfNormal("eta", 2.0) ** 2 * pm.gp.cov.ExpQuad(d, ls=ell)
+        sigma = pm.HalfNormal("sigma", 1.0)
+        gp = sgp.ExactMarginal(cov_func=cov)
+        theta = sgp.subset_map(gp, X, y, sigma, max_rows=len(X))
+        gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+        mean, var = gp.predict(Xnew, theta, diag=True, pred_noise=True)
+    return theta, mean, np.sqrt(var)
 
 
 def fit_grief(X, y, theta, rank, seed):
@@ -56,7 +72,7 @@ def main():
 
     few = min(SUBSET, len(train))  # the rows are in random order
     say(f"2/5 Exact GP on {few} rows (ExactMarginal): start values and a yardstick")
-    theta, exact_mean, exact_sd, _ = fit_exact(X[:few], y[:few], Xtest)
+    theta, exact_mean, exact_sd = fit_exact(X[:few], y[:few], Xtest)
     exact_seconds = say.lap()
     print(f"    lengthscales {np.round(theta['ell'], 2)}")
     print(f"    eta {theta['eta']:.3g}, sigma {theta['sigma']:.3g} (target standardised)")

@@ -17,6 +17,8 @@ import matplotlib
 matplotlib.use("Agg")
 import pymc as pm
 
+import pymc_scalable_gp as sgp
+
 FEW = {"draws": 30, "tune": 10, "chains": 1, "cores": 1, "progressbar": False}
 FEW["nuts"] = {"max_treedepth": 3}
 LEFT_OUT = "# not run"
@@ -49,6 +51,7 @@ def run(page: Path) -> None:
     warnings.simplefilter("ignore")
     few = FEW | {"draws": 500} if blocks(page, CELL) else FEW  # tutorials predict with hundreds
     pm.sample = shortened(pm.sample, few)
+    sgp.sample_importance = shortened(sgp.sample_importance, {"draws": 100, "progressbar": False})
     pm.find_MAP = shortened(pm.find_MAP, {"maxeval": 3, "progressbar": False})
     names = {"__name__": "__main__"}
     for line, text in blocks(page, f"{BLOCK}|{CELL}"):

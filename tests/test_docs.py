@@ -81,3 +81,36 @@ def test_code_of_the_pages_names_what_there_is(page):
                 assert hasattr(sgp, node.attr), f"sgp.{node.attr}"
             elif node.value.id == "gp":
                 assert node.attr in methods, f"gp.{node.attr}"
+
+
+FIRST_FIT = [
+    'gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)',
+    "idata = sgp.sample_importance(",
+    "print(gp.check(idata))",
+    "prediction = gp.predict_posterior(Xnew, idata",
+]
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md", "examples/quickstart.py"])
+def test_a_first_fit_is_the_same_few_lines(name):
+    """What larger data need is explained once, in docs/scale.md."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    places = [text.find(line) for line in FIRST_FIT]
+    assert places[0] > -1
+    assert places == sorted(places)
+    for later in ("subset_map", "gp.build(", "initvals", "n_inducing", "neighbors="):
+        assert later not in text, f"{later} in {name}"
+
+
+def test_first_pages_are_short():
+    words = re.findall(r"\S*\w\S*", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(words) <= 600
+    script = (ROOT / "examples" / "quickstart.py").read_text(encoding="utf-8")
+    assert len(script.splitlines()) <= 80
+
+
+def test_every_picture_has_a_text():
+    for page in (ROOT / "docs").rglob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        for picture in re.findall(r"```\{image\}.*?```|:img-top:.*?\n:::", text, re.S):
+            assert re.search(r":(img-)?alt: \S", picture), f"{page.name}: {picture[:60]}"

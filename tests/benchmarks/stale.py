@@ -1,0 +1,73 @@
+"""Lists stored results that are older than the code which they measure.
+
+python tests/benchmarks/stale.py
+
+A result is old when a file that its name leads to was changed after the day on which it was printed, by
+git's history. Run those again with record.py.
+"""
+
+import subprocess
+from datetime import date, timedelta
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+VECCHIA = ["ops/*vecchia*", "ops/*stationary*", "core/vecchia", "methods/vecchia"]
+LOW_RANK = ["ops/lowrank*", "ops/khatri*", "core/likelihoods/lowrank.py", "methods/grief"]
+MEASURED = {  # what a name begins with, and the code that costs its time or digits
+    "vecchia": VECCHIA,
+    "vif": VECCHIA,
+    "order": VECCHIA,
+    "importance": ["importance", "core/checking/correct.py"],
+    "seeds": ["importance"],
+    "evidence": ["importance"],
+    "likelihoods": ["core/likelihoods/laplace*", "core/checking/correct.py"],
+    "series": ["ops/*markov*", "methods/statespace"],
+    "structure": ["ops/kronecker*", "methods/kmcg", "cov/groups.py"],
+    "table_skip": ["methods/skip", "ops/*hadamard*"],
+    "growth_tasks": ["methods/skip", "ops/segment*"],
+    "preconditioner": ["methods/skip", "linops"],
+    "table_softki": ["methods/softki"],
+    "softki": ["methods/softki", "ops/softmax*"],
+    "table_kmcg": ["methods/kmcg", "linops"],
+    "linops": ["linops"],
+    "table_cholqr": ["methods/cholqr"],
+    "reconstruction": LOW_RANK,
+    "posterior": LOW_RANK,
+    "speed": LOW_RANK,
+    "type1": LOW_RANK,
+    "suggest": ["advice"],
+    "peers": [*VECCHIA, *LOW_RANK],
+}
+ALL = ["ops", "core", "methods", "importance"]
+
+
+def printed_on(path: Path) -> date:
+    """Day of the heading's line `# date: YYYY-MM-DD, ...`."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    line = next(each for each in lines if each.startswith("# date: "))
+    return date.fromisoformat(line.removeprefix("# date: ").split(",")[0])
+
+
+def changed_since(day: date, paths: list[str]) -> list[str]:
+    """Files under `paths` that commits of later days touched."""
+    after = (day + timedelta(days=1)).isoformat()
+    specs = [f":(glob)pymc_scalable_gp/{each}{'' if '*' in each else '**'}" for each in paths]
+    specs += [f":(glob)pymc_scalable_gp/{each}/**" for each in paths if "." not in each]
+    command = ["git", "log", f"--since={after} 00:00", "--name-only", "--format=", "--", *specs]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return sorted({line for line in done.stdout.splitlines() if line.endswith(".py")})
+
+
+def main() -> None:
+    """Print a line per result that is old, and the files that changed."""
+    for path in sorted((ROOT / "docs" / "benchmarks").glob("*.txt"), key=printed_on):
+        names = [name for name in MEASURED if path.stem.startswith(name)]
+        changed = changed_since(printed_on(path), MEASURED[max(names, key=len)] if names else ALL)
+        if changed:
+            short = [name.removeprefix("pymc_scalable_gp/") for name in changed]
+            more = f" and {len(short) - 3} more" if len(short) > 3 else ""
+            print(f"{path.stem:24} {printed_on(path)}  {', '.join(short[:3])}{more}")
+
+
+if __name__ == "__main__":
+    main()
