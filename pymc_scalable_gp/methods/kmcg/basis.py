@@ -29,6 +29,12 @@ DEFAULT_STEPS = 100
 # share of the trace. Rounding errors are 1e-16 of the trace, and the direction is divided by beta.
 DEFLATION = 1e-11
 
+# Rounding errors of a direction grow in the next one by what the matrix does to the remaining directions,
+# divided by beta. The largest alpha difference and beta of so many steps ahead tell that; ratios up to
+# SLACK + 1 are those of decaying eigenvalues, whose errors do not grow.
+SLACK, AHEAD = 4.0, 3
+MOST_GROWTH = 50.0  # its logarithm, above which nothing of a direction is left
+
 
 @dataclass(frozen=True, eq=False)
 class KrylovBasis:
@@ -37,9 +43,13 @@ class KrylovBasis:
     With ``L L' = T + R``, the features are ``phi(x) = L^{-1} Q_P' k(X_M, x)``; at the rows M themselves
     ``Phi = Q_{P+1} A`` with ``A = (T; beta_P e_P') L^{-T}``.
 
-    **Deflation.** The diagonal ``R_jj = tr(T) sum_{i < j} (DEFLATION tr(T) / beta_i)^2`` is negligible
-    until the beta of a new direction is as small as rounding errors. That direction and all later ones then
-    fade out, smoothly in the kernel's parameters. The features never exceed the kernel.
+    **Deflation.** The diagonal ``R_jj = tr(T) sum_{i < j} (DEFLATION tr(T) g_j / (g_{i+1} beta_i))^2`` is
+    negligible until a new direction is largely rounding errors. That direction and all later ones then
+    fade out, continuously in the kernel's parameters. The features never exceed the kernel. Errors grow by
+    ``g_j = prod_{i < j} max(1, s_i / beta_i - SLACK)``, where s_i is the largest of ``|alpha_k - alpha_i|``
+    and beta_k for k = i, ..., i + AHEAD. That is 1 where eigenvalues decay, or are all nearly equal. It is
+    large where they lie in narrow clusters apart from one another, as they do where some rows occur twice,
+    or nearly so, and lengthscales are far below the spacing of the others.
 
     **Repeated rows.** Features depend on the targets only through ``K_M y_M``. Where rows occur more than
     once, M holds the distinct rows and the kernel matrix is ``D k D``, with D the square roots of how often
@@ -129,12 +139,22 @@ class KrylovBasis:
         else:
             T, share = tridiagonal(self.alpha, self.beta), KRYLOV_JITTER
             trace = pt.trace(T)
-            # Where the basis has ended, beta is zero and no direction follows.
-            beta = pt.switch(pt.eq(self.beta[:-1], 0.0), np.inf, self.beta[:-1])
-            added = trace * pt.cumsum((DEFLATION * trace / beta) ** 2)
+            added = trace * (DEFLATION * trace) ** 2 * self._errors()
             T = T + pt.diag(pt.concatenate([pt.zeros(1), added]))
         jitter = share * pt.maximum(trace, np.finfo(float).tiny)
         return cholesky(T + jitter * pt.eye(self.rank))
+
+    def _errors(self) -> TensorVariable:
+        """Squared growth (P - 1,) of a unit rounding error up to each direction after the first."""
+        # Where the basis has ended, beta is zero and no direction follows.
+        beta = self.beta[:-1]
+        inverse = pt.switch(pt.eq(beta, 0.0), 0.0, 1.0 / pt.switch(pt.eq(beta, 0.0), 1.0, beta))
+        reached = pt.concatenate([pt.ones(1), pt.cumprod(pt.neq(beta, 0.0))])
+        later = (np.tri(self.steps, k=AHEAD) * np.tri(self.steps).T)[:-1] * reached
+        apart = pt.maximum(abs(self.alpha - self.alpha[:-1, None]), self.beta)
+        growth = pt.maximum(1.0, (later * apart).max(axis=1) * inverse - SLACK)
+        growth = pt.exp(pt.minimum(pt.cumsum(pt.log(growth)), MOST_GROWTH))
+        return growth**2 * pt.cumsum((inverse / growth) ** 2)
 
     def features(self) -> TensorVariable:
         """Features (n, P) at all rows of X, where M is all of them."""

@@ -173,3 +173,30 @@ def test_repeated_rows_count_as_one():
     up, down = (value({"ell_log__": 0.3 + h}) for h in (1e-5, -1e-5))
     assert_allclose(model.compile_dlogp()(point)[0], (up - down) / 2e-5, rtol=1e-5, atol=1e-4)
     assert gp.rank == 12
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.01], ids=["repeated", "nearly repeated"])
+@pytest.mark.parametrize(
+    ("kernel", "share", "approx", "steps"),
+    [
+        ("ExpQuad", 0.2, "FITC", 35),
+        ("ExpQuad", 0.2, "VFE", 49),
+        ("Exponential", 0.15, "FITC", 20),
+        ("Exponential", 0.15, "DTC", 35),
+    ],
+)
+def test_repeated_rows_of_an_even_grid(kernel, share, approx, steps, apart):
+    """Eigenvalues lie in two clusters: rounding errors grow from direction to direction."""
+    X = np.arange(50.0)
+    X = np.r_[X, X[::5] + apart][:, None]
+    options = {"probes": 0} if approx == "DTC" else {}
+    model, *_ = model_of(
+        lambda ell: KERNELS[kernel](1, ls=ell), X, approx=approx, n_iter=steps, **options
+    )
+    value, slope = model.compile_logp(), model.compile_dlogp()
+    at = np.log(share)
+    near = np.array([value({"ell_log__": at + h}) for h in 1e-11 * np.arange(4)])
+    assert_allclose(near, near[0], atol=3e-5, rtol=0.0)
+    up, down = (value({"ell_log__": at + h}) for h in (1e-3, -1e-3))
+    found = slope({"ell_log__": np.array(at)})[0]
+    assert_allclose(found, (up - down) / 2e-3, rtol=2e-3, atol=2e-2)
