@@ -20,6 +20,7 @@ from pymc_scalable_gp.core.data.inputs import (
     check_target,
     digest,
     held_value,
+    rows_with_targets,
 )
 from pymc_scalable_gp.core.data.keywords import MarginalKeywords, marginal_keywords
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
@@ -100,7 +101,8 @@ class ObservedGP(FeatureGP):
         X : array, shape (n, d), or pm.Data
             Inputs. NumPy, pandas, xarray and integer or float32 arrays are taken as float64.
         y : array, shape (n,), or pm.Data
-            Observations; no missing values.
+            Observations. Exact classes take missing ones (NaN or masked) under Gaussian noise: their rows
+            are integrated out, with a warning.
         sigma : float, array (n,), or random variable
             Noise standard deviation, scalar or one value per row.
         statistics : RowStatistics, optional
@@ -361,6 +363,8 @@ class ObservedGP(FeatureGP):
         return MarginalData(feature_map, self.mean_func, X, y, sigma, approx, weights)
 
     def _checked(self, X, y, sigma):
+        if "missing targets" in self.abilities:
+            X, y, sigma = rows_with_targets(X, y, sigma)
         X = check_inputs(X)
         y = check_target(y, X.value.shape[0])
         return X, y, check_sigma(sigma, None if X.mutable else X.value.shape[0])

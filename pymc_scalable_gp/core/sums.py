@@ -30,6 +30,20 @@ def joint_approx(parts) -> str:
     return wanted.pop()
 
 
+class SumOfKernels(FeatureGP):
+    """A sum of GPs of one class, as one GP of that class with the sum of their kernels."""
+
+    def __init__(self, parts: Sequence[FeatureGP], **options):
+        mean_func, cov_func = sums(parts)
+        super().__init__(mean_func=mean_func, cov_func=cov_func, **options)
+        self._parts = tuple(parts)
+
+    @property
+    def parts(self):
+        """The GPs that it is the sum of: each is predicted with ``given=``."""
+        return self._parts
+
+
 @as_typed
 class Additive(FeatureGP):
     """A sum of independent GPs, each of which is built and trained by itself."""

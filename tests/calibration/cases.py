@@ -11,13 +11,17 @@ from calibration.problems import (
     FIXED_ELL,
     GAP,
     GRID,
+    GROUPS,
     LINE,
     PLANE,
     PRIORS,
     SHORT,
+    THREE,
     WEIGHTS,
     WIDE,
     Problem,
+    by_groups,
+    matern32,
 )
 
 import pymc_scalable_gp as sgp
@@ -141,6 +145,24 @@ def integrated(likelihood, **options):
     return make
 
 
+def series(priors, X, y, medians):
+    """A Matern process of one input by the Kalman filter."""
+    gp = sgp.StateSpaceMarginal(cov_func=priors["eta"] ** 2 * pm.gp.cov.Matern32(1, priors["ell"]))
+    gp.marginal_likelihood("y", X=X, y=y, sigma=priors["sigma"])
+    return gp
+
+
+def groups(priors, X, y, medians):
+    """A common function and one for each group, with neighbours."""
+    common = pm.gp.cov.ExpQuad(2, ls=priors["ell"], active_dims=[0])
+    own = sgp.cov.PerGroup(
+        pm.gp.cov.ExpQuad, 2, ls=priors["own_ell"], scale=priors["spread"], group_dim=1
+    )
+    gp = sgp.VecchiaMarginal(cov_func=priors["eta"] ** 2 * common + own, **few)
+    gp.marginal_likelihood("y", X=X, y=y, sigma=priors["sigma"])
+    return gp
+
+
 def grid_points(m):
     """Points (m, 1), evenly over the line."""
     return np.linspace(0.0, 1.0, m)[:, None]
@@ -203,6 +225,11 @@ CASES = {
         Case(
             "GriefGP, VIF", "grid=14, rank=12, short lengthscales, neighbors=15, block=4",
             built(sgp.GriefGP, grid=14, rank=12, approx="VIF", **NEAR), short,
+        ),
+        Case("StateSpaceMarginal", "Matern 3/2", series, Problem(LINE, cov=matern32)),
+        Case(
+            "VecchiaMarginal, groups", f"eta**2 * ExpQuad + PerGroup, {FEW}", groups,
+            Problem(THREE, GROUPS, cov=by_groups, new=np.array([[0.5, 0.0], [0.15, 2.0]])),
         ),
         Case(
             "ExactMarginal, weights", "sample_importance",

@@ -1,5 +1,6 @@
 """Data simulated from the exact Gaussian process, its parameters drawn from their priors."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -32,6 +33,32 @@ GAP = sgp.RegularGrid(GRID.axes, observed=np.arange(48).reshape(6, 8) != 27)
 NEW = np.array([[0.5] * 8, [0.15, 0.7, 0.4, 0.6, 0.3, 0.5, 0.7, 0.4]])
 
 
+THREE = np.column_stack([scattered(48, 1), np.arange(48) % 3])  # groups in the last column
+# A common function, and one for each group.
+GROUPS = PRIORS | {"own_ell": (0.3, 0.35), "spread": (0.5, 0.3)}
+
+
+def squared_exponential(points, truth) -> np.ndarray:
+    """Covariance of all points (p, d)."""
+    square = ((points[:, None] - points) ** 2).sum(axis=-1)
+    return truth.get("eta", 1.0) ** 2 * np.exp(-0.5 * square / truth.get("ell", FIXED_ELL) ** 2)
+
+
+def matern32(points, truth) -> np.ndarray:
+    """Covariance of all points (p, 1)."""
+    u = np.sqrt(3.0) * np.abs(points - points.T) / truth["ell"]
+    return truth["eta"] ** 2 * (1.0 + u) * np.exp(-u)
+
+
+def by_groups(points, truth) -> np.ndarray:
+    """Covariance of all points (p, 2): a common function of the first column, and each group's own."""
+    own = {"eta": truth["spread"], "ell": truth["own_ell"]}
+    same = points[:, 1:] == points[:, 1]
+    return squared_exponential(points[:, :1], truth) + same * squared_exponential(
+        points[:, :1], own
+    )
+
+
 @dataclass(frozen=True)
 class Problem:
     """Inputs, priors and the noise: all that a data set is simulated from."""
@@ -42,6 +69,8 @@ class Problem:
         "normal"  # or "poisson", with the log link and a mean of one, or "bernoulli" of a logit
     )
     weighted: bool = False  # whether the kernel's eigenfunctions have random weights
+    cov: Callable = squared_exponential
+    new: np.ndarray | None = None
 
     @property
     def rows(self) -> np.ndarray:
@@ -51,7 +80,7 @@ class Problem:
     @property
     def Xnew(self) -> np.ndarray:
         """Two points between the inputs."""
-        return NEW[:, : self.rows.shape[1]]
+        return self.new if self.new is not None else NEW[:, : self.rows.shape[1]]
 
     def truth(self, rng) -> dict[str, np.ndarray]:
         """Parameters from their priors."""
@@ -67,8 +96,7 @@ class Problem:
     def simulate(self, truth, rng) -> tuple[np.ndarray, np.ndarray]:
         """Function values at `Xnew`, and data, by a Cholesky factor of the exact kernel's matrix."""
         points = np.concatenate([self.rows, self.Xnew])
-        square = ((points[:, None] - points) ** 2).sum(axis=-1)
-        cov = truth.get("eta", 1.0) ** 2 * np.exp(-0.5 * square / truth.get("ell", FIXED_ELL) ** 2)
+        cov = self.cov(points, truth)
         if self.weighted:
             phi = eigenfunctions()
             cov += (

@@ -128,6 +128,18 @@ class SumMap(FeatureMap):
         """Concatenation along the features."""
         return side_by_side([part.features(X) for part in self.parts])
 
+    def basis(self, X):
+        """Concatenation of the parts' functions."""
+        return side_by_side([part.basis(X) for part in self.parts])
+
+    def mixing(self):
+        """Block diagonal of the parts' matrices."""
+        found = [part.mixing() for part in self.parts]
+        if all(each is None for each in found):
+            return None
+        own = zip(found, self.parts, strict=True)
+        return pt.linalg.block_diag(*(pt.eye(p.rank) if m is None else m for m, p in own))
+
     def for_residual(self):
         """Sum of the parts' maps."""
         return SumMap([part.for_residual() for part in self.parts])
@@ -171,7 +183,9 @@ class SumMap(FeatureMap):
 
     def covering(self, low, high):
         """Sum of the parts' maps."""
-        return SumMap([part.covering(low, high) for part in self.parts])
+        found = [part.covering(low, high) for part in self.parts]
+        same = all(part is own for part, own in zip(found, self.parts, strict=True))
+        return self if same else SumMap(found)
 
     def columns(self, places: Sequence[int]) -> np.ndarray:
         """Feature columns of the parts at `places`."""

@@ -49,6 +49,11 @@ class NystromMap(FeatureMap):
         splits = len(kernels) == 1 and not scale.ndim
         self.scale, self.unscaled = (scale, kernels[0]) if splits else (pt.constant(1.0), cov_func)
 
+    @classmethod
+    def without_points(cls, cov_func, X: np.ndarray) -> "NystromMap":
+        """The kernel alone, on training inputs X (n, d)."""
+        return cls(cov_func, pt.constant(X[:0]), X.min(axis=0), X.max(axis=0))
+
     @property
     def rank(self):
         """Number of points."""

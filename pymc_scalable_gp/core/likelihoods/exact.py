@@ -73,8 +73,7 @@ class ExactRows(Likelihood):
     def of_parts(self, parts, places):
         """A map of the parts' kernel, without features."""
         first, *rest = (parts[place].prior_cov for place in places)
-        X = self.data.X.value
-        found = NystromMap(sum(rest, start=first), pt.constant(X[:0]), X.min(axis=0), X.max(axis=0))
+        found = NystromMap.without_points(sum(rest, start=first), self.data.X.value)
         return found, self.coefficients()
 
     def _kernel_of(self, feature_map):

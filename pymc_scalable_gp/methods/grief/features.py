@@ -13,6 +13,7 @@ from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.core.rows.triangle import RowFunction, triangle_of_rows
 from pymc_scalable_gp.methods.grief.eigenfunctions import TermGrid
+from pymc_scalable_gp.methods.grief.waves import WaveTerm
 from pymc_scalable_gp.utils.graphs import is_random
 
 
@@ -24,13 +25,13 @@ class Missing(NamedTuple):
 
 
 class GriefMap(FeatureMap):
-    """Leading eigenfunctions of a (sum of) product kernel(s) on a Cartesian grid.
+    """Leading eigenfunctions of a (sum of) product kernel(s) on a Cartesian grid, and Fourier series.
 
     Its attributes never change. :meth:`rotated` gives another map, whose basis is orthogonal on some rows.
     """
 
     def __init__(
-        self, cov_func, grids: Sequence[TermGrid], missing: Missing, columns: int,
+        self, cov_func, grids: Sequence[TermGrid | WaveTerm], missing: Missing, columns: int,
         rotation: Singular | None = None,
     ):  # fmt: skip
         self.cov_func, self.grids, self.columns = cov_func, tuple(grids), columns

@@ -6,8 +6,10 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
+from pymc_scalable_gp.core.features.feature_map import side_by_side
 from pymc_scalable_gp.methods.grief.eigenfunctions import TermGrid
 from pymc_scalable_gp.methods.grief.features import GriefMap
+from pymc_scalable_gp.methods.grief.waves import WaveTerm
 from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.khatri_rao import khatri_rao_features
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky, stacked_cholesky
@@ -34,6 +36,10 @@ class FrozenTerm:
         turn = inverse_cholesky(grid.inner()) if grid.term.dims else pt.zeros((0, 1, 1))
         turn, scale = evaluate([turn, grid.term.scale], point, model)
         return cls(grid, turn, float(scale))
+
+    def basis(self, X):
+        """Features (n, r) of the present hyperparameters: at the reference, those that are mixed."""
+        return self.grid.features(X)
 
     def mixing(self):
         r"""Cholesky factor of ``M = scale / scale_0 prod_i C_i[idx_i, idx_i]`` (r, r).
@@ -62,15 +68,19 @@ class FrozenMap(GriefMap):
     r"""``k~(x, z) = psi(x)' M psi(z)``: features psi of one reference, a matrix M of all hyperparameters.
 
     At the reference M is the identity and the features are those of `base`. Elsewhere the kernel is
-    interpolated between the nodes, whereas `base` projects: its variance may exceed ``k(x, x)``.
+    interpolated between the nodes, whereas `base` projects: its variance may exceed ``k(x, x)``. Terms
+    that are Fourier series are the same as in `base` everywhere.
     """
 
     def __init__(self, base: GriefMap, point, model):
         super().__init__(base.cov_func, base.grids, base.missing, base.columns)
         self.base = base
-        self.terms = tuple(FrozenTerm.of(grid, point, model) for grid in base.grids)
+        self.terms = tuple(
+            grid if isinstance(grid, WaveTerm) else FrozenTerm.of(grid, point, model)
+            for grid in base.grids
+        )
         X = pt.matrix("X", dtype="float64")
-        phi = base.features(X)
+        phi = side_by_side([term.basis(X) for term in self.terms])
         inputs = model_inputs([phi], model)
         check_reached([phi], inputs)
         values = point_values(inputs, point, model, fill=True, whole=False)

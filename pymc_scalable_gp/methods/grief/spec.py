@@ -1,11 +1,12 @@
 """The settings of a GRIEF model, and its fit to training inputs."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from pymc_scalable_gp.cov.kernels import kernel_diag
-from pymc_scalable_gp.cov.products import product_terms
+from pymc_scalable_gp.cov.products import ProductTerm
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.grief.eigenfunctions import (
     TermGrid,
@@ -22,6 +23,7 @@ from pymc_scalable_gp.methods.grief.grid import (
     node_masses,
     share_rank,
 )
+from pymc_scalable_gp.methods.grief.waves import WaveTerm, split_waves
 from pymc_scalable_gp.utils.blocks import evenly
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.warn import warn
@@ -36,7 +38,7 @@ class GriefSpec:
 
     def __init__(self, cov_func, grid=None, rank=500):
         self.cov_func, self.grid, self.rank = cov_func, grid, rank
-        self.terms = tuple(product_terms(cov_func))
+        self.terms = tuple(split_waves(cov_func))
 
     def fit(self, X: np.ndarray, point=None) -> GriefMap:
         """Features for training inputs X (n, d), with nodes and eigenfunctions chosen at `point`.
@@ -46,20 +48,42 @@ class GriefSpec:
         sizes = check_grid(self.grid, X.shape[1])
         used_columns(self.cov_func, X.shape[1])
         warn_unused_columns(self.cov_func, X.shape[1])
-        columns = [_choose_nodes(term, X, sizes, point) for term in self.terms]
-        cells = [math.prod(nodes.size for nodes in column) for column in columns]
-        if self.rank > sum(cells) and all(size is not None for size in sizes):
+        chosen = [
+            term.fit(X, self.rank, point)
+            if isinstance(term, WaveTerm)
+            else NodesTerm(term, _choose_nodes(term, X, sizes, point))
+            for term in self.terms
+        ]
+        cells = [each.cells for each in chosen]
+        by_grid = all(isinstance(each, NodesTerm) for each in chosen)
+        if self.rank > sum(cells) and by_grid and all(size is not None for size in sizes):
             warn(
                 f"rank={self.rank} exceeds the {sum(cells)} cells of the grid: using rank "
                 f"{sum(cells)}. For a closer approximation give a finer grid="
             )
         probe = evenly(X, PROBE_ROWS)
         prior = evaluate([kernel_diag(self.cov_func, probe)], point)[0].sum()
-        parts = zip(self.terms, columns, share_rank(self.rank, cells), strict=True)
-        fits = [_fit_term(*part, probe, point) for part in parts]
+        parts = zip(chosen, share_rank(self.rank, cells), strict=True)
+        fits = [each.within(rank, probe, point) for each, rank in parts]
         grids, resolved, held = zip(*fits, strict=True)
         missing = Missing(1.0 - sum(resolved) / prior, (sum(resolved) - sum(held)) / prior)
         return GriefMap(self.cov_func, grids, missing, X.shape[1])
+
+
+class NodesTerm(NamedTuple):
+    """A product term and the nodes of its columns."""
+
+    term: ProductTerm
+    columns: list[np.ndarray]
+
+    @property
+    def cells(self) -> int:
+        """Most features that it can have."""
+        return math.prod(nodes.size for nodes in self.columns)
+
+    def within(self, rank: int, probe: np.ndarray, point) -> tuple[TermGrid, float, float]:
+        """Grid, and the prior variance at probe rows on the whole grid and in at most `rank` features."""
+        return _fit_term(self.term, self.columns, rank, probe, point)
 
 
 def _stacked(columns):
@@ -93,7 +117,6 @@ def _choose_nodes(term, X, sizes, point):
 
 
 def _fit_term(term, columns, rank, probe, point):
-    """Grid of one term, and its prior variance at probe rows, on the whole grid and in the features."""
     if not columns:  # a constant kernel
         held = evaluate([term.scale], point)[0] * len(probe)
         grid = TermGrid(term, np.zeros((0, 1)), np.zeros((0, 1, 1)), np.zeros((1, 0), int))

@@ -8,7 +8,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_sigma, check_target
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.marginal import FeatureMarginal
-from pymc_scalable_gp.core.sums import joint_approx, sums
+from pymc_scalable_gp.core.sums import SumOfKernels, joint_approx
 from pymc_scalable_gp.cov.queries import check_rows, used_columns
 from pymc_scalable_gp.methods.kmcg.basis import DEFAULT_STEPS, KrylovBasis
 from pymc_scalable_gp.methods.kmcg.checks import warn_of_logdet
@@ -349,28 +349,21 @@ class KMCGMarginal(FeatureMarginal):
         return training.cell_predictor(data, feature_map, self.mean_func, coef, noise, model)
 
 
-class AdditiveKMCG(KMCGMarginal):
+class AdditiveKMCG(SumOfKernels, KMCGMarginal):
     """Sum of GPs of this class: one basis for the sum of the kernels."""
 
     decomposes = False
 
     def __init__(self, parts):
-        mean_func, cov_func = sums(parts)
         steps = [part.n_iter for part in parts if part.n_iter is not None]
         probes = [part.probes for part in parts if part.probes is not None]
         inducing = parts[0].inducing
         if not all(np.array_equal(part.inducing, inducing) for part in parts):
             raise TypeError("cannot add GPs with different inducing=: a sum has one basis")
         super().__init__(
-            mean_func=mean_func, cov_func=cov_func, approx=joint_approx(parts),
-            n_iter=max(steps, default=None), probes=max(probes, default=None), inducing=inducing,
+            parts, approx=joint_approx(parts), n_iter=max(steps, default=None),
+            probes=max(probes, default=None), inducing=inducing,
         )  # fmt: skip
-        self._parts = tuple(parts)
-
-    @property
-    def parts(self):
-        """The GPs that it is the sum of."""
-        return self._parts
 
 
 KMCGMarginal.sum_classes = AdditiveKMCG.sum_classes = (AdditiveKMCG,)

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.inputs import check_inputs
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.marginal import FeatureMarginal
+from pymc_scalable_gp.core.sums import SumOfKernels
 from pymc_scalable_gp.methods.statespace.likelihood import MarkovRows
 from pymc_scalable_gp.methods.statespace.markov import (
     check_markov,
@@ -25,7 +25,8 @@ class StateSpaceMarginal(FeatureMarginal):
 
     For kernels that are Markov: the function and its derivatives up to some order, or a few more such
     states, are all that the future depends on. The Kalman filter then gives the density of
-    :class:`ExactMarginal`, without its matrix.
+    :class:`ExactMarginal`, without its matrix. GPs of this class add, as in `pm.gp`: ``gp1 + gp2`` has the
+    likelihood, and ``gp1.predict(Xnew, given={"gp": gp1 + gp2})`` is the first part given the data.
 
     Parameters
     ----------
@@ -45,6 +46,11 @@ class StateSpaceMarginal(FeatureMarginal):
         For other kernels (the message names the nearest that is Markov) and several columns;
         in :meth:`marginal_likelihood`, for a `Periodic` kernel that needs more harmonics at the
         model's initial point.
+
+    Warns
+    -----
+    UserWarning
+        In :meth:`marginal_likelihood`, for missing targets: their rows are integrated out.
 
     See Also
     --------
@@ -86,12 +92,12 @@ class StateSpaceMarginal(FeatureMarginal):
     default_approx = "exact"
     approximations = ("exact",)
     knobs = "nothing: it is exact"
-    abilities = {"marginal_likelihood": "", "likelihood": ""}
+    abilities = {"marginal_likelihood": "", "likelihood": "", "missing targets": ""}
 
     def __init__(self, *, mean_func=None, cov_func, harmonics=24):
         super().__init__(None, mean_func=mean_func, cov_func=cov_func)
         self.harmonics = check_count("harmonics", harmonics)
-        markov_form(cov_func, self.harmonics)  # refuses other kernels before there are rows
+        markov_form([cov_func], self.harmonics)  # refuses other kernels before there are rows
 
     def settings(self):
         """Arguments besides mean and covariance."""
@@ -101,16 +107,13 @@ class StateSpaceMarginal(FeatureMarginal):
         """Check kernel and training inputs X (n, d); returns 0, the number of features."""
         X = check_inputs(X).value
         self._column = check_markov(self.cov_func, X.shape[1], self.harmonics)
-        self._map = NystromMap(self.cov_func, pt.constant(X[:0]), X.min(axis=0), X.max(axis=0))
+        self._map = NystromMap.without_points(self.cov_func, X)
         return self.rank
-
-    def check_addable(self):
-        """Raise TypeError: the kernels can be added instead."""
-        raise TypeError("GPs in state-space form do not add: add their kernels, in one cov_func")
 
     def make_likelihood(self, data, progressbar=True):
         """The Kalman filter."""
-        found = MarkovRows(data, self.cov_func, self._column, self.harmonics)
+        summands = tuple(part.cov_func for part in self.parts)
+        found = MarkovRows(data, self.cov_func, self._column, self.harmonics, summands)
         if uses_harmonics(self.cov_func):
             self._check_harmonics(found)
         return found
@@ -126,3 +129,13 @@ class StateSpaceMarginal(FeatureMarginal):
                 f"harmonics={self.harmonics} leave out more than 1e-12 of a Periodic kernel's variance at "
                 "the model's initial point: its ls is small; give more harmonics="
             )
+
+
+class AdditiveStateSpace(SumOfKernels, StateSpaceMarginal):
+    """Sum of GPs of this class."""
+
+    def __init__(self, parts):
+        super().__init__(parts, harmonics=max(part.harmonics for part in parts))
+
+
+StateSpaceMarginal.sum_classes = AdditiveStateSpace.sum_classes = (AdditiveStateSpace,)

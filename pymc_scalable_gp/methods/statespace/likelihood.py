@@ -1,6 +1,6 @@
 """The exact likelihood of one input in state-space form."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.coefficients import Coefficients
+from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.precision import Precision, Precisions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
@@ -27,6 +28,20 @@ from pymc_scalable_gp.utils.graphs import fixed_shared
 _ROWS = 2**20  # new rows at a time: each block goes through all old rows
 
 
+class PartsMap(NystromMap):
+    """The kernel of some parts of a sum of GPs, without features, and the parts' `places`."""
+
+    places: tuple[int, ...]
+
+    @classmethod
+    def of(cls, summands, places, X: np.ndarray) -> "PartsMap":
+        """Of parts at `places` in a sum, on training inputs X (n, d)."""
+        first, *rest = (summands[place] for place in places)
+        found = cls.without_points(sum(rest, start=first), X)
+        found.places = tuple(places)
+        return found
+
+
 @dataclass(frozen=True, eq=False)
 class MarkovRows(Likelihood):
     """All rows given all others, by the Kalman filter: O(n s^2) for s states."""
@@ -35,6 +50,7 @@ class MarkovRows(Likelihood):
     cov_func: Any
     column: int
     harmonics: int
+    summands: tuple  # kernels of the parts of a sum of GPs, or the kernel alone
 
     path = "exact"
     is_exact = True
@@ -43,7 +59,7 @@ class MarkovRows(Likelihood):
     @cached_property
     def form(self) -> MarkovForm:
         """Markov form of the kernel."""
-        return markov_form(self.cov_func, self.harmonics)
+        return markov_form(self.summands, self.harmonics)
 
     @cached_property
     def times(self):
@@ -59,10 +75,19 @@ class MarkovRows(Likelihood):
         known = (order == np.arange(len(order))).all()
         return Series.of(self.form, self.times, None if known else fixed_shared(order))
 
-    def with_new(self, X) -> Series:
-        """Rows of the data and new ones X (m, d), as one series."""
+    def with_new(self, X, feature_map) -> Series:
+        """Rows of the data and new ones X (m, d), as one series; of parts of a sum, new rows are these."""
         times = pt.concatenate([self.times, X[:, self.column]])
-        return Series.of(self.form, times, pt.argsort(times))
+        found = Series.of(self.form, times, pt.argsort(times))
+        if not isinstance(feature_map, PartsMap):
+            return found
+        own = pt.constant(np.isin(self.form.owners, feature_map.places).astype("float64"))
+        new = pt.ge(found.order, self.times.shape[0])[:, None]
+        return found._replace(features=pt.switch(new, found.features * own, found.features))
+
+    def of_parts(self, parts, places):
+        """A map that tells the parts, without features."""
+        return PartsMap.of(self.summands, places, self.data.X.value), self.coefficients()
 
     def noise_of(self, noise=None):
         """Noise variances (n,), those of the data where none are given."""
@@ -79,8 +104,7 @@ class MarkovRows(Likelihood):
 
     def given(self, X, y, sigma):
         """Exact likelihood of other data."""
-        data = self.data.with_rows(X, y, sigma)
-        return MarkovRows(data, self.cov_func, self.column, self.harmonics)
+        return replace(self, data=self.data.with_rows(X, y, sigma))
 
     def precisions(self, model):
         """By the filter and its adjoint."""
@@ -88,13 +112,13 @@ class MarkovRows(Likelihood):
 
     def predictor(self, feature_map, mean_func, coef, noise, model):
         """By smoothing."""
-        return MarkovPredictor(self, mean_func, noise, model)
+        return MarkovPredictor(self, feature_map, mean_func, noise, model)
 
     def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):
         """A `PathNormal`."""
         X = data.tensor
         found = PathNormal.of(
-            mean_vector(mean_func, X), self.with_new(X), self.series, self.noise_of(),
+            mean_vector(mean_func, X), self.with_new(X, feature_map), self.series, self.noise_of(),
             self.data.residual, variance * pt.ones(X.shape[0]), self.form.kind,
         )  # fmt: skip
         return found.variable(name, **kwargs)
@@ -129,20 +153,21 @@ class MarkovPrecisions(Precisions):
 class MarkovPredictor(Predictor):
     """As `Predictor`, by smoothing old and new rows as one series, of which the new have no targets."""
 
-    def __init__(self, likelihood, mean_func, noise, model):
+    def __init__(self, likelihood, feature_map, mean_func, noise, model):
         self.model, self.block_rows = model, _ROWS
         X = pt.matrix("Xnew", dtype="float64")
         path, own = (pt.matrix(name, dtype="float64") for name in ("path", "own"))
-        joint, kind = likelihood.with_new(X), likelihood.form.kind
+        joint, kind = likelihood.with_new(X, feature_map), likelihood.form.kind
         old, residual = likelihood.noise_of(), likelihood.data.residual
         n = residual.shape[0]
         prior = mean_vector(mean_func, X)
         mean, var = (v[n:] for v in smoothed(joint, old, residual[:, None], kind))
         mean = prior + mean[:, 0]
         draw = prior + drawn_given(joint, old, residual, path, own, kind)[:, 0]
-        cross = kernel_matrix(likelihood.cov_func, likelihood.X.tensor, X)
+        cov_func = feature_map.cov_func
+        cross = kernel_matrix(cov_func, likelihood.X.tensor, X)
         taken = cross.T @ likelihood.normal(old).solve(cross)
-        cov = kernel_matrix(likelihood.cov_func, X) - 0.5 * (taken + taken.T)
+        cov = kernel_matrix(cov_func, X) - 0.5 * (taken + taken.T)
         states, outputs = [pt.zeros(0), noise], [pt.zeros((X.shape[0], 0)), mean, var]
         self.inputs = model_inputs([*states, *outputs, cov, draw], model)
         check_reached([*states, *outputs], self.inputs)

@@ -1,6 +1,6 @@
 """Kernels of one input as sums of Markov processes times known functions of the input."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
@@ -26,14 +26,13 @@ from pymc.gp.cov import (
 from pytensor.graph.basic import Constant as ConstantTensor
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.cov.fourier import ROUNDING, fourier_coefficients, waves
 from pymc_scalable_gp.cov.queries import check_kernel, leaves, used_columns, warn_unused_columns
 from pymc_scalable_gp.ops._markov_steps import STATIC
 from pymc_scalable_gp.utils.internals import parts_of
 
 # Share of its variance that a Periodic kernel's Fourier series may leave out.
 TAIL = 1e-12
-# Coefficients below this are rounding, of the sums that they are computed by.
-ROUNDING = 1e-15
 HIGHEST_POWER = 4
 TYPICAL = 8  # harmonics that matter, of a Periodic kernel whose lengthscale is not known yet
 
@@ -86,40 +85,48 @@ class MarkovKind(NamedTuple):
 
 
 class MarkovForm(NamedTuple):
-    """A kernel: structure, rates (f,), variances (k,), and features (n, k) of the inputs."""
+    """A kernel: structure, rates (f,), variances (k,), features (n, k) of the inputs, and their owners.
+
+    `owners` (k,) are the places of the summands, each a part of a sum of GPs, that features belong to.
+    """
 
     kind: MarkovKind
     rates: TensorVariable
     variances: TensorVariable
     features: Callable[[Inputs], TensorVariable]
+    owners: np.ndarray
 
 
-def markov_form(cov_func: BaseCovariance, harmonics: int) -> MarkovForm:
-    """Markov form of a kernel; terms of the same process, such as all that stay as they are, share a group.
+def markov_form(summands: Sequence[BaseCovariance], harmonics: int) -> MarkovForm:
+    """Markov form of a sum; terms of the same process, such as all that stay as they are, share a group.
 
     Raises
     ------
     ValueError
         For kernels that have none.
     """
-    found: dict[tuple, list[Term]] = {}
-    for term in _terms(cov_func, harmonics):
-        own = () if term.orders == (STATIC,) else tuple(map(id, term.rates))
-        found.setdefault((term.orders, own), []).append(term)
-    groups = list(found.values())
+    found: dict[tuple, list[tuple[int, Term]]] = {}
+    for place, cov_func in enumerate(summands):
+        for term in _terms(cov_func, harmonics):
+            own = () if term.orders == (STATIC,) else tuple(map(id, term.rates))
+            found.setdefault((term.orders, own), []).append((place, term))
+    owned = [each for group in found.values() for each in group]
+    groups = [[term for _, term in group] for group in found.values()]
     first = [group[0] for group in groups]
     kind = MarkovKind(
         tuple(order for term in first for order in term.orders),
         tuple(len(term.orders) for term in first),
         tuple(sum(term.size for term in group) for group in groups),
     )
-    ordered = [term for group in groups for term in group]
+    ordered = [term for _, term in owned]
 
     def features(inputs):
         return pt.concatenate([term.features(inputs) for term in ordered], axis=1)
 
     rates = pt.stack([rate for term in first for rate in term.rates])
-    return MarkovForm(kind, rates, pt.concatenate([t.variances for t in ordered]), features)
+    variances = pt.concatenate([term.variances for term in ordered])
+    owners = np.repeat([place for place, _ in owned], [term.size for term in ordered])
+    return MarkovForm(kind, rates, variances, features, owners)
 
 
 def check_markov(cov_func, d: int, harmonics: int) -> int:
@@ -138,7 +145,7 @@ def check_markov(cov_func, d: int, harmonics: int) -> int:
             "give its kernels active_dims=[...] of one column, or take sgp.VecchiaMarginal"
         )
     warn_unused_columns(cov_func, d)
-    markov_form(cov_func, harmonics)
+    markov_form([cov_func], harmonics)
     return int(columns[0])
 
 
@@ -166,41 +173,27 @@ def _static(variances, features, size) -> Term:
     return Term((STATIC,), (pt.constant(0.0),), variances, features, size)
 
 
-def _waves(angle, count) -> list[TensorVariable]:
-    """Cosines and sines (n, count) of 1 .. count times an angle (n,)."""
-    angles = angle[:, None] * pt.constant(np.arange(1.0, count + 1.0))
-    return [pt.cos(angles), pt.sin(angles)]
-
-
 def _cosine(cov, harmonics):
     def features(inputs):
-        return pt.concatenate(_waves(2.0 * np.pi * inputs.t / _number(cov.ls), 1), axis=1)
+        return pt.concatenate(waves(2.0 * np.pi * inputs.t / _number(cov.ls), 1), axis=1)
 
     return [_static(pt.ones(2), features, 2)]
 
 
-def fourier_coefficients(ls: TensorVariable, harmonics: int) -> TensorVariable:
-    r"""Variances (harmonics + 1,) of ``exp(-sin(u / 2)^2 / (2 ls^2)) = sum_j q_j cos(j u)``.
-
-    ``q_j = c_j exp(-a) I_j(a)``, ``a = 1 / (4 ls^2)``, with c_0 = 1, else 2; the Bessel functions by the
-    trapezoidal rule on the circle, exact to rounding. NaN where more than 1e-12 are left out.
-    """
-    count = 4 * (harmonics + 8)
-    u = 2.0 * np.pi * np.arange(count) / count
-    weights = np.cos(np.outer(np.arange(harmonics + 1), u)) * 2.0 / count
-    weights[0] /= 2.0
-    q = pt.constant(weights) @ pt.exp(-pt.constant(np.sin(0.5 * u) ** 2) / (2.0 * ls**2))
-    q = pt.switch(q > ROUNDING, q, 0.0)
-    return pt.switch(1.0 - q.sum() < TAIL + ROUNDING * count, q, np.nan)
+def all_coefficients(ls: TensorVariable, harmonics: int) -> TensorVariable:
+    """Coefficients (harmonics + 1,) of a Periodic kernel's series; NaN where they leave out over 1e-12."""
+    q = fourier_coefficients(ls, harmonics)
+    rounding = 4.0 * ROUNDING * (harmonics + 8)  # of so many terms
+    return pt.switch(1.0 - q.sum() < TAIL + rounding, q, np.nan)
 
 
 def _periodic(cov, harmonics):
     """A constant, and a cosine and a sine of each harmonic."""
-    q = fourier_coefficients(_number(cov.ls), harmonics)
+    q = all_coefficients(_number(cov.ls), harmonics)
 
     def features(inputs):
-        waves = _waves(2.0 * np.pi * inputs.t / _number(cov.period), harmonics)
-        return pt.concatenate([_ones(inputs), *waves], axis=1)
+        angle = 2.0 * np.pi * inputs.t / _number(cov.period)
+        return pt.concatenate([_ones(inputs), *waves(angle, harmonics)], axis=1)
 
     return [_static(pt.concatenate([q, q[1:]]), features, 2 * harmonics + 1)]
 

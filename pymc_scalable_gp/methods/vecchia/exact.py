@@ -1,12 +1,10 @@
 """The exact Gaussian process on the same front end."""
 
-import pytensor.tensor as pt
-
 from pymc_scalable_gp.core.data.inputs import check_inputs
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.marginal import FeatureMarginal
-from pymc_scalable_gp.core.sums import sums
+from pymc_scalable_gp.core.sums import SumOfKernels
 from pymc_scalable_gp.cov.queries import check_rows, used_columns, warn_unused_columns
 from pymc_scalable_gp.utils.warn import warn
 
@@ -38,7 +36,8 @@ class ExactMarginal(FeatureMarginal):
     Warns
     -----
     UserWarning
-        In :meth:`marginal_likelihood`, for more than 5000 rows.
+        In :meth:`marginal_likelihood`, for more than 5000 rows, and for missing targets: their rows are
+        integrated out.
 
     See Also
     --------
@@ -81,6 +80,7 @@ class ExactMarginal(FeatureMarginal):
         "any kernel": "",
         "fixed matrix": "",
         "export": "",
+        "missing targets": "",
     }
 
     def __init__(self, *, mean_func=None, cov_func):
@@ -96,7 +96,7 @@ class ExactMarginal(FeatureMarginal):
         used_columns(self.cov_func, X.shape[1])
         warn_unused_columns(self.cov_func, X.shape[1])
         check_rows(self.cov_func, X)
-        self._map = NystromMap(self.cov_func, pt.constant(X[:0]), X.min(axis=0), X.max(axis=0))
+        self._map = NystromMap.without_points(self.cov_func, X)
         return self.rank
 
     def make_likelihood(self, data, progressbar=True):
@@ -109,18 +109,11 @@ class ExactMarginal(FeatureMarginal):
         return ExactRows(data, self.cov_func)
 
 
-class AdditiveExact(ExactMarginal):
-    """Sum of exact GPs: that of the kernels' sum, whose parts are predicted with ``given=``."""
+class AdditiveExact(SumOfKernels, ExactMarginal):
+    """Sum of exact GPs."""
 
     def __init__(self, parts):
-        mean_func, cov_func = sums(parts)
-        super().__init__(mean_func=mean_func, cov_func=cov_func)
-        self._parts = tuple(parts)
-
-    @property
-    def parts(self):
-        """The GPs that it is the sum of."""
-        return self._parts
+        super().__init__(parts)
 
 
 ExactMarginal.sum_classes = AdditiveExact.sum_classes = (AdditiveExact,)

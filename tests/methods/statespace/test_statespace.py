@@ -9,7 +9,7 @@ import xarray as xr
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.methods.statespace.markov import fourier_coefficients
+from pymc_scalable_gp.methods.statespace.markov import all_coefficients
 from pymc_scalable_gp.methods.statespace.normal import drawn_given
 from pymc_scalable_gp.testing import draw_many
 from pymc_scalable_gp.utils.compiled import evaluate
@@ -144,7 +144,7 @@ def test_joint_draws(both):
     (gp, model), (exact, exact_model) = both
     rng, new = np.random.default_rng(1), XNEW[[0, 3, 5]]
     rows, count = gp.training, 3000
-    joint = rows.with_new(pt.constant(new))
+    joint = rows.with_new(pt.constant(new), rows.prediction_map())
     white = rng.standard_normal((N + 3, count)), rng.standard_normal((N, count))
     f = drawn_given(joint, rows.noise_of(), rows.data.residual, *white, rows.form.kind)
     f = evaluate([f], POINT, model)[0].T + 0.5
@@ -281,10 +281,10 @@ def test_fourier_coefficients():
     from scipy.special import ive
 
     for ls in (0.18, 0.5, 3.0, 200.0):
-        q = fourier_coefficients(pt.constant(ls), 24).eval()
+        q = all_coefficients(pt.constant(ls), 24).eval()
         a = 1.0 / (4.0 * ls**2)
         assert_allclose(q, np.r_[1.0, np.full(24, 2.0)] * ive(np.arange(25), a), atol=5e-15)
-    assert np.isnan(fourier_coefficients(pt.constant(0.1), 24).eval()).all()
+    assert np.isnan(all_coefficients(pt.constant(0.1), 24).eval()).all()
 
 
 def test_check_says_that_it_is_exact(both):
