@@ -324,6 +324,3 @@ def test_bad_calls():
         gp.marginal_likelihood("y", X=X, y=Y, sigma=0.1)
     with pytest.raises(ValueError, match="harmonics"):
         sgp.StateSpaceMarginal(cov_func=cov.Periodic(1, 1.0, ls=1.0), harmonics=0)
-    one = sgp.StateSpaceMarginal(cov_func=cov.Matern32(1, ls=1.0))
-    with pytest.raises(TypeError, match="add their kernels"):
-        one + sgp.StateSpaceMarginal(cov_func=cov.Matern32(1, ls=2.0))
