@@ -9,7 +9,7 @@ PACKAGE = "pymc_scalable_gp"
 
 # Tests elsewhere, by the beginning of a file's path: the first that fits.
 ELSEWHERE = {
-    "core/checking": ("core/test_errors.py",),
+    "core/checking": ("core/test_errors.py", "core/likelihoods/test_laplace_error.py"),
     "core/vecchia": ("methods/vecchia", "core/test_front_ends.py", "core/checking/test_loo.py"),
     "core/rows": ("core/rows/test_dask_rows.py", "methods/grief/test_frozen.py"),
     "core/data": ("core/test_front_ends.py", "core/test_errors.py", "core/test_gp.py"),
