@@ -70,10 +70,10 @@ def by_smc(pm, model):
 
 
 def cluster(pm, sgp, args):
-    """Lines: seconds of 400 densities by workers of a local cluster."""
+    """Lines: seconds of densities of 15 000 rows by workers of a local cluster."""
     from distributed import Client, LocalCluster
 
-    X, y, _ = regression(args.data, 3000)
+    X, y, _ = regression(args.data, 15_000)
     model, _ = model_of(pm, sgp, X, y)
     found = []
     for workers in (1, 2):
@@ -86,7 +86,7 @@ def cluster(pm, sgp, args):
             )
             idata, seconds = timed(
                 lambda client=client: sgp.sample_importance(
-                    10**6, model=model, client=client, random_seed=1, max_evaluations=2000, **QUIET
+                    10**6, model=model, client=client, random_seed=1, max_evaluations=800, **QUIET
                 )
             )
         phases = idata["posterior"].attrs["seconds"]
@@ -179,7 +179,7 @@ PARTS = {
         "Log evidence, and importance sampling's with its standard error",
         ["model", "reference", "se", "weights", "se", "apart, se"],
     ),
-    "dask": (cluster, "2000 densities on a cluster", ["workers", "s", "by phase"]),
+    "dask": (cluster, "800 densities on a cluster", ["workers", "s", "by phase"]),
     "seeds": (
         seeds,
         "Seeds of one posterior",
