@@ -77,6 +77,7 @@ dist:
 	build/tools/bin/python -m venv build/empty
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
 	build/empty/bin/python -I tests/installed.py README.md
+	PYTENSOR_FLAGS=mode=FAST_COMPILE build/empty/bin/python -I tests/installed.py
 
 clean:
 	rm -rf build dist docs/_build docs/reference/generated .pytest_cache .ruff_cache

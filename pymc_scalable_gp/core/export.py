@@ -28,7 +28,7 @@ KERNELS = {
     cov.Constant: ("c",),
 }
 
-_MOST_BYTES = 2**31
+_MOST_BYTES = 2**30
 
 
 class Parameters(list):
@@ -105,12 +105,17 @@ class Export:
             )
         if is_random(rows.X.tensor, points[0]):
             raise ValueError("inputs or inducing points with a prior cannot be exported")
-        self.rows, self.exact = rows, exact
-        self.points, self.weights = points
+        self.exact, self.weights = exact, points[1]
+        place = rows.X.tensor if exact else points[0]
+        self.shared, self.near = {"points": compiled([], [place])()[0]}, 0
+        if isinstance(rows, NeighborRows) and rows.plan.ordering.count:
+            ordering = rows.plan.ordering
+            self.near = min(ordering.count, len(ordering.order))
+            self.shared |= neighborhood(ordering, rows.present_inputs()[ordering.order])
         self.parameters, width = Parameters(), rows.X.value.shape[1]
         kernel = rows.cov_func if exact else feature_map.cov_func
         self.settings = {
-            "class": type(gp).__name__, "inputs": width, "neighbors": 0,
+            "class": type(gp).__name__, "inputs": width, "neighbors": self.near,
             "kernel": self.parameters.kernel(kernel), "mean": self.parameters.mean(gp.mean_func),
             "parameters": len(self.parameters),
         }  # fmt: skip
@@ -129,12 +134,14 @@ class Export:
             if size > _MOST_BYTES:
                 most = len(draws) * _MOST_BYTES // size
                 raise ValueError(
-                    f"{len(draws)} draws take {size / 2**30:.1f} GiB, at most 2 are written: give "
+                    f"{len(draws)} draws take {size / 2**30:.1f} GiB, at most 1 is written: give "
                     f"num_samples={max(most, 1)} or fewer, or take a class with inducing points"
                 )
         self.settings["draws"] = len(draws)
         arrays = {name: np.stack([each[name] for each in found]) for name in found[0]}
-        return arrays | self._shared(arrays, state)
+        if self.near and not np.ptp(arrays["row_noise"], axis=1).any():
+            arrays["row_noise"] = arrays["row_noise"][:, 0]
+        return arrays | self.shared
 
     def _of_draw(self, state, numbers, noisy) -> dict:
         found = {f"parameter_{i}": v for i, v in enumerate(numbers[: len(self.parameters)])}
@@ -147,29 +154,9 @@ class Export:
             found["root"] = state.root if state.root.ndim == 2 else np.diag(state.root)
         if noisy:
             found["noise"] = state.noise
-        if self._near:
+        if self.near:
             *_, found["residual"], found["row_noise"], _ = state.values
         return {name: np.asarray(value, dtype=float) for name, value in found.items()}
-
-    @property
-    def _near(self) -> int:
-        """Neighbours of new rows."""
-        if self.exact or not isinstance(self.rows, NeighborRows):
-            return 0
-        ordering = self.rows.plan.ordering
-        return min(ordering.count, len(ordering.order))
-
-    def _shared(self, arrays, state) -> dict:
-        """Points, or training rows and where their neighbours are looked for."""
-        points = self.rows.X.tensor if self.exact else self.points
-        found = {"points": compiled([], [points])()[0]}
-        if not self._near:
-            return found
-        if not np.ptp(arrays["row_noise"], axis=1).any():
-            found["row_noise"] = arrays["row_noise"][:, 0]
-        rows = state.values[-5]
-        self.settings["neighbors"] = self._near
-        return found | {"rows": rows} | axes_of(self.rows.plan.ordering, rows)
 
     def write(self, path: Path, arrays: dict) -> Path:
         """Write whole, or not at all."""
@@ -183,8 +170,8 @@ class Export:
         return path
 
 
-def axes_of(ordering, rows) -> dict:
-    """The coordinates in which neighbours are near, as a linear function of inputs less an origin."""
+def neighborhood(ordering, rows) -> dict:
+    """Training rows, and coordinates in which neighbours are near: a linear function of inputs."""
     metric, origin = ordering.metric, rows.mean(axis=0)
     steps = np.where(np.ptp(rows, axis=0) > 0.0, np.ptp(rows, axis=0), 1.0)
     zero = metric.coordinates(origin[None])
@@ -195,4 +182,4 @@ def axes_of(ordering, rows) -> dict:
             "neighbours under this kernel are not looked for in scaled inputs, but in features of them, "
             "which no file can hold: take a sum or product of stationary kernels"
         )
-    return {"origin": origin, "axes": axes}
+    return {"rows": rows, "origin": origin, "axes": axes}

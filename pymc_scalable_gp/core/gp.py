@@ -335,9 +335,9 @@ class FeatureGP(TrainedGP):
         Raises
         ------
         TypeError, ValueError
-            Before anything is compiled: without a likelihood or prior, and for what a file cannot hold:
+            Before predictions are compiled: without a likelihood or prior, and for what a file cannot hold:
             features other than those of inducing points, kernels and means that are functions of one's
-            own, and sums of features. For more than 2 GiB.
+            own, and sums of features. For more than 1 GiB.
 
         Notes
         -----

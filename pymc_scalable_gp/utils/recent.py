@@ -6,10 +6,13 @@ from typing import Any
 
 
 class Recent:
-    """The last few values that were made of the same objects and equal keys."""
+    """The last few values that were made of the same objects and equal keys; a pickled one holds none."""
 
     def __init__(self):
         self._held: deque[tuple] = deque(maxlen=4)
+
+    def __reduce__(self):
+        return (Recent, ())
 
     def get(self, objects: Sequence, key, make: Callable[[], Any]):
         """The cached value, or a new one."""

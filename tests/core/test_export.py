@@ -100,7 +100,7 @@ def test_blocks_of_rows(tmp_path, monkeypatch):
     assert loaded.settings["draws"] == 12
 
 
-def test_counts_and_latent_functions(tmp_path):
+def test_counts(tmp_path):
     counts = np.random.default_rng(2).poisson(2.0, 70)
     with pm.Model():
         ls = pm.Gamma("ls", 4, 4)
@@ -114,6 +114,22 @@ def test_counts_and_latent_functions(tmp_path):
     np.testing.assert_allclose(loaded.predict(Xnew)["sd"], wanted["sd"], rtol=1e-10)
     with pytest.raises(ValueError, match="scalar sigma"):
         loaded.predict(Xnew, pred_noise=True)
+
+
+def test_latent_functions(tmp_path):
+    with pm.Model() as model:
+        ls = pm.Gamma("ls", 4, 4)
+        gp = sgp.VecchiaLatent(cov_func=C.Matern32(2, ls=ls), n_inducing=6, neighbors=6)
+        gp.prior("f", X=X)
+    made = np.random.default_rng(3)
+    values = {v.name: made.uniform(0.5, 1.5, (1, 2, *v.shape.eval())) for v in model.free_RVs}
+    idata = xr.Dataset(
+        {name: (("chain", "draw", f"{name}_dim")[: v.ndim], v) for name, v in values.items()}
+    )
+    loaded = sgp.load_predictor(gp.export(idata, tmp_path / "latent.npz", progressbar=False))
+    wanted = gp.predict_posterior(Xnew, idata, progressbar=False)
+    for each in ("mean", "sd"):
+        np.testing.assert_allclose(loaded.predict(Xnew)[each], wanted[each], rtol=1e-10)
 
 
 def test_exact_predictions_of_another_class(tmp_path):

@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
+import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
@@ -87,3 +88,19 @@ def test_kept_given_data_follow_their_variables(made):
         first = gp.predict(X_NEW, {"sigma": 0.2}, given=given)[0]
         pm.set_data({"targets": y + 1.0})
         assert np.abs(gp.predict(X_NEW, {"sigma": 0.2}, given=given)[0] - first).max() > 0.5
+
+
+def test_a_gp_that_has_predicted_can_be_pickled():
+    """Compiled functions stay behind: that of joint predictions cannot be pickled."""
+    X, Xnew = np.linspace(0.0, 1.0, 12)[:, None], np.array([[0.3], [0.35]])
+    with pm.Model() as model:
+        ell = pm.Gamma("ell", 3, 3)
+        cov_func = pm.gp.cov.Matern52(1, ls=ell)
+        gp = sgp.VecchiaMarginal(cov_func=cov_func, n_inducing=3, neighbors=3)
+        gp.marginal_likelihood("y", X=X, y=np.sin(6.0 * X[:, 0]), sigma=0.1)
+    wanted = gp.predict(Xnew, {"ell": 0.4})
+    sent_model, sent = cloudpickle.loads(cloudpickle.dumps((model, gp)))
+    for found, value in zip(
+        sent.predict(Xnew, {"ell": 0.4}, model=sent_model), wanted, strict=True
+    ):
+        np.testing.assert_allclose(found, value, rtol=1e-12)
