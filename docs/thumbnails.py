@@ -15,7 +15,7 @@ SIZE, COLOURS = (480, 270), 64
 
 # Which of the tutorial's pictures, counted from the first.
 PICTURES = {
-    "first_model": 1, "trust": 0, "priors": 1, "a_million_rows": 0, "counts_and_classes": 2, "gaps": 2,
+    "first_model": 1, "trust": 1, "priors": 1, "a_million_rows": 0, "counts_and_classes": 2, "gaps": 2,
     "space_time": 1, "many_outputs": 1, "strings_sets": 1, "workflow": 4, "larger_models": 2,
 }  # fmt: skip
 

@@ -51,7 +51,9 @@ def run(page: Path) -> None:
     warnings.simplefilter("ignore")
     few = FEW | {"draws": 500} if blocks(page, CELL) else FEW  # tutorials predict with hundreds
     pm.sample = shortened(pm.sample, few)
-    sgp.sample_importance = shortened(sgp.sample_importance, {"draws": 100, "progressbar": False})
+    if not blocks(page, CELL):  # of which tutorials predict with hundreds
+        options = {"draws": 100, "progressbar": False}
+        sgp.sample_importance = shortened(sgp.sample_importance, options)
     pm.find_MAP = shortened(pm.find_MAP, {"maxeval": 3, "progressbar": False})
     names = {"__name__": "__main__"}
     for line, text in blocks(page, f"{BLOCK}|{CELL}"):
