@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from joblib import cpu_count
 
 from pymc_scalable_gp.advice.facts import Facts
 from pymc_scalable_gp.methods.kmcg.regular_grid import DENSE_AXIS
@@ -30,17 +29,14 @@ FACTOR, SMALL, MEMORY, FOURIER, ENTRY, OBJECT = 2.0, 17.0, 100.0, 100.0, 1000.0,
 # so many gradients under Gaussian noise. bench_likelihoods.py.
 NEWTON = 7.0
 
-# Seconds that calling a compiled density takes, whatever it computes.
-OVERHEAD = 1.5e-5
-
-# Seconds from a model to its first gradient, with empty caches: bench_first_use.py.
-COMPILATION = 90.0
-
-# Bytes of a process with PyMC in it, before it has any data.
-PROCESS = 0.6 * 2**30
+# Seconds that calling a compiled density takes, whatever it computes; and from a model to its first
+# gradient, with empty caches: bench_first_use.py. Bytes of a process with PyMC in it, without any data.
+OVERHEAD, COMPILATION, PROCESS = 1.5e-5, 90.0, 0.6 * 2**30
 
 # Passes over the rows in the training of SoftKI's points, and nodes of each column of GriefGP's grid.
 EPOCHS, NODES = 30, 60
+
+DEFAULTS = {"n_inducing": 200, "neighbors": 30, "block": 16, "probes": 8}
 
 
 class Cost(NamedTuple):
@@ -53,11 +49,77 @@ class Cost(NamedTuple):
 
 def cost_of(class_name: str, settings: dict, facts: Facts, by_mode: bool = False) -> Cost:
     """Cost of a class with its settings; `by_mode`: under another likelihood, integrated out."""
-    if not by_mode:
-        return _COSTS[class_name](facts, **settings)
-    # The noise of the pseudo-targets is one per row and never the same: nothing is computed once.
-    found = _COSTS[class_name](replace(facts, is_normal=True, is_free=True), **settings)
-    return found._replace(operations=NEWTON * found.operations)
+    if by_mode:  # one noise per row that is never the same: nothing is computed once
+        found = cost_of(class_name, settings, replace(facts, is_normal=True, is_free=True))
+        return found._replace(operations=NEWTON * found.operations)
+    kind = class_name.removesuffix("Latent").removesuffix("Marginal")
+    if kind in ("GriefGP", "SKIP", "SoftKI"):
+        return _of_features(kind, settings, facts)
+    return _of_rows(kind, DEFAULTS | settings, facts)
+
+
+def _of_rows(kind, settings, facts) -> Cost:
+    """Of what is exact, has neighbours or inducing points among the rows, or lies on a grid."""
+    n, entry, m = facts.n, OBJECT if facts.is_dear else ENTRY, settings["n_inducing"]
+    points = n * m * (4.0 * m + 2.0 * entry) + FACTOR * m**3  # their features, with the gradient
+    match kind:
+        case "Exact":  # a Cholesky factor and its inverse, five matrices
+            return Cost(FACTOR * n**3 + 2.0 * entry * n**2, 5.0 * n**2)
+        case "StateSpace":  # states from row to row and back; a process alone has code of its own
+            s = facts.states
+            row = MEMORY if s <= 3 else 120.0 * MEMORY
+            return Cost(n * (row + 2.0 * SMALL * s**2), n * (6.0 + s) + 2.0 * n**0.5 * s**2)
+        case "Vecchia" if settings["neighbors"] is None:  # latent, of inducing points alone
+            return Cost(points, 4.0 * n * m)
+        case "Vecchia":  # and blocks of rows given their neighbours
+            k, g = settings["neighbors"], settings["block"]
+            p = min(g + k, n)
+            block = 3.0 * p**2 * m + 2.0 * SMALL * p**3 + (entry + 4.0 * MEMORY) * p**2
+            search = 400.0 * MEMORY * n * max(math.log2(n), 1.0) + 2.0 * n * m**2
+            features = points + _low_rank(n, m) if m else 0.0
+            return Cost(n / g * block + features, 5.0 * n * (k + g + m), search)
+        case "CholQR":  # a swap or two for each point come first
+            search = n * m * (160.0 * m + 128.0 * entry)
+            if facts.is_free:
+                return Cost(points + _low_rank(n, m), 3.0 * n * m, search)
+            return Cost((4.0 + FACTOR) * m**3, 4.0 * m**2, search)  # rows are summarised once
+    grid, cells, sizes = facts.grid, facts.grid.size, np.array(facts.grid.shape, dtype=float)
+    if facts.has_eigenbasis:  # decompositions of the axes, and products with them each way
+        operations = 8.0 * (sizes**3).sum() + 4.0 * cells * (sizes.sum() + MEMORY)
+        return Cost(operations, 6.0 * (cells + (sizes**2).sum()))
+    steps = settings["n_iter"]  # from the targets and from each probe, forwards and backwards
+    fast = [g > DENSE_AXIS and grid.spacing(axis) is not None for axis, g in enumerate(sizes)]
+    product = 2.0 * cells * sizes[np.invert(fast)].sum() + 4.0 * n * steps + 8.0 * MEMORY * cells
+    product += 8.0 * FOURIER * cells * np.log2(2 * sizes[fast]).sum()
+    return Cost(2.0 * (1 + settings["probes"]) * steps * product, cells * (steps + 17.0))
+
+
+def _of_features(kind, settings, facts) -> Cost:
+    """Of features that are functions of the inputs, or between learned points."""
+    n, d, r = facts.n, facts.d, settings.get("rank") or settings["inducing"]
+    if kind == "SoftKI":  # rows summarised or in weights; training comes first
+        rows = 0.0 if facts.is_normal else float(n * r)
+        operations = (6.0 + FACTOR) * r**3 + 2.0 * ENTRY * r**2 + 4.0 * MEMORY * rows
+        return Cost(operations, 8.0 * r**2 + rows, 40.0 * EPOCHS * n * r**2)
+    if kind == "SKIP":  # a tree of roots, and r^2 features or a product with their coefficients
+        tree = n * d * r * (4.0 * r**2 + (130.0 if facts.is_normal else 60.0) * MEMORY)
+        if facts.is_normal:
+            return Cost(tree + _low_rank(n, r**2), 4.0 * d * n * r + 2.0 * n * r**2)
+        return Cost(4.0 * n * r * (r + MEMORY) + facts.is_free * tree, 4.0 * d * n * r)
+    summary = n * r * (4.0 * r + d * MEMORY)  # once, where no more is used of the rows
+    if "rotate" in settings:  # weights of orthogonal features
+        return Cost(20.0 * MEMORY * r, r**2, summary + 2.0 * n * r**2)
+    if settings.get("basis") == "frozen":
+        operations = (8.0 + 2.0 * FACTOR) * r**3 + (NODES + 3.0 * d) * MEMORY * r**2
+        return Cost(operations, 8.0 * r**2, summary)
+    features = 3.0 * MEMORY * d * n * r + ENTRY * NODES * d * n
+    latent = 4.0 * MEMORY * n * r + facts.is_free * features
+    return Cost(features + _low_rank(n, r) if facts.is_normal else latent, 3.0 * n * r)
+
+
+def _low_rank(n, r) -> float:
+    """Density of given features, and its gradient: two products, a small factor."""
+    return 4.0 * n * r**2 + FACTOR * r**3 + 6.0 * MEMORY * n * r
 
 
 def seconds(class_name: str, cost: Cost) -> tuple[float, float]:
@@ -69,114 +131,3 @@ def seconds(class_name: str, cost: Cost) -> tuple[float, float]:
 def held(cost: Cost, facts: Facts, chains: int) -> float:
     """Bytes of all chains that run side by side, each with its own copy."""
     return chains * (PROCESS + 8.0 * (cost.numbers + 3.0 * facts.n * facts.d))
-
-
-def chains_at_once() -> int:
-    """One chain per core that this process may use, and at most four."""
-    return min(4, cpu_count())
-
-
-def _low_rank(n, r) -> float:
-    """Density of given features, and its gradient: two products, a small factor."""
-    return 4.0 * n * r**2 + FACTOR * r**3 + 6.0 * MEMORY * n * r
-
-
-def _entry(facts) -> float:
-    return OBJECT if facts.is_dear else ENTRY
-
-
-def _inducing(facts, m) -> float:
-    """Features of inducing points with their gradient."""
-    return facts.n * m * (4.0 * m + 2.0 * _entry(facts)) + FACTOR * m**3
-
-
-def _exact(facts) -> Cost:
-    """A Cholesky factor and its inverse, five matrices."""
-    n = facts.n
-    return Cost(FACTOR * n**3 + 2.0 * _entry(facts) * n**2, 5.0 * n**2)
-
-
-def _statespace(facts) -> Cost:
-    """Covariances of the states from row to row and back; a process alone has code of its own."""
-    n, s = facts.n, facts.states
-    row = MEMORY if s <= 3 else 120.0 * MEMORY
-    return Cost(n * (row + 2.0 * SMALL * s**2), n * (6.0 + s) + 2.0 * n**0.5 * s**2)
-
-
-def _vecchia(facts, n_inducing=200, neighbors=30, block=16) -> Cost:
-    """Inducing points, and blocks of rows given their neighbours."""
-    n, m, k, g = facts.n, n_inducing, neighbors, block
-    if k is None:  # latent, of inducing points alone
-        return Cost(_inducing(facts, m), 4.0 * n * m)
-    p = min(g + k, n)
-    block = 3.0 * p**2 * m + 2.0 * SMALL * p**3 + (_entry(facts) + 4.0 * MEMORY) * p**2
-    features = _inducing(facts, m) + _low_rank(n, m) if m else 0.0
-    search = 400.0 * MEMORY * n * max(math.log2(n), 1.0) + 2.0 * n * m**2
-    return Cost(n / g * block + features, 5.0 * n * (k + g + m), search)
-
-
-def _grief(facts, rank, basis="free", rotate=False) -> Cost:
-    """Kernels between rows and nodes, products of d factors for each feature, and their density."""
-    n, d, r = facts.n, facts.d, rank
-    summary = n * r * (4.0 * r + d * MEMORY)
-    if rotate:  # weights of orthogonal features
-        return Cost(20.0 * MEMORY * r, r**2, summary + 2.0 * n * r**2)
-    if basis == "frozen":  # nothing of size n: the rows are summarised once
-        operations = (8.0 + 2.0 * FACTOR) * r**3 + (NODES + 3.0 * d) * MEMORY * r**2
-        return Cost(operations, 8.0 * r**2, summary)
-    features = 3.0 * MEMORY * d * n * r + ENTRY * NODES * d * n
-    if facts.is_normal:
-        return Cost(features + _low_rank(n, r), 3.0 * n * r)
-    return Cost(4.0 * MEMORY * n * r + facts.is_free * features, 3.0 * n * r)
-
-
-def _skip(facts, rank) -> Cost:
-    """A tree of roots, and the density of r^2 features, or a product with their coefficients."""
-    n, d, r = facts.n, facts.d, rank
-    if facts.is_normal:
-        tree = n * d * r * (4.0 * r**2 + 130.0 * MEMORY)
-        return Cost(tree + _low_rank(n, r**2), 4.0 * d * n * r + 2.0 * n * r**2)
-    tree = facts.is_free * n * d * r * (4.0 * r**2 + 60.0 * MEMORY)
-    return Cost(4.0 * n * r * (r + MEMORY) + tree, 4.0 * d * n * r)
-
-
-def _softki(facts, inducing) -> Cost:
-    """A kernel between the points, with rows summarised or in weights; training comes first."""
-    n, m = facts.n, inducing
-    rows = 0.0 if facts.is_normal else float(n * m)
-    operations = (6.0 + FACTOR) * m**3 + 2.0 * ENTRY * m**2 + 4.0 * MEMORY * rows
-    return Cost(operations, 8.0 * m**2 + rows, 40.0 * EPOCHS * n * m**2)
-
-
-def _kmcg(facts, n_iter=None, probes=8) -> Cost:
-    """Steps of Lanczos from the targets and from each probe, forwards and backwards.
-
-    Decompositions of the axes' kernels, and a product with all of them each way, where these are exact.
-    """
-    grid = facts.grid
-    sizes, cells = np.array(grid.shape, dtype=float), grid.size
-    if facts.has_eigenbasis:
-        operations = 8.0 * (sizes**3).sum() + 4.0 * cells * (sizes.sum() + MEMORY)
-        return Cost(operations, 6.0 * (cells + (sizes**2).sum()))
-    even = np.array([grid.spacing(axis) is not None for axis in range(len(sizes))])
-    fast = even & (sizes > DENSE_AXIS)
-    product = 2.0 * cells * sizes[~fast].sum() + 4.0 * facts.n * n_iter + 8.0 * MEMORY * cells
-    product += 8.0 * FOURIER * cells * np.log2(2 * sizes[fast]).sum()
-    return Cost(2.0 * (1 + probes) * n_iter * product, cells * (n_iter + 17.0))
-
-
-def _cholqr(facts, n_inducing, approx="VFE") -> Cost:
-    """Inducing points among the rows; a swap or two for each comes first."""
-    n, m = facts.n, n_inducing
-    search = n * m * (160.0 * m + 128.0 * _entry(facts))
-    if facts.is_free:
-        return Cost(_inducing(facts, m) + _low_rank(n, m), 3.0 * n * m, search)
-    return Cost((4.0 + FACTOR) * m**3, 4.0 * m**2, search)  # rows are summarised once
-
-
-_COSTS = {
-    "ExactMarginal": _exact, "StateSpaceMarginal": _statespace, "VecchiaMarginal": _vecchia,
-    "VecchiaLatent": _vecchia,
-    "GriefGP": _grief, "SKIPMarginal": _skip, "SKIPLatent": _skip, "SoftKIMarginal": _softki,
-    "SoftKILatent": _softki, "KMCGMarginal": _kmcg, "CholQRMarginal": _cholqr,
-}  # fmt: skip

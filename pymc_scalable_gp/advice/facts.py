@@ -14,11 +14,8 @@ from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.methods.statespace.markov import count_states
 from pymc_scalable_gp.utils.graphs import is_random
 
-# A grid is not used if a smaller share of its cells is observed.
-OBSERVED_SHARE = 0.25
-
-# Grids of more axes are not looked for: they have more cells than rows.
-MOST_AXES = 4
+# Grids with more axes have more cells than rows; one with a smaller share observed is of no use.
+MOST_AXES, OBSERVED_SHARE = 4, 0.25
 
 
 @dataclass(frozen=True)
@@ -51,23 +48,24 @@ class Facts:
             text += f", {self.distinct} of them distinct"
         if self.grid is not None:
             kind = "a regular series" if len(self.grid.axes) == 1 else "a grid"
-            cells = " x ".join(map(str, self.grid.shape))
-            share = self.grid.n / self.grid.size
-            text += f", on {kind} of {cells} cells ({share:.0%} observed)"
+            share = f"{self.grid.n / self.grid.size:.0%} observed"
+            text += f", on {kind} of {' x '.join(map(str, self.grid.shape))} cells ({share})"
         traits = ["a product over the inputs" if self.is_product else "no product over the inputs"]
-        traits += ["of categories"] if self.is_categorical else []
-        traits += [f"Markov with {self.states} states"] if self.states else []
+        traits += ["of categories"] * bool(self.is_categorical)
+        traits += [f"Markov with {self.states} states"] * bool(self.states)
         traits += ["hyperparameters free" if self.is_free else "nothing free"]
         return f"{text}; kernel {self.kernel} ({', '.join(traits)})."
 
 
 def find_facts(X, grid, cov_func, is_free: bool | None, is_normal: bool) -> Facts:
     """Look at all rows X (n, d) once; `is_free` None: as the kernel says. Missing columns raise."""
-    columns = used_columns(cov_func, X.shape[1])
-    distinct = count_distinct(X)
+    columns, distinct = used_columns(cov_func, X.shape[1]), count_distinct(X)
     if grid is None and distinct == len(X) and len(columns) == X.shape[1]:
         grid = find_grid(X)
-    product = is_product(cov_func)
+    try:
+        product = bool(product_terms(cov_func))
+    except ValueError:  # it says what is no product, and what would be
+        product = False
     if is_free is None:
         is_free = is_random(kernel_matrix(cov_func, pt.constant(X[:2])))
     return Facts(
@@ -88,24 +86,13 @@ def count_distinct(X) -> int:
 
 def find_grid(X) -> RegularGrid | None:
     """The grid that rows X (n, d) lie on, where it is of use; a single axis has to be evenly spaced."""
-    if X.shape[1] > MOST_AXES or len(X) < 3:
-        return None
-    sizes = [len(np.unique(column)) for column in X.T]
-    if np.prod(sizes, dtype=float) * OBSERVED_SHARE > len(X):
+    sizes = [len(np.unique(column)) for column in X.T[:MOST_AXES]]
+    many = np.prod(sizes, dtype=float) * OBSERVED_SHARE > len(X)
+    if X.shape[1] > MOST_AXES or len(X) < 3 or many:
         return None
     try:
         grid, _ = RegularGrid.from_points(X)
     except ValueError:  # too many cells, once gaps are filled, or two points in one of them
         return None
-    if grid.n < OBSERVED_SHARE * grid.size:
-        return None
-    return grid if len(sizes) > 1 or grid.spacing(0) is not None else None
-
-
-def is_product(cov_func) -> bool:
-    """Whether the kernel is a sum of products of 1-D kernels."""
-    try:
-        product_terms(cov_func)
-    except ValueError:  # says what is not, and what would be
-        return False
-    return True
+    even = len(sizes) > 1 or grid.spacing(0) is not None
+    return grid if even and grid.n >= OBSERVED_SHARE * grid.size else None

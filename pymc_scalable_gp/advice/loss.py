@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from scipy import linalg
 
@@ -22,27 +21,26 @@ from pymc_scalable_gp.methods.kmcg.gp import KMCGMarginal
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.methods.skip.gp import SKIPMarginal
 from pymc_scalable_gp.methods.vecchia.gp import VecchiaMarginal
-from pymc_scalable_gp.utils.compiled import compile_outputs, evaluate, point_values
+from pymc_scalable_gp.utils.compiled import evaluate, point_values
 
-# Rows that are compared, and rows that features are built on; of kernels that Python computes entry by
-# entry, fewer. SKIP's trees take eigenvectors of a matrix of the rows that they are built on.
-COMPARED, BUILT_ON = 600, 6000
-COMPARED_DEAR, BUILT_ON_DEAR = 120, 240
-SKIP_ROWS = 1000
+# Rows that are compared, and rows that features are built on; fewer of kernels that Python computes entry
+# by entry. SKIP's trees take eigenvectors of a matrix of the rows that they are built on.
+ROWS, DEAR_ROWS, SKIP_ROWS = (600, 6000), (120, 240), 1000
 
 # Half of the rows that are compared are the nearest of so many random ones: what neighbours tell of one
 # another shows among rows as close as they lie in the data.
 CLUMPS = 8
 
 # Variances of the noise that are tried, as shares of the prior variance; and the share without targets.
-NOISES = np.geomspace(1e-4, 10.0, 16)
-ASSUMED_NOISE = 0.01
+NOISES, ASSUMED_NOISE = np.geomspace(1e-4, 10.0, 16), 0.01
 
-# Simulated targets over which KMCG's quadratic form is averaged.
-DRAWS = 4
+# Probes over whose spread the error of a log determinant is estimated.
+PROBES = 16
 
-# Classes whose features a candidate has, by the beginning of its name.
-WITH_FEATURES = {"GriefGP": GriefGP, "SKIP": SKIPMarginal, "CholQR": CholQRMarginal}
+# The marginal classes, by the first letters of their names and of the latent ones with the same features.
+WITH_FEATURES = {
+    kind.__name__[:4]: kind for kind in (GriefGP, SKIPMarginal, CholQRMarginal, VecchiaMarginal)
+}
 
 
 @dataclass(frozen=True)
@@ -60,30 +58,24 @@ class Sample:
         """The model whose variables the kernel has, or an empty one."""
         return self.model or pm.Model(model=None)
 
-    def kernel(self, X) -> np.ndarray:
-        """Kernel matrix of rows X."""
-        with self.context():
-            return evaluate([kernel_matrix(self.cov_func, pt.constant(X))], self.point)[0]
-
     @cached_property
     def K(self) -> np.ndarray:
         """Kernel matrix (p, p)."""
-        return self.kernel(self.X)
+        with self.context():
+            return evaluate([kernel_matrix(self.cov_func, pt.constant(self.X))], self.point)[0]
 
 
 def take_sample(X, y, cov_func, point, model, dear: bool, random_seed) -> Sample:
     """Choose the rows, and the noise that the targets y (None: there are none) have beside the kernel."""
-    rng = np.random.default_rng(random_seed)
-    compared, built_on = (COMPARED_DEAR, BUILT_ON_DEAR) if dear else (COMPARED, BUILT_ON)
-    order = rng.permutation(len(X))
+    compared, built_on = DEAR_ROWS if dear else ROWS
+    order = np.random.default_rng(random_seed).permutation(len(X))
     # The rows at the ends of each column come first: features reach as far as the data do.
     ends = np.unique([X.argmin(axis=0), X.argmax(axis=0)])
     base = X[np.concatenate([ends, order[:built_on][~np.isin(order[:built_on], ends)]])]
-    sample = Sample(X, base, cov_func, point, model, 0.0)
-    rows = order[:compared]
+    sample, rows = Sample(X, base, cov_func, point, model, 0.0), order[:compared]
     if len(X) > compared and not dear:
         with sample.context():
-            rows = _with_clumps(X, order, compared, Metric(cov_func, base, point))
+            rows = _with_clumps(order, compared, Metric(cov_func, base, point).coordinates(X))
     rows = np.sort(rows)
     sample = replace(sample, X=X[rows])
     if not np.isfinite(sample.K).all():
@@ -97,10 +89,9 @@ def take_sample(X, y, cov_func, point, model, dear: bool, random_seed) -> Sample
     return replace(sample, noise=noise)
 
 
-def _with_clumps(X, order, count, metric) -> np.ndarray:
+def _with_clumps(order, count, places) -> np.ndarray:
     """Random rows, half of `count` of them, and the nearest rows of some."""
     half = count // 2
-    places = metric.coordinates(X)
     squares = (((places - places[row]) ** 2).sum(axis=1) for row in order[:CLUMPS])
     near = [np.argpartition(each, half // CLUMPS)[: half // CLUMPS] for each in squares]
     chosen = np.unique(np.concatenate([order[:half], *near]))
@@ -138,18 +129,15 @@ def expected_loss(candidate: Candidate, sample: Sample, facts: Facts) -> Loss:
     marginal one with the same features. Raises ValueError if the class refuses the kernel or the inputs.
     """
     name = candidate.class_name
-    if name in EXACT:
+    if name in EXACT or (name == "KMCGMarginal" and facts.has_eigenbasis):
         return Loss(0.0, 0.0)
     if name.startswith("SoftKI"):
         return Loss()  # of points that are learned, which would take a training
     with sample.context(), warnings.catch_warnings():
-        # What is missed is a column of the table.
-        warnings.simplefilter("ignore", UserWarning)
-        if name == "KMCGMarginal" and facts.has_eigenbasis:
-            return Loss(0.0, 0.0)
+        warnings.simplefilter("ignore", UserWarning)  # what is missed is a column of the table
         if name == "KMCGMarginal":
             return Loss(loss_by_products(candidate.settings, sample, facts), 0.0)
-        gp = marginal_class(candidate, sample.cov_func)
+        gp = marginal_of(candidate, sample.cov_func)
         gp.build(sample.base[: SKIP_ROWS if name.startswith("SKIP") else None], point=sample.point)
         nats = divergence(gp, sample)
         if isinstance(gp, VecchiaMarginal):
@@ -159,28 +147,24 @@ def expected_loss(candidate: Candidate, sample: Sample, facts: Facts) -> Loss:
     return Loss(nats, float(np.maximum(left, 0.0).mean()))
 
 
-def marginal_class(candidate: Candidate, cov_func) -> FeatureMarginal:
-    """The candidate under Gaussian noise, not yet built.
-
-    A frozen or rotated basis is, at its reference, the free one with as many features.
-    """
+def marginal_of(candidate: Candidate, cov_func) -> FeatureMarginal:
+    """The candidate under Gaussian noise; a frozen or rotated basis is, at its reference, the free one."""
     chosen = {k: v for k, v in candidate.settings.items() if k not in ("basis", "rotate")}
-    if chosen.get("neighbors") is not None:
-        return VecchiaMarginal(cov_func=cov_func, **chosen)
-    if candidate.class_name == "VecchiaLatent":  # inducing points alone
+    kind = WITH_FEATURES[candidate.class_name[:4]]
+    if kind is VecchiaMarginal and chosen["neighbors"] is None:  # inducing points alone
         chosen, kind = {"n_inducing": chosen["n_inducing"]}, CholQRMarginal
-    else:
-        kind = next(v for k, v in WITH_FEATURES.items() if candidate.class_name.startswith(k))
-    return kind(cov_func=cov_func, **(chosen | {"approx": candidate.treatment}))
+    if kind is not VecchiaMarginal and (
+        candidate.by_prior or len(chosen) < len(candidate.settings)
+    ):
+        chosen["approx"] = "DTC"
+    return kind(cov_func=cov_func, **chosen)
 
 
 def divergence(gp: FeatureMarginal, sample: Sample) -> float:
     r"""Divergence of the likelihood from ``N(0, S)``, S = K + noise I, in nats per thousand rows.
 
-    .. math:: E \log N(y \mid 0, S) - E \log p(y), \qquad
-              E \log p(y) = \log p(0) - \tfrac{1}{2} \operatorname{tr}(P S)
-
-    with P the precision matrix of the likelihood, by which rows are left out too.
+    ``E log N(y | 0, S) - E log p(y)`` with ``E log p(y) = log p(0) - tr(P S) / 2``, where P is the
+    precision matrix of the likelihood, by which rows are left out too.
     """
     p, model = len(sample.X), pm.modelcontext(None)
     # One noise per row, so that nothing is summarised: the density is that of these rows.
@@ -199,35 +183,19 @@ def divergence(gp: FeatureMarginal, sample: Sample) -> float:
 
 
 def loss_by_products(settings: dict, sample: Sample, facts: Facts) -> float:
-    """KMCG's loss in nats per thousand rows, by its quadratic form and its log determinant.
+    """KMCG's loss in nats per thousand rows: half the errors that its log determinant reports.
 
-    Both are found on some cells of the grid that lie side by side. The form's excess per row does not
-    depend on the number of rows, nor does the spectrum of a stationary kernel on a grid; the determinant's
-    standard error, known from the dense matrix, grows with the root of that number.
+    They are those on some cells of the grid that lie side by side. What stopping the steps adds per row
+    does not depend on the number of rows; the standard error grows with its root.
     """
     cells, model = grid_stretch(facts.grid, len(sample.X)), pm.modelcontext(None)
-    q = cells.n
-    S = sample.kernel(cells.points) + sample.noise * np.eye(q)
-    white = np.random.default_rng(0).standard_normal((DRAWS, q))
-    y = pytensor.shared(white[0])
-    chosen = settings | {"n_iter": min(settings["n_iter"], q - 1)}
-    gp = KMCGMarginal(cov_func=sample.cov_func, **chosen)
+    steps = min(settings["n_iter"], cells.n - 1)
+    gp = KMCGMarginal(cov_func=sample.cov_func, n_iter=steps, probes=PROBES)
     gp.decomposes = False  # the stretch stands for a grid that is not exact
-    likelihood = gp.conditioned_on({"X": cells, "y": y, "sigma": np.sqrt(sample.noise)})
-    with pm.Model(model=None):
-        logp = pm.logp(likelihood.observe("y"), y)
-    function, inputs = compile_outputs([logp, likelihood.logdet.estimate()], model)
-    values, excess = point_values(inputs, sample.point, model, fill=True), 0.0
-    for draw, target in zip(white, white @ linalg.cholesky(S), strict=True):
-        y.set_value(target)
-        found, logdet = function(*values)
-        form = -2.0 * found - logdet - q * np.log(2.0 * np.pi)
-        excess += max(form - draw @ draw, 0.0) / DRAWS
-    eigenvalues, vectors = np.linalg.eigh(S)
-    log = (vectors * np.log(eigenvalues)) @ vectors.T
-    off_diagonal = np.square(log).sum() - np.square(np.diag(log)).sum()
-    deviation = np.sqrt(2.0 / settings["probes"] * off_diagonal)
-    return float(500.0 * (excess / q + deviation / np.sqrt(q * facts.n)))
+    data = {"X": cells, "y": np.ones(cells.n), "sigma": sample.noise**0.5}
+    error, excess = gp.conditioned_on(data).logdet.errors([sample.point], model)[0]
+    error *= np.sqrt(PROBES / settings["probes"])
+    return float(500.0 * (excess / cells.n + error / np.sqrt(cells.n * facts.n)))
 
 
 def grid_stretch(grid: RegularGrid, count: int) -> RegularGrid:

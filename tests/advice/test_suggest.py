@@ -23,7 +23,8 @@ from pymc_scalable_gp.advice.loss import (
     profile_noise,
     take_sample,
 )
-from pymc_scalable_gp.advice.suggest import compare, order_of
+from pymc_scalable_gp.advice.report import CROSSOVER, rank
+from pymc_scalable_gp.advice.suggest import compare
 
 GIB = 2.0**30
 RNG = np.random.default_rng(0)
@@ -71,14 +72,21 @@ def divergence(A, S):
 
 
 def test_a_frozen_basis_ranks_as_if_it_lost_much():
-    row = {"fits": True, "loss": 20.0, "minutes": 1.0, "class_name": "GriefGP", "settings": {}}
+    row = {"loss": 20.0, "minutes": 1.0, "memory": 1.0, "class_name": "GriefGP", "missed": 0.1}
+    row["settings"] = {"rank": 9}
     frozen = row | {"settings": {"basis": "frozen"}, "loss": 0.0}
     unknown, exact = row | {"loss": np.nan}, row | {"class_name": "ExactMarginal", "loss": 0.0}
-    over = row | {"fits": False, "over": 1.1, "loss": 0.0}
+    over = row | {"minutes": 5.5, "loss": 0.0}
     close = row | {"loss": 1e-4, "minutes": 2.0}  # .1 nats over all rows: none
     rows = [over, unknown | {"minutes": 3.0}, frozen, row, close, row | {"loss": 0.0}, exact]
-    found = sorted(rows, key=lambda row: order_of(row, 1000))
-    assert [rows.index(row) for row in found] == [6, 5, 4, 3, 2, 1, 0]
+    found = [rank(row, 1000, 5.0, 2.0) for row in rows]
+    order = sorted(range(7), key=lambda i: found[i]["place"])
+    assert order == [6, 5, 4, 3, 2, 1, 0]
+    assert [each["ranked"] for each in found] == [0.0, 100.0, 100.0, 20.0, 0.0, 0.0, 0.0]
+    assert [each["why"] for each in found] == [
+        "1.1 times the minutes", "not known: gp.check tells", "0 at its reference alone",
+        "features miss 10%", "loses under a nat in all", "loses under a nat in all", "exact",
+    ]  # fmt: skip
 
 
 def test_small_data_lose_nothing():
@@ -104,7 +112,7 @@ def test_a_regular_series_takes_products_where_the_budget_allows():
     found = table(X, pm.gp.cov.ExpQuad(1, ls=5.0), minutes=1e6)
     kmcg = found.isel(candidate=found.class_name.values == "KMCGMarginal")
     assert kmcg.fits.all()
-    assert (kmcg.loss.values < 5.0).all()
+    assert (kmcg.loss.values < 10.0).all()
     features = found.isel(candidate=found.class_name.values == "GriefGP")
     assert (features.loss.values > 100.0).all()  # 600 lengthscales are too many for them
     assert "a regular series of 30000 cells" in found.attrs["facts"]
@@ -117,7 +125,7 @@ def test_a_series_with_a_markov_kernel_takes_the_state_space_form():
     assert facts.states == 5
     assert "Markov with 5 states" in facts.in_words()
     found = candidates(facts)[0]
-    assert str(found) == "StateSpaceMarginal()"
+    assert found.call() == "StateSpaceMarginal()"
     assert expected_loss(found, sample_of(X[:50], cov), facts).loss == 0.0
     slow, fast = (cost_of(c.class_name, c.settings, facts) for c in candidates(facts)[1::-1])
     assert fast.operations < slow.operations
@@ -158,7 +166,7 @@ def test_a_fixed_kernel_is_summarised_at_a_cost_that_does_not_depend_on_rows():
     for n in (2000, 1_000_000):
         many = replace(facts, n=n, distinct=n)
         operations[n] = {
-            str(c): cost_of(c.class_name, c.settings, many).operations
+            c.call(): cost_of(c.class_name, c.settings, many).operations
             for c in candidates(many)
             if c.class_name == "GriefGP"
         }
@@ -209,6 +217,30 @@ def test_only_other_has_no_mode():
     assert names[1] == {"VecchiaLatent"}
 
 
+@pytest.mark.parametrize("likelihood", ["normal", "poisson"])
+def test_few_rows_are_exact_first(likelihood):
+    X, y = plane(CROSSOVER - 1)
+    facts = facts_of(len(X))
+    exact, near = (cost_of(f"{kind}Marginal", {}, facts) for kind in ("Exact", "Vecchia"))
+    pair = [costs.seconds(f"{n}Marginal", c)[0] for n, c in (("Exact", exact), ("Vecchia", near))]
+    assert pair[0] < pair[1]
+    found = sgp.suggest(X, y, pm.gp.cov.Matern52(2, ls=0.5), likelihood)
+    assert found.class_name.values[0] == "ExactMarginal"
+    assert f"Below {CROSSOVER} rows the" in found.attrs["notes"]
+
+
+def test_groups_and_the_globe_take_classes_with_distances():
+    X = np.column_stack([RNG.uniform(-60.0, 60.0, 150), RNG.integers(0, 4, 150)])
+    for cov in (
+        sgp.cov.PerGroup(pm.gp.cov.Matern52, 2, ls=9.0, group_dim=1),
+        sgp.cov.GreatCircle(pm.gp.cov.Exponential, ls=2000.0),
+    ):
+        found = table(X, cov)
+        assert found.class_name.values[0] == "ExactMarginal"
+        assert "VecchiaMarginal" in found.class_name.values
+        assert not {"GriefGP", "SKIPMarginal", "KMCGMarginal"} & set(found.class_name.values)
+
+
 def test_few_rows_have_a_latent_class_too():
     X, _ = plane(20, 2)
     found = table(X, pm.gp.cov.Matern52(2, ls=1.0), is_normal=False, minutes=1e4, has_modes=False)
@@ -247,16 +279,19 @@ def test_those_within_the_budget_come_first_by_loss():
     assert (np.diff(fits.astype(int)) <= 0).all()
     inside = loss[fits & np.isfinite(loss)]
     assert (np.diff(inside[inside * 3.0 > 1.0]) >= 0.0).all()
-    assert "would lose" in found.attrs["verdict"]
+    assert (np.diff(found.ranked.values[fits]) >= 0.0).all()
+    over = [float(why.split()[0]) for why in found.why.values[~fits]]
+    assert 1.0 < over[0] == min(over)
+    assert over == sorted(over)
 
 
 def test_a_posterior_of_few_parameters_takes_weights():
     """Two thousand rows exactly: minutes, not hours; with a lengthscale for each of sixty inputs NUTS."""
     few, many = (facts_of(2000, d) for d in (8, 60))
     exact = [next(c for c in candidates(f) if c.class_name == "ExactMarginal") for f in (few, many)]
-    assert [c.gradients for c in exact] == [300, 30_000]
+    assert [c.gradients for c in exact] == [300, 21_000]
     latent = candidates(replace(few, is_normal=False, has_modes=False))
-    assert min(c.gradients for c in latent) == 62_000
+    assert min(c.gradients for c in latent) == 43_400
 
 
 # -- costs ------------------------------------------------------------------------------------------------
@@ -360,7 +395,7 @@ def test_the_loss_of_few_eigenfunctions_is_that_of_the_class(settings, treatment
     phi = gp.features(X).eval()
     A = phi @ phi.T + 0.1 * np.eye(80)
     A += (treatment == "FITC") * np.diag(2.0 - (phi**2).sum(axis=1))
-    candidate = Candidate("GriefGP", {"rank": 4, **settings}, treatment=treatment)
+    candidate = Candidate("GriefGP", {"rank": 4, **settings})
     found = expected_loss(candidate, sample_of(X, cov, 0.1), None)
     assert found.loss == pytest.approx(divergence(A, dense(cov, X) + 0.1 * np.eye(80)), rel=1e-9)
     assert found.loss > 10.0
@@ -372,7 +407,7 @@ def test_the_rank_of_a_frozen_basis_counts():
     sample = sample_of(X, pm.gp.cov.ExpQuad(2, ls=0.5), 0.1)
     losses = [
         expected_loss(
-            Candidate("GriefGP", {"rank": rank, "basis": "frozen"}, treatment="DTC"), sample, None).loss
+            Candidate("GriefGP", {"rank": rank, "basis": "frozen"}), sample, None).loss
         for rank in (4, 12, 40)
     ]  # fmt: skip
     assert losses[0] > 3.0 * losses[1] > 9.0 * losses[2] > 0.0
@@ -385,7 +420,7 @@ def test_the_loss_of_inducing_points_is_that_of_the_class_and_falls_with_their_n
     losses = []
     for m in (5, 20, 80):
         settings = {"n_inducing": m} | ({"approx": "DTC"} if treatment == "DTC" else {})
-        candidate = Candidate("CholQRMarginal", settings, treatment=treatment)
+        candidate = Candidate("CholQRMarginal", settings)
         losses.append(expected_loss(candidate, sample_of(X, cov, 0.01), None).loss)
     assert losses[0] > 10.0 * losses[1] > 100.0 * losses[2] > 0.0
     gp = sgp.CholQRMarginal(cov_func=cov, n_inducing=5)
@@ -401,8 +436,8 @@ def test_latent_classes_lose_what_their_features_do():
     X, _ = plane(70)
     sample = sample_of(X, pm.gp.cov.ExpQuad(2, ls=0.5), 0.05)
 
-    def nats(name, settings, treatment="DTC"):
-        return expected_loss(Candidate(name, settings, treatment=treatment), sample, None).loss
+    def nats(name, settings):
+        return expected_loss(Candidate(name, settings, by_prior=True), sample, None).loss
 
     points = nats("VecchiaLatent", {"n_inducing": 10, "neighbors": None})
     assert points == nats("CholQRMarginal", {"n_inducing": 10})
@@ -465,7 +500,7 @@ def test_more_steps_and_probes_lose_less():
     values, vectors = np.linalg.eigh(dense(cov, X) + 0.05 * np.eye(150))
     log = (vectors * np.log(values)) @ vectors.T
     error = np.sqrt(2.0 / 4.0 * (np.square(log).sum() - np.square(np.diag(log)).sum()))
-    assert many == pytest.approx(500.0 * error / np.sqrt(150 * 10_000), rel=1e-3)
+    assert many == pytest.approx(500.0 * error / np.sqrt(150 * 10_000), rel=0.5)
 
 
 def test_the_noise_is_that_of_the_targets():
@@ -515,8 +550,9 @@ def test_it_prints_a_table_a_verdict_and_code():
         ell = pm.LogNormal("ell", 0.0, 0.5)
         found = sgp.suggest(X, y, pm.gp.cov.ExpQuad(2, ls=ell), minutes=1000.0, memory=64.0)
     text = str(found)
-    assert text.splitlines()[0].split()[0] == "candidate"
-    assert len({len(line) for line in text.split("\n\n")[0].splitlines()}) == 1
+    assert text.splitlines()[0].split() == ["class", "fits", "minutes", "loss", "why"]
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(found.to_dataframe().columns) == 11
     assert "at the initial point of the model" in text.replace("\n", " ")
     assert found.attrs["code"].startswith("gp = sgp.")
     assert found.attrs["code"] in text
