@@ -20,9 +20,9 @@ from pymc_scalable_gp.core.data.inputs import (
     check_target,
     digest,
     held_value,
-    rows_with_targets,
 )
 from pymc_scalable_gp.core.data.keywords import MarginalKeywords, marginal_keywords
+from pymc_scalable_gp.core.data.missing import rows_with_targets
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.fit.start import reference_on_subset, start_of_search
 from pymc_scalable_gp.core.gp import FeatureGP

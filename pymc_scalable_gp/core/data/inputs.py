@@ -16,10 +16,9 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.utils.classes import Listed
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import fixed_shared, is_random, present_value
-from pymc_scalable_gp.utils.warn import warn
 
 # Type names of the values that pandas uses for missing entries; pandas itself is not imported.
-_ABSENT = ("NAType", "NaTType", "NoneType")
+ABSENT = ("NAType", "NaTType", "NoneType")
 
 
 @dataclass(frozen=True)
@@ -117,36 +116,6 @@ def check_target(y, n: int) -> Data:
             f"noise can stay in {Listed.names_with('missing targets')}"
         )
     return data
-
-
-def rows_with_targets(X, y, sigma):
-    """X, y and sigma without the rows whose targets are missing: NaN, masked, or pandas' NA.
-
-    They are integrated out, which is what sampling them comes to. Inputs or targets that `pm.set_data` may
-    replace come back as they are, as does what has no missing targets.
-    """
-    if isinstance(y, Variable) or isinstance(X, Variable):
-        return X, y, sigma
-    values, missing = np.ma.getdata(y), np.ma.getmaskarray(y) if np.ma.isMA(y) else False
-    if values.dtype.kind == "f":
-        missing = np.isnan(values) | missing
-    elif values.dtype.kind == "O":
-        absent = [type(v).__name__ in _ABSENT or v != v for v in values.flat]
-        missing = np.reshape(absent, values.shape) | missing
-    if values.ndim != 1 or not np.any(missing):
-        return X, y, sigma
-    inputs, keep = check_inputs(X).value, ~missing
-    if len(inputs) != len(keep) or not keep.any():
-        return X, y, sigma
-    warn(
-        f"y has {missing.sum()} missing values in {len(keep)} rows: these rows are integrated out, and the "
-        "observed variable has the others. Their values follow from gp.predict"
-    )
-    if isinstance(sigma, TensorVariable) and sigma.ndim == 1 and sigma.type.shape != (1,):
-        sigma = sigma[np.flatnonzero(keep)]
-    elif np.shape(sigma) == keep.shape:
-        sigma = (sigma if hasattr(sigma, "shape") else np.asarray(sigma))[keep]
-    return inputs[keep], values[keep], sigma
 
 
 def check_block(X, y, where: str, start: int) -> tuple[np.ndarray, np.ndarray]:
@@ -294,7 +263,7 @@ def _numeric(value, name):
     refuse_masked(value, name)
     array = np.asarray(value)
     if array.dtype.kind == "O":
-        absent = sum(type(v).__name__ in _ABSENT for v in array.flat)
+        absent = sum(type(v).__name__ in ABSENT for v in array.flat)
         if absent and array.ndim:
             raise ValueError(
                 f"{name} has {absent} missing values (pandas' NA, NaT or None): drop those rows from "

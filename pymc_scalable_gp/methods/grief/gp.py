@@ -49,6 +49,8 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     cov_func : pm.gp.cov.Covariance
         A product of 1-D kernels: ExpQuad with one or d lengthscales, 1-D kernels on different
         columns multiplied together, :func:`~pymc_scalable_gp.cov.Product`, scalings, and sums of these.
+        Of a Periodic kernel of one column with a fixed period, alone or as a term, the features are its
+        Fourier series: no grid, and only their variances depend on parameters.
     approx : {"DTC", "FITC", "VFE", "VIF"}, optional
         Treatment of the prior variance that r features miss, as in `pm.gp.MarginalApprox`.
         Default: "FITC", and "DTC" (the only choice) with weights, ``rotate=True`` or a frozen basis.

@@ -87,6 +87,7 @@ class VecchiaMarginal(PivotedGP, FeatureMarginal):
     See Also
     --------
     VecchiaLatent : The same prior under any likelihood.
+    ExactMarginal : Faster up to some 600 rows.
 
     Notes
     -----

@@ -73,6 +73,7 @@ def test_a_poor_approximation_is_seen_and_gets_its_remedy(case):
     assert re.search(words, text)
     # Only classes with an approx= that leaves a residual out are told of what features miss.
     assert ("sigma may be off by" in text) == (case != "neighbors")
+    assert ("600 rows sgp.ExactMarginal is exact and costs less" in text) == (case == "neighbors")
     assert dict(found.sizes) == {"sample": 40, "obs": 25, "hyperparameter": 3}
     assert (np.log(found.sd_ratio) ** 2).max() > 0.01 or found.mean_shift.max() > 0.25
     assert found.attrs["lost"] > 0.05

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.core.data.inputs import rows_with_targets
+from pymc_scalable_gp.core.data.missing import rows_with_targets
 
 RNG = np.random.default_rng(5)
 X = RNG.uniform(0.0, 4.0, (25, 1))
