@@ -48,7 +48,7 @@ def __getattr__(name):
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     public = import_module(f"{__name__}._public")
-    globals().update({each: getattr(public, each) for each in public.__all__})
+    globals().update({each: getattr(public, each) for each in __all__ if hasattr(public, each)})
     return globals()[name]
 
 
