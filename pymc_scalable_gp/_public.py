@@ -1,6 +1,9 @@
 """The public names that need PyMC, imported when the first of them is asked for."""
 
-from pymc_scalable_gp import cov, linops, ops
+# ruff: noqa: F401
+import pymc_scalable_gp.cov
+import pymc_scalable_gp.linops
+import pymc_scalable_gp.ops
 from pymc_scalable_gp.advice.suggest import suggest
 from pymc_scalable_gp.core.checking.verdict import plot_check
 from pymc_scalable_gp.core.fit.subset_map import subset_map
@@ -20,32 +23,3 @@ from pymc_scalable_gp.methods.statespace.gp import StateSpaceMarginal
 from pymc_scalable_gp.methods.vecchia.exact import ExactMarginal
 from pymc_scalable_gp.methods.vecchia.gp import VecchiaMarginal
 from pymc_scalable_gp.methods.vecchia.latent import VecchiaLatent
-
-__all__ = [
-    "CholQRMarginal",
-    "ExactMarginal",
-    "GriefGP",
-    "InducingFit",
-    "InducingSelection",
-    "KMCGMarginal",
-    "LowRankNormal",
-    "RegularGrid",
-    "RowStatistics",
-    "SKIPLatent",
-    "SKIPMarginal",
-    "SoftKILatent",
-    "SoftKIMarginal",
-    "StateSpaceMarginal",
-    "VecchiaLatent",
-    "VecchiaMarginal",
-    "compare_evidence",
-    "cov",
-    "fit_inducing",
-    "linops",
-    "ops",
-    "plot_check",
-    "sample_importance",
-    "subset_map",
-    "suggest",
-    "weights_prior",
-]
