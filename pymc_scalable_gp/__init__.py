@@ -47,8 +47,8 @@ def __getattr__(name):
     """Import PyMC with the first name that needs it: `load_predictor` does without, and starts at once."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    public = import_module(f"{__name__}._public")
-    globals().update({each: getattr(public, each) for each in __all__ if hasattr(public, each)})
+    public = vars(import_module(f"{__name__}._public"))
+    globals().update({each: public[each] for each in __all__ if each in public})
     return globals()[name]
 
 
