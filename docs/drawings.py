@@ -1,26 +1,35 @@
-"""Draws the logo and the chart of classes, docs/_static/logo.svg and classes.svg."""
+"""Draws the logo and the chart of classes, docs/_static/logo.svg and classes.svg.
+
+    python docs/drawings.py
+
+The chart has what `sgp.suggest` puts first, for simulated inputs of several numbers of rows and columns.
+"""
 
 from html import escape
 from pathlib import Path
 
 import numpy as np
+import pymc as pm
+
+import pymc_scalable_gp as sgp
 
 SIZE = 64
 POINTS = np.array([[8.0, 40.0], [22.0, 20.0], [38.0, 38.0], [56.0, 24.0]])
 BAND, LINE, DOT = "#8ecae6", "#126782", "#fb8500"
 
-# Asked from the top; the first yes decides.
-QUESTIONS = [
-    ("Strings, sets, graphs, categories?", "CholQRMarginal"),
-    ("A regular grid or series, gaps or not?", "KMCGMarginal"),
-    ("Hundreds of tasks or short series?", "SKIPMarginal"),
-    ("Counts, classes, any other likelihood?", "VecchiaLatent, SKIPLatent, GriefGP"),
-    ("Gaussian noise, up to 3000 rows?", "ExactMarginal"),
-    ("Up to some 10\u2074 rows?", "VecchiaMarginal"),
-    ("More, five inputs or more?", "SoftKIMarginal"),
-    ("More, few inputs, a product kernel?", "GriefGP, frozen basis or free weights"),
-]
-WIDTH, STEP, BOX, ANSWER = 760, 62, 340, 340
+# Rows and columns of each panel of the chart: uniform inputs of unit variance, under a kernel with free
+# lengthscales near the root of the number of inputs. Minutes and GiB are those that `suggest` may use.
+ROWS, INPUTS, BUDGET = (500, 3000, 10_000, 100_000, 1_000_000), (1, 2, 4, 8), (60.0, 16.0)
+PANELS = {
+    "Gaussian noise, Matern52": (pm.gp.cov.Matern52, "normal"),
+    "Gaussian noise, ExpQuad": (pm.gp.cov.ExpQuad, "normal"),
+    "Counts, Matern52": (pm.gp.cov.Matern52, "poisson"),
+}
+FILLS = {
+    "Exact": "#023047", "StateSpace": "#126782", "Vecchia": "#1b7f99", "GriefGP": "#b35c00",
+    "SKIP": "#7b2cbf", "SoftKI": "#9d0208",
+}  # fmt: skip
+CELL, HEIGHT, LEFT = 116, 34, 96
 
 
 def posterior(x, lengthscale=9.0, scale=13.0):
@@ -41,39 +50,55 @@ def path(x, y):
     return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
 
 
-def box(x, y, width, text, fill, colour):
-    """A rounded box with a line of text."""
+def answer(rows, inputs, kernel, likelihood):
+    """Class that `suggest` puts first, and whether it meets the budget."""
+    X = np.random.default_rng(0).uniform(-(3.0**0.5), 3.0**0.5, (rows, inputs))
+    with pm.Model():
+        ell = pm.LogNormal("ell", 0.5 * np.log(inputs), 0.5, shape=inputs)
+        minutes, memory = BUDGET
+        found = sgp.suggest(
+            X,
+            cov_func=kernel(inputs, ls=ell),
+            likelihood=likelihood,
+            minutes=minutes,
+            memory=memory,
+        )
+    return str(found.class_name.values[0]), bool(found.fits.values[0])
+
+
+def text(x, y, words, fill="#777", anchor="middle", size=15):
+    """A line of text."""
     return (
-        f'<rect x="{x}" y="{y}" width="{width}" height="38" rx="8" fill="{fill}"/>'
-        f'<text x="{x + width / 2}" y="{y + 25}" fill="{colour}" text-anchor="middle">{escape(text)}</text>'
+        f'<text x="{x:g}" y="{y:g}" fill="{fill}" text-anchor="{anchor}" font-size="{size}">'
+        f"{escape(words)}</text>"
     )
 
 
-def chart():
-    """Questions on the left, classes on the right."""
-    parts, right = [], WIDTH - ANSWER
-    for row, (question, answer) in enumerate(QUESTIONS):
-        y = 4 + row * STEP
-        parts += [
-            box(0, y, BOX, question, BAND, "#023047"),
-            box(right, y, ANSWER, answer, LINE, "white"),
-        ]
-        parts.append(f'<path d="M{BOX} {y + 19}H{right - 8}" marker-end="url(#a)"/>')
-        parts.append(f'<text x="{BOX + 12}" y="{y + 14}" fill="#777" font-size="13">yes</text>')
-        if row < len(QUESTIONS) - 1:
-            parts.append(f'<path d="M{BOX / 2} {y + 38}V{y + STEP - 8}" marker-end="url(#a)"/>')
-            parts.append(
-                f'<text x="{BOX / 2 + 8}" y="{y + 54}" fill="#777" font-size="13">no</text>'
-            )
-    head = (
-        '<defs><marker id="a" viewBox="0 0 8 8" refX="1" refY="4" markerWidth="8" markerHeight="8" '
-        'orient="auto"><path d="M0 0L8 4L0 8z" fill="#777" stroke="none"/></marker></defs>'
-    )
+def chart(answers):
+    """One panel for each kernel and likelihood; `answers` by panel, inputs and rows."""
+    parts, top = [], 24
+    for panel in PANELS:
+        parts.append(text(0, top - 6, panel, anchor="start", size=17))
+        for i, rows in enumerate(ROWS):
+            parts.append(text(LEFT + (i + 0.5) * CELL, top + 16, f"{rows:,} rows", size=13))
+        for j, inputs in enumerate(INPUTS):
+            y = top + 24 + j * HEIGHT
+            words = f"{inputs} input{'s' * (inputs > 1)}"
+            parts.append(text(LEFT - 10, y + 22, words, anchor="end", size=13))
+            for i, rows in enumerate(ROWS):
+                name, fits = answers[panel, inputs, rows]
+                short = name.removesuffix("Marginal").removesuffix("Latent")
+                x, words = LEFT + i * CELL, name.removesuffix("Marginal") + " *" * (not fits)
+                parts.append(
+                    f'<rect x="{x + 2}" y="{y + 2}" width="{CELL - 4}" height="{HEIGHT - 4}" rx="6" '
+                    f'fill="{FILLS[short]}"><title>{panel}, {inputs}, {rows}: {name}</title></rect>'
+                )
+                parts.append(text(x + CELL / 2, y + 22, words, "white"))
+        top += 24 + len(INPUTS) * HEIGHT + 34
+    parts.append(text(0, top - 18, "* takes more than an hour", anchor="start", size=13))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {len(QUESTIONS) * STEP}" '
-        'font-family="sans-serif" font-size="17" stroke-width="1.5">'
-        f'{head}<g stroke="none">{"".join(p for p in parts if not p.startswith("<path"))}</g>'
-        f'<g stroke="#777" fill="none">{"".join(p for p in parts if p.startswith("<path"))}</g></svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + len(ROWS) * CELL} {top - 8}" '
+        f'font-family="sans-serif">{"".join(parts)}</svg>\n'
     )
 
 
@@ -94,7 +119,13 @@ def logo():
 def main():
     folder = Path(__file__).parent / "_static"
     (folder / "logo.svg").write_text(logo(), encoding="utf-8")
-    (folder / "classes.svg").write_text(chart(), encoding="utf-8")
+    answers = {
+        (panel, inputs, rows): answer(rows, inputs, *kind)
+        for panel, kind in PANELS.items()
+        for inputs in INPUTS
+        for rows in ROWS
+    }
+    (folder / "classes.svg").write_text(chart(answers), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -646,6 +646,20 @@ def test_wrong_calls_are_refused(case):
         sgp.suggest(**({"X": GOOD[0], "y": GOOD[1]} | options))
 
 
+def test_the_chart_of_the_docs_has_what_it_answers(monkeypatch):
+    docs = Path(__file__).parents[2] / "docs"
+    monkeypatch.syspath_prepend(docs)
+    drawings = importlib.import_module("drawings")
+    cells = re.findall(
+        r"<title>([^<]*), (\d+), (\d+): (\w+)</title>",
+        (docs / "_static" / "classes.svg").read_text("utf-8"),
+    )
+    assert len(cells) == len(drawings.PANELS) * len(drawings.INPUTS) * len(drawings.ROWS)
+    found = {(panel, int(d), int(n)): name for panel, d, n, name in cells}
+    for panel, d, n in (("Gaussian noise, Matern52", 2, 500), ("Counts, Matern52", 1, 500)):
+        assert found[panel, d, n] == drawings.answer(n, d, *drawings.PANELS[panel])[0]
+
+
 def test_random_hyperparameters_need_a_model():
     with pm.Model():
         cov = pm.gp.cov.ExpQuad(2, ls=pm.HalfNormal("ell"))

@@ -31,7 +31,8 @@ class KMCGMarginal(FeatureMarginal):
     On a **complete grid**, with a kernel that is one product over dimensions and one sigma, the
     likelihood, predictions and rows left out are exact, by eigendecompositions of the axes' kernel
     matrices: ``likelihood_path`` is then "kronecker", and `n_iter` and `probes` have no effect unless
-    ``probes=0`` asks for the paper's density.
+    ``probes=0`` asks for the paper's density. Up to 1500 cells of **other grids**, with gaps or under a sum
+    of products, all is exact too, by the dense kernel matrix, unless `n_iter` or `probes` is given.
 
     Elsewhere the features are projections of the kernel on the directions that P steps of conjugate
     gradients on ``K_M a = y_M`` use:
@@ -101,8 +102,8 @@ class KMCGMarginal(FeatureMarginal):
     On a complete grid of axes with ``G_i`` cells, and one product, a density with its gradient, or a
     prediction of all cells, is ``O(sum_i G_i^3 + n sum_i G_i)``, at scattered points O(n) per row. Axes of
     more than 1000 cells are decomposed where that takes at most ten times the work of the products.
-    ``likelihood_path`` is "kronecker" there, else "coordinates" or, with "FITC", "VFE", `inducing` or one
-    sigma per row, "full".
+    ``likelihood_path`` is "kronecker" there, "exact" with a dense matrix, else "coordinates" or, with
+    "FITC", "VFE", `inducing` or one sigma per row, "full".
 
     A product is O(n sum_i G_i) with dense factors of sizes ``G_i``, O(n log n) with Toeplitz ones.
 
@@ -325,7 +326,8 @@ class KMCGMarginal(FeatureMarginal):
     def make_likelihood(self, data, progressbar=True, random_seed=0):
         """The exact one of a complete grid where there is one, else with a basis made from the data."""
         probes, exact = self._probes_for(data), self.probes != 0 and self.decomposes
-        settings = KrylovSettings(self.n_iter, self.inducing, probes, random_seed, exact)
+        dense = self.n_iter is None and self.probes is None
+        settings = KrylovSettings(self.n_iter, self.inducing, probes, random_seed, exact, dense)
         likelihood = likelihood_for(data, self.cov_func, settings)
         self._map = likelihood.data.feature_map
         return likelihood

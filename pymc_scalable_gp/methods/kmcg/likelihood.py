@@ -1,5 +1,6 @@
 """KMCG's Gaussian likelihood: in the coordinates of its basis, or of its features."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -9,7 +10,7 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.features.coefficients import Coefficients
-from pymc_scalable_gp.core.likelihoods.base import FullRows, MarginalData
+from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
@@ -27,12 +28,15 @@ from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
 # Rows up to which a dense matrix of them is formed, to leave rows out.
 DENSE_ROWS = 4000
 
+# Cells up to which a dense likelihood takes about as long as steps from the targets and from each probe.
+DENSE_CELLS = 1500
+
 
 @dataclass(frozen=True)
 class KrylovSettings:
     """Steps P (None: the default), subset of the rows, number of probes, and their seed.
 
-    `exact`: complete grids get the exact likelihood where they can.
+    `exact`: complete grids get the exact likelihood where they can; `dense`: so do few cells of others.
     """
 
     steps: int | None
@@ -40,6 +44,7 @@ class KrylovSettings:
     probes: int
     seed: int = 0
     exact: bool = True
+    dense: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,12 +159,28 @@ class KrylovFeatures(KrylovLikelihood, FullRows):
         return super()._phi() if self.basis.is_subset else self.basis.features()
 
 
-def likelihood_for(data: MarginalData, cov_func, settings: KrylovSettings) -> GridLikelihood:
+@dataclass(frozen=True, eq=False)
+class DenseCells(ExactRows):
+    """Few cells of a grid, exactly: those of a grid with gaps, or of a kernel that is a sum."""
+
+    subsets_share_features = False
+
+    remade: Callable[[MarginalData], Likelihood]
+
+    def given(self, X, y, sigma):
+        """The likelihood of those data, of whatever kind suits them."""
+        return self.remade(self.data.with_rows(X, y, sigma))
+
+
+def likelihood_for(data: MarginalData, cov_func, settings: KrylovSettings) -> Likelihood:
     """The exact likelihood where the data and the settings allow it, else one with a basis."""
     grid, plain = data.X.grid, data.approx == "DTC" and not data.sigma.ndim
-    if settings.exact and plain and grid is not None and has_eigenbasis(grid, cov_func):
-        data = replace(data, feature_map=NoFeatures(cov_func))
-        return KroneckerRows(data, cov_func, lambda new: likelihood_for(new, cov_func, settings))
+    if settings.exact and plain and grid is not None:
+        kron, few = has_eigenbasis(grid, cov_func), settings.dense and grid.n <= DENSE_CELLS
+        if kron or few:
+            data = replace(data, feature_map=NoFeatures(cov_func))
+            kind = KroneckerRows if kron else DenseCells
+            return kind(data, cov_func, lambda new: likelihood_for(new, cov_func, settings))
     return krylov_likelihood(data, cov_func, settings)
 
 

@@ -136,6 +136,11 @@ def test_which_likelihood():
     assert path(probes=0, n_iter=5) == "coordinates"
     assert path(grid=sgp.RegularGrid(AXES, mask), n_iter=5) == "coordinates"
     assert path(cov + pm.gp.cov.ExpQuad(2, ls=2.0), n_iter=5) == "coordinates"
+    assert path(grid=sgp.RegularGrid(AXES, mask), probes=5) == "coordinates"
+    assert path(grid=sgp.RegularGrid(AXES, mask)) == "exact"
+    assert path(cov + pm.gp.cov.ExpQuad(2, ls=2.0)) == "exact"
+    assert path(grid=sgp.RegularGrid([np.arange(1501.0)], np.arange(1501) != 7), y=np.arange(1500.0),
+                cov=pm.gp.cov.ExpQuad(1, ls=1.0)) == "exact"  # fmt: skip
     assert path(sigma=np.full(30, 0.3), n_iter=5) == "full"
     assert path(approx="VFE", n_iter=5) == "full"
     assert path(grid=GRID.points, y=Y.ravel(), n_iter=5) == "coordinates"
@@ -309,3 +314,36 @@ def test_targets_that_are_replaced():
         gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0))
         gp.marginal_likelihood("y", GRID.points, Y.ravel()[::-1], sigma=0.3)
     assert_allclose(logp({}), other.compile_logp(**FAST)({}), rtol=1e-10)
+
+
+def test_few_cells_of_a_grid_with_gaps_are_exact():
+    """Density, gradient, predictions at cells and elsewhere, and other data, beside the exact class."""
+    mask = np.ones((6, 5), dtype=bool)
+    mask[2, 1] = mask[0, 4] = False
+    grid, y = sgp.RegularGrid(AXES, mask), np.where(mask, Y, np.nan)
+    found = []
+    for kind, X, targets, cells in (
+        (sgp.KMCGMarginal, grid, y, GRID), (sgp.ExactMarginal, grid.points, Y[mask], GRID.points)
+    ):  # fmt: skip
+        with pm.Model() as model:
+            ell = pm.HalfNormal("ell")
+            gp = kind(
+                cov_func=pm.gp.cov.Matern52(2, ls=ell, active_dims=[0])
+                + pm.gp.cov.ExpQuad(2, ls=ell)
+            )
+            gp.marginal_likelihood("y", X=X, y=targets, sigma=0.3)
+            c = gp.conditional("c", POINTS)
+        point = {"ell": 0.7}
+        other = {"X": X, "y": 2.0 * targets, "sigma": 0.2}
+        given = gp.predict(POINTS, point, diag=True, model=model, given=other)
+        moved = gp.predict(POINTS, point, model=model)
+        cells = gp.predict(cells, point, diag=True, model=model)
+        start = {"ell_log__": np.array(-0.3), "c": np.zeros(len(POINTS))}
+        slope = model.compile_dlogp(mode="FAST_COMPILE")(start)
+        found.append(
+            [model.compile_logp(mode="FAST_COMPILE")(start), slope, *given, *moved, *cells]
+        )
+        assert gp.rank == 0
+        assert c.eval({ell: 0.7}).shape == (len(POINTS),)
+    for one, two in zip(*found, strict=True):
+        assert_allclose(one, two, rtol=1e-10, atol=1e-12)
