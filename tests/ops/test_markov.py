@@ -57,7 +57,7 @@ def test_density_and_gradient():
     def build(*args):
         return markov_logp(*args, **KIND)
 
-    cases = [inputs(13), inputs(1)]
+    cases = [inputs(37), inputs(1)]  # two blocks of 16 rows and a part of one
     check_op(MarkovLogp, build, dense_logp, cases, rtol=1e-10, jax_cases=1)
 
 
@@ -71,7 +71,7 @@ def test_no_rows_and_times_that_are_equal():
 
 def test_rows_that_are_not_all_kept(monkeypatch):
     """The gradient from some rows' covariances is that from all of them."""
-    args = inputs(11)
+    args = inputs(70)  # five blocks, of which two are kept
     slopes = MarkovSlopes(**KIND)(*map(pt.as_tensor, args))
     expected = [s.eval() for s in slopes]
     monkeypatch.setattr(sys.modules[MarkovLogp.__module__], "KEPT", 0)
