@@ -47,9 +47,8 @@ html_sidebars = {page: [] for page in ("index", "install", "quickstart")}
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(
-    Path(__file__).parent / "_outputs"
-)  # kept: what did not change is not run
+# Outputs are kept beside the pages: a tutorial that did not change is not run again.
+nb_execution_cache_path = str(Path(__file__).parent / "_outputs")
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
 
