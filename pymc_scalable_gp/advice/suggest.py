@@ -48,10 +48,10 @@ def suggest(
         a hundredth of the prior variance.
     cov_func : pm.gp.cov.Covariance, optional
         The kernel. Default: `ExpQuad`, with free lengthscales in proportion to the columns' spread.
-    likelihood : str
-        "normal", "poisson", "bernoulli", "binomial", "negative_binomial", "student_t", "gamma" or "beta":
-        classes that integrate the function out, by ``likelihood=`` where it is not normal, beside latent
-        ones. "other", without a second derivative in the function: latent ones.
+    likelihood : str or callable
+        "normal", "poisson", "bernoulli", "binomial", "negative_binomial", "student_t", "gamma" or "beta",
+        or the function that ``likelihood=`` takes: classes that integrate the function out, beside latent
+        ones where it is not normal. "other", without a second derivative in the function: latent ones.
     minutes : float
         Time for a posterior.
     memory : float, optional
@@ -107,7 +107,8 @@ def suggest(
     >>> print(found.attrs["code"])
     gp = sgp.ExactMarginal(cov_func=cov)
     """
-    check_choice("likelihood", likelihood, LIKELIHOODS)
+    if not callable(likelihood):
+        check_choice("likelihood", likelihood, LIKELIHOODS)
     minutes = check_positive("minutes", minutes)
     memory = 0.5 * free_memory() if memory is None else GIB * check_positive("memory", memory)
     check_count("random_seed", random_seed, 0)

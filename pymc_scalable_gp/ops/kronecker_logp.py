@@ -114,7 +114,7 @@ class KroneckerTurn(_Kronecker):
 
 
 def kronecker_logp(factors, noise, residual):
-    r"""Log density of `residual` under ``N(0, K_1 (x) K_2 (x) ... + noise I)``.
+    r"""Log density of `residual` under a Kronecker product of covariances plus noise.
 
     .. math:: \log p = -\tfrac12 \sum_j \Big( \frac{\alpha_j^2}{\lambda_j + \sigma^2}
         + \log(\lambda_j + \sigma^2) + \log 2\pi \Big), \qquad
