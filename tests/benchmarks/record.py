@@ -50,7 +50,7 @@ RUNS = {
             "likelihoods_dense": "bench_likelihoods.py --parts dense,growth",
             "posterior": "bench_posterior.py --data DIR --out docs/_static/posterior.png",
             "preconditioner": "bench_preconditioner.py --data DIR",
-            "series": "bench_series.py --parts gradient,posterior,million",
+            "series": "bench_series.py --parts gradient,posterior,million,hourly",
             "softki": "bench_softki.py --data DIR",
             "vecchia": "bench_vecchia.py",
             "order": "bench_order.py --data DIR",
