@@ -1,6 +1,7 @@
 """Predictions from a file that `gp.export` wrote, by NumPy, and SciPy for neighbours."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from zipfile import BadZipFile
@@ -257,7 +258,7 @@ def load_predictor(path) -> ExportedPredictor:
         file = np.load(path, allow_pickle=False)
     except (ValueError, BadZipFile, EOFError) as error:
         raise ValueError(foreign) from error
-    with file if hasattr(file, "files") else np.errstate():
+    with file if hasattr(file, "files") else nullcontext():
         if "mark" not in getattr(file, "files", ()) or str(file["mark"]) != MARK:
             raise ValueError(foreign)
         if int(file["format"]) != FORMAT:

@@ -8,16 +8,13 @@ import xarray as xr
 from pymc_scalable_gp.advice.candidates import EXACT, Candidate
 from pymc_scalable_gp.advice.facts import Facts
 from pymc_scalable_gp.advice.loss import Sample
+from pymc_scalable_gp.core.checking.verdict import FASTER_EXACT
 
 GIB, WIDTH = 2**30, 80
 
 # Nats per thousand rows from which a posterior of hyperparameters is another one: a tenth of a nat per row.
 # A loss that is not known, or at one point alone, counts as so much: it is neither good nor bad.
 MUCH = 100.0
-
-# Rows below which a gradient with neighbours takes longer than an exact one: three inputs and Matern52 take
-# 3 and 9 ms at 300 rows, 10 and 13 at 500, 28 and 18 at 700, exact and by default neighbours.
-CROSSOVER = 600
 
 
 class Suggestions(xr.Dataset):
@@ -90,8 +87,8 @@ def notes_on(facts: Facts, sample: Sample, first: Candidate) -> list[str]:
         "Minutes are those of 400 draws. Losses, in nats per thousand rows, are those on "
         f"{len(sample.X)} rows with a noise variance of {share:.2g} of the prior variance, at {where}."
     ]
-    few = f"Below {CROSSOVER} rows the classes with neighbours are slower than the exact ones."
-    found += [few] * (facts.n < CROSSOVER)
+    few = f"Below {FASTER_EXACT} rows the classes with neighbours are slower than the exact ones."
+    found += [few] * (facts.n < FASTER_EXACT)
     if first.settings.get("basis") == "frozen":
         found.append("A frozen basis loses that with reference= there; gp.check has it elsewhere.")
     if first.class_name.startswith("SoftKI"):

@@ -1,7 +1,7 @@
 """An exponential that a loop evaluates for several entries at once.
 
-Numba calls the C library's for one number after the other, in 5 to 10 ns each, which is most of the time
-that a kernel matrix takes. Arithmetic alone becomes vector instructions, 1 ns an entry.
+Numba calls the C library's for one number after the other, which is most of the time that a kernel matrix
+takes. Arithmetic alone becomes vector instructions.
 """
 
 from math import factorial

@@ -18,6 +18,7 @@ from numba.extending import register_jitable
 
 from pymc_scalable_gp.ops._elementwise import add_multiple, sum_product
 from pymc_scalable_gp.ops._kernels import matvec
+from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI
 from pymc_scalable_gp.ops._markov_steps import (
     add_prior,
     carry,
@@ -26,7 +27,6 @@ from pymc_scalable_gp.ops._markov_steps import (
 )
 from pymc_scalable_gp.ops._small import factor_small, inverse_small, multiply_small
 
-LOG_2PI = float(np.log(2.0 * np.pi))
 ROWS = 16  # of a block
 
 

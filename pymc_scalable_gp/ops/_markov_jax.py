@@ -4,7 +4,7 @@ from math import factorial
 from typing import Any, NamedTuple
 
 from pymc_scalable_gp.ops._jax import jax, jnp
-from pymc_scalable_gp.ops._markov_blocks import LOG_2PI
+from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI
 from pymc_scalable_gp.ops._markov_steps import DRIVE, STATIC
 
 

@@ -5,7 +5,7 @@ The recursions of `_markov_filter`, written out for states (q,): what a row cost
 
 import numpy as np
 
-from pymc_scalable_gp.ops._markov_blocks import LOG_2PI
+from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI
 from pymc_scalable_gp.ops._markov_steps import DRIVE, FACTORIAL
 from pymc_scalable_gp.ops._numba import from_source
 

@@ -23,8 +23,9 @@ from pymc_scalable_gp.advice.loss import (
     profile_noise,
     take_sample,
 )
-from pymc_scalable_gp.advice.report import CROSSOVER, rank
+from pymc_scalable_gp.advice.report import rank
 from pymc_scalable_gp.advice.suggest import compare
+from pymc_scalable_gp.core.checking.verdict import FASTER_EXACT
 
 GIB = 2.0**30
 RNG = np.random.default_rng(0)
@@ -112,7 +113,7 @@ def test_a_regular_series_takes_products_where_the_budget_allows():
     found = table(X, pm.gp.cov.ExpQuad(1, ls=5.0), minutes=1e6)
     kmcg = found.isel(candidate=found.class_name.values == "KMCGMarginal")
     assert kmcg.fits.all()
-    assert (kmcg.loss.values < 10.0).all()
+    assert (kmcg.loss.values < 5.0).all()
     features = found.isel(candidate=found.class_name.values == "GriefGP")
     assert (features.loss.values > 100.0).all()  # 600 lengthscales are too many for them
     assert "a regular series of 30000 cells" in found.attrs["facts"]
@@ -219,14 +220,14 @@ def test_only_other_has_no_mode():
 
 @pytest.mark.parametrize("likelihood", ["normal", "poisson"])
 def test_few_rows_are_exact_first(likelihood):
-    X, y = plane(CROSSOVER - 1)
+    X, y = plane(FASTER_EXACT - 1)
     facts = facts_of(len(X))
     exact, near = (cost_of(f"{kind}Marginal", {}, facts) for kind in ("Exact", "Vecchia"))
     pair = [costs.seconds(f"{n}Marginal", c)[0] for n, c in (("Exact", exact), ("Vecchia", near))]
     assert pair[0] < pair[1]
     found = sgp.suggest(X, y, pm.gp.cov.Matern52(2, ls=0.5), likelihood)
     assert found.class_name.values[0] == "ExactMarginal"
-    assert f"Below {CROSSOVER} rows the" in found.attrs["notes"]
+    assert f"Below {FASTER_EXACT} rows the" in found.attrs["notes"]
 
 
 def test_groups_and_the_globe_take_classes_with_distances():
@@ -496,11 +497,12 @@ def test_more_steps_and_probes_lose_less():
     few, many = loss(3, 4), loss(100, 4)
     assert few > loss(12, 4) + 1.0 > many + 1.0
     assert many == pytest.approx(2.0 * loss(100, 16), rel=0.01)
-    # After so many steps only the determinant is off, by the standard error of its estimate.
+    # After so many steps only the determinant is off, by the standard error of its estimate, which 16
+    # probes tell to 18%.
     values, vectors = np.linalg.eigh(dense(cov, X) + 0.05 * np.eye(150))
     log = (vectors * np.log(values)) @ vectors.T
     error = np.sqrt(2.0 / 4.0 * (np.square(log).sum() - np.square(np.diag(log)).sum()))
-    assert many == pytest.approx(500.0 * error / np.sqrt(150 * 10_000), rel=0.5)
+    assert many == pytest.approx(500.0 * error / np.sqrt(150 * 10_000), rel=0.2)
 
 
 def test_the_noise_is_that_of_the_targets():

@@ -12,7 +12,7 @@
 import time
 
 import numpy as np
-from _common import arguments, table
+from _common import arguments, cpu_seconds, table
 from numba import njit
 
 
@@ -38,17 +38,6 @@ def plain(dt, rate, variance, noise, e):
     return logp
 
 
-def least(functions, repeats):
-    """Least CPU seconds of each function, called in turn."""
-    found = np.full((repeats, len(functions)), np.inf)
-    for row in found:
-        for place, function in enumerate(functions):
-            clock = time.process_time()
-            function()
-            row[place] = time.process_time() - clock
-    return found.min(axis=0)
-
-
 def gradient(quick):
     """Density and gradient of a model, and the bare pass."""
     import pymc as pm
@@ -69,8 +58,8 @@ def gradient(quick):
     run = [
         lambda: plain(dt, 1.7, 1.0, noise, y), lambda: density(at), lambda: function(flat),
     ]  # fmt: skip
-    least(run, 1)
-    bare, value, both = 1e3 * least(run, 20)
+    cpu_seconds(run, 1)
+    bare, value, both = 1e3 * cpu_seconds(run, 20)
     table(
         "Matern 3/2, uneven times",
         ["pass, ms", "density, ms", "density and gradient, ms", "ratio"],

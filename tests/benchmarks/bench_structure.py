@@ -1,32 +1,22 @@
 """Kernels and grids with structure: complete grids, grids with gaps, functions by group.
 
-    python tests/benchmarks/bench_structure.py [--parts grids,gaps,groups] [--quick]
+    python tests/benchmarks/bench_structure.py [--parts grids,gaps,groups,few] [--quick]
 
 * grids: density and gradient of `KMCGMarginal` on complete grids, and of `pm.gp.MarginalKron`; CPU seconds.
 * gaps: 30 x 40 cells of which a fifth are missing, products of two kernels on sides of 3 and 4: how far the
   log density by probes lies from the exact one at six lengthscales and sigmas, in nats.
 * groups: density and gradient of `VecchiaMarginal` with 20 points under `sgp.cov.PerGroup`, 1000 groups of
   200 rows with lengthscales of their own, and under one kernel for all these rows; CPU seconds.
+* few: density and gradient of the exact GP beside `VecchiaMarginal` as it comes, and beside `KMCGMarginal`
+  by steps and probes on grids with a fifth of the cells missing; CPU seconds.
 """
 
-import time
 import warnings
 
 import numpy as np
-from _common import arguments, table
+from _common import arguments, cpu_seconds, table
 
 SETTINGS = ((0.15, 0.1), (0.5, 0.1), (0.5, 0.3), (1.5, 0.1), (1.5, 0.3), (1.5, 1.0))
-
-
-def cpu_seconds(functions, repeats):
-    """Least CPU seconds of each function, called in turn."""
-    found = np.full((repeats, len(functions)), np.inf)
-    for row in found:
-        for place, function in enumerate(functions):
-            clock = time.process_time()
-            function()
-            row[place] = time.process_time() - clock
-    return found.min(axis=0)
 
 
 def gradient_of(model):
@@ -147,6 +137,41 @@ def groups(pm, sgp, quick):
     ]
 
 
+def few_rows(pm, sgp, n, kind):
+    """A model of scattered rows in the plane, or of the cells of a square grid with gaps."""
+    rng, d, cells = np.random.default_rng(0), 2, kind in ("dense", "steps")
+    side = np.linspace(0.0, 10.0, round((n / 0.8) ** 0.5))
+    grid = sgp.RegularGrid([side, side], rng.random((len(side), len(side))) > 0.2)
+    X = grid if cells else rng.uniform(0.0, 10.0, (n, d))
+    points = grid.points if cells else X
+    y = np.sin(points[:, 0]) + 0.3 * rng.standard_normal(len(points))
+    with pm.Model() as model:
+        ell, eta, sigma = (pm.LogNormal(name) for name in ("ell", "eta", "sigma"))
+        part = pm.gp.cov.Matern52
+        cov = eta**2 * part(d, ell, active_dims=[0]) * part(d, ell, active_dims=[1])
+        if cells:
+            gp = sgp.KMCGMarginal(cov_func=cov, **({"n_iter": 100} if kind == "steps" else {}))
+        else:
+            gp = getattr(sgp, kind)(cov_func=eta**2 * part(d, ls=ell))
+        gp.marginal_likelihood("y", X=X, y=y, sigma=sigma, progressbar=False)
+    return model
+
+
+def few(pm, sgp, quick):
+    """Lines: milliseconds of both, by rows."""
+    found = []
+    pairs = {"rows": ("ExactMarginal", "VecchiaMarginal"), "cells": ("dense", "steps")}
+    sizes = {"rows": (250, 500, 600, 700, 1000), "cells": (500, 1000, 1500)}
+    for what, kinds in pairs.items():
+        for n in sizes[what][:1] if quick else sizes[what]:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of probes that are few
+                calls = [gradient_of(few_rows(pm, sgp, n, kind)) for kind in kinds]
+            exact, other = 1e3 * cpu_seconds(calls, 10)
+            found.append([f"{n} {what}", f"{exact:.1f}", f"{other:.1f}", f"{exact / other:.2f}"])
+    return found
+
+
 PARTS = {
     "grids": (
         grids,
@@ -159,13 +184,18 @@ PARTS = {
         ["kernel", "steps", "probes", "least", "most", "range"],
     ),
     "groups": (groups, "Density and gradient by group, CPU s", ["", "rows", "s", "ratio"]),
+    "few": (
+        few,
+        "Density and gradient, exact and with neighbours or by steps and probes, CPU ms",
+        ["", "exact", "approximate", "ratio"],
+    ),
 }
 
 
 def main():
     """Print the tables."""
     parser = arguments(__doc__)
-    parser.add_argument("--parts", default="grids,gaps,groups")
+    parser.add_argument("--parts", default="grids,gaps,groups,few")
     options = parser.parse_args()
     import pymc as pm
 

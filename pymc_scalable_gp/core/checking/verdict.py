@@ -26,8 +26,7 @@ LIMITS = {
     "frozen": 1.0,  # sd of the difference between frozen and recomputed features' log densities
     "reference": 1.0,  # distance from a frozen basis' reference, in posterior sds
 }
-# Rows up to which a gradient of the exact GP takes less time than one with neighbours: 9.3 against 13.1 ms
-# at 500, 57 against 24 at 1000 (two inputs, Matern 5/2, 200 inducing points, 30 neighbours, one core).
+# Rows up to which a gradient of the exact GP takes less time than one with neighbours (bench_structure.py).
 FASTER_EXACT = 600
 
 

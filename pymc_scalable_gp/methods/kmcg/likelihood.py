@@ -28,7 +28,8 @@ from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
 # Rows up to which a dense matrix of them is formed, to leave rows out.
 DENSE_ROWS = 4000
 
-# Cells up to which a dense likelihood takes about as long as steps from the targets and from each probe.
+# Cells up to which a dense likelihood stands for steps from the targets and from each probe
+# (bench_structure.py).
 DENSE_CELLS = 1500
 
 
