@@ -1,5 +1,6 @@
 """A model's log density and its gradient as functions of one flat vector."""
 
+from contextlib import nullcontext
 from time import perf_counter
 
 import numpy as np
@@ -10,6 +11,7 @@ from pytensor.graph.replace import clone_replace
 
 from pymc_scalable_gp.utils.compiled import compiled
 from pymc_scalable_gp.utils.graphs import present_value
+from pymc_scalable_gp.utils.internals import compiled_as_one
 
 MOST_PARAMETERS = 50
 # Observed values up to which a few hundred gradients cost less than the compilation of their own function,
@@ -56,8 +58,10 @@ class Graphs:
         """Values at each of `points` (n, p): (n, 1) densities, or (n, 1 + p) with gradients."""
         found = []
         for point in points:
+            is_new = kind not in self._functions
             function, begin = self.function(kind), perf_counter()
-            found.append(np.hstack([np.ravel(v) for v in function(point)]))
+            with compiled_as_one() if is_new else nullcontext():
+                found.append(np.hstack([np.ravel(v) for v in function(point)]))
             if kind == "gradient" and self.few_gradients and perf_counter() - begin > SLOW:
                 self.few_gradients = False
                 del self._functions[kind]

@@ -3,11 +3,13 @@
 import ast
 from pathlib import Path
 
+import numba
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from numba.core.codegen import JITCodeLibrary
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.ops import _numba
@@ -35,6 +37,39 @@ def test_the_parts_of_kernels():
     left, right = internals.own_columns(pm.gp.cov.ExpQuad(3, ls=1.0, active_dims=[1]), X)
     assert left.eval().shape == (2, 1)
     assert right is None
+
+
+@numba.njit(no_cpython_wrapper=True)
+def root(x):
+    if x < 0.0:
+        raise ValueError("negative", x)
+    return np.sqrt(np.full(3, x))
+
+
+def test_what_is_compiled_as_one_has_machine_code_of_the_whole_alone():
+    @numba.njit
+    def whole(x):
+        return root(x).sum()
+
+    with internals.compiled_as_one():
+        assert whole(4.0) == 6.0
+    (part,), (code,) = root.overloads.values(), whole.overloads.values()
+    assert code.library.is_machine_code
+    assert not part.library.is_machine_code
+    with pytest.raises(ValueError, match="negative"):
+        whole(-1.0)
+    assert numba.njit(lambda x: 2.0 * root(x))(4.0).sum() == 12.0  # a part of others, too
+    assert part.library.get_pointer_to_function(part.fndesc.llvm_func_name)  # or alone
+    assert part.library.is_machine_code
+
+
+def test_afterwards_numba_compiles_as_before():
+    with internals.compiled_as_one():
+        pass
+    function = numba.njit(lambda x: x + 1)
+    assert function(1) == 2
+    (code,) = function.overloads.values()
+    assert type(code.library) is JITCodeLibrary
 
 
 def foreign_private_names(source):
