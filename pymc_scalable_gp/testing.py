@@ -18,6 +18,7 @@ from scipy import stats
 
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
 from pymc_scalable_gp.utils.compiled import FEW_CALLS, evaluate
+from pymc_scalable_gp.utils.internals import compiled_as_one
 
 # Within a fused expression, in Python, PyTensor 3.3 takes a Reciprocal in single precision.
 PY = Mode("py", optimizer="fast_run").excluding("local_div_to_reciprocal")
@@ -141,7 +142,8 @@ def _value_and_pullback(tensors, outputs, where, cotangents, mode):
         )
 
     def run(inputs, bars):
-        found = [np.asarray(v) for v in function(*inputs, *bars)]
+        with compiled_as_one():
+            found = [np.asarray(v) for v in function(*inputs, *bars)]
         return found[: len(outputs)], found[len(outputs) :]
 
     return run

@@ -8,6 +8,7 @@ other program runs that slow code. ``PYTENSOR_FLAGS=mode=NUMBA NUMBA_OPT=3`` tes
 import os
 from pathlib import Path
 
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # JAX: likewise
 level = os.environ.setdefault("NUMBA_OPT", "1")
 cache = Path(__file__).parents[1] / ".pytest_cache" / f"pytensor-{level}"
 flags = list(filter(None, os.environ.get("PYTENSOR_FLAGS", "").split(",")))

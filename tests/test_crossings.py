@@ -412,7 +412,7 @@ def run(examples, start, record_property, classes=tuple(CLASSES)):
 
 
 def test_crossings(record_property):
-    run(10, 3, record_property, ("exact", "vecchia", "cholqr", "kmcg", "grief"))
+    run(6, 3, record_property, ("exact", "vecchia", "cholqr", "kmcg", "grief"))
 
 
 @pytest.mark.slow

@@ -36,7 +36,9 @@ def grid_indices(rng, r, d, m):
 
 
 # n = 0, 1, one Numba block plus a rest; r > n and r < n; r = 0.
-@pytest.mark.parametrize(("d", "r"), [(1, 4), (2, 6), (3, 9), (8, 20), (3, 0)])
+@pytest.mark.parametrize(
+    ("d", "r"), [(1, 4), pytest.param(2, 6, marks=pytest.mark.slow), (3, 9), (8, 20), (3, 0)]
+)
 def test_op(d, r):
     rng = np.random.default_rng(d)
     idx = grid_indices(rng, r, d, 3)

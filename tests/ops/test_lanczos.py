@@ -100,7 +100,7 @@ def symmetric(arrays):
         pytest.param(case, "Qab", marks=pytest.mark.slow if case == "strided" else ())
         for case in CASES
     ]
-    + [("dense", "ab"), ("dense", "Q")],
+    + [pytest.param("dense", kinds, marks=pytest.mark.slow) for kinds in ("ab", "Q")],
 )
 def test_against_unrolled_steps(case, kinds):
     weights, (_, values, b) = weights_of(case, kinds), CASES[case]

@@ -166,7 +166,7 @@ def test_solutions_draws_and_smoothing():
         pt.grad(total, tensor)
 
 
-@pytest.mark.parametrize("order", [pytest.param(0, marks=pytest.mark.slow), 1, 2])
+@pytest.mark.parametrize("order", [*(pytest.param(i, marks=pytest.mark.slow) for i in (0, 1)), 2])
 def test_one_process_alone(order):
     """In Numba it has code of its own."""
     kind = {"orders": (order,), "counts": (1,), "sizes": (1,)}

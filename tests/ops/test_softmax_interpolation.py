@@ -36,7 +36,7 @@ def compiled(*shapes, mode="NUMBA"):
 
 # n = 0, 1 and one block plus a rest; one point; more points than inputs; d where few pairs, and
 # where nearly all pairs, go through the matrix product; strided; Fortran order.
-@pytest.mark.parametrize("d", [1, 3, 40])
+@pytest.mark.parametrize("d", [1, pytest.param(3, marks=pytest.mark.slow), 40])
 def test_op(d):
     rng = np.random.default_rng(d)
     shapes = [(7, 4), (0, 3), (1, 5), (_BLOCK + 3, 4), (3, 1), (3, 9)]

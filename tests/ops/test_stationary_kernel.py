@@ -91,8 +91,15 @@ def test_second_derivatives(kind):
         assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("mode", ["NUMBA", PY])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [*((kind, PY) for kind in KINDS), ("Matern12", "NUMBA"), ("Arc", "NUMBA")]
+    + [
+        pytest.param(kind, "NUMBA", marks=pytest.mark.slow)
+        for kind in KINDS
+        if kind not in ("Matern12", "Arc")
+    ],
+)
 def test_equal_points(kind, mode):
     """One, symmetric, and a finite gradient that leaves them where they are."""
     X, ls, g = pt.dmatrix("X"), pt.dvector("ls"), pt.dmatrix("g")

@@ -120,13 +120,23 @@ def test_the_mixture_over_draws_has_both_variances():
     np.testing.assert_allclose(found.sd**2, variances.mean(axis=0) + means.var(axis=0), rtol=1e-10)
 
 
+def grades():
+    """Model of three ordered classes, and its GP."""
+    classes = np.digitize(F, [-0.4, 0.5]).astype(float)
+    return made(lambda f: pm.OrderedLogistic.dist(f, np.array([-0.4, 0.5])), classes)
+
+
 def test_classes_have_probabilities():
-    grades = np.digitize(F, [-0.4, 0.5]).astype(float)
-    model, gp = made(lambda f: pm.OrderedLogistic.dist(f, np.array([-0.4, 0.5])), grades)
+    model, gp = grades()
     mean, var = gp.predict(NEW, POINT, diag=True, pred_noise=True, model=model)
     assert mean.shape == (3, 3)
     np.testing.assert_allclose(mean.sum(axis=1), 1.0, rtol=1e-10)
     np.testing.assert_allclose(var, mean * (1.0 - mean), rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_draws_of_classes_have_these_probabilities():
+    model, gp = grades()
     options = {"pred_noise": True, "draws": True, "progressbar": False, "model": model}
     found = gp.predict_posterior(NEW, draws_of(1000), random_seed=1, **options)
     assert found["mean"].dims == ("obs", "class")

@@ -323,6 +323,7 @@ def test_a_conditional_takes_new_rows_in_parts(monkeypatch, sum_):
     assert peaks[1] < peaks[0] / 3.0
 
 
+@pytest.mark.slow
 def test_draws_over_the_posterior(exact):
     import xarray as xr
 
