@@ -56,7 +56,6 @@ class NystromMap(FeatureMap):
 
     @property
     def rank(self):
-        """Number of points."""
         return self.points.type.shape[0]
 
     def basis(self, X):
@@ -67,21 +66,17 @@ class NystromMap(FeatureMap):
 
     @property
     def input_range(self):
-        """The range of the training inputs, beyond which features lose prior variance."""
         return InputRange(self.low, self.high)
 
     def mixing(self):
-        """The root of the scale, as a matrix."""
         return pt.sqrt(self.scale) * pt.eye(self.rank)
 
     def projection(self):
-        """The points, and the inverse Cholesky factor of their kernel matrix."""
         if not self.rank:
             return self.points, pt.zeros((0, 0))
         return self.points, _inverse_root(self.unscaled, self.points) / pt.sqrt(self.scale)
 
     def features(self, X):
-        """Features (n, m)."""
         if not self.rank:
             return self.basis(X)
         root = pt.sqrt(self.scale)
@@ -99,7 +94,6 @@ class NystromMap(FeatureMap):
         return pt.specify_shape(phi, (None, self.rank))
 
     def for_residual(self):
-        """The same features, stored row by row."""
         other = copy(self)
         other.by_rows = True
         return other

@@ -301,11 +301,9 @@ class LaplaceRows(Training):
 
     @property
     def gaussian(self) -> Likelihood:
-        """That of the pseudo-targets' kind."""
         return self.inner
 
     def around(self, gaussian: Likelihood) -> "LaplaceRows":
-        """The same likelihood with another Gaussian one."""
         return replace(self, inner=gaussian)
 
     def logp(self) -> TensorVariable:

@@ -135,7 +135,6 @@ class SummarizedNormal(StructuredNormal):
     rows: RowSummary | ArrayRows  # statistics alone, or the rows themselves
 
     def draw(self, rng, size):
-        """Draw from the low-rank form of the rows."""
         return draw_low_rank(self.mean, self.features, self.noise, rng, size)
 
     def logp(self, value):
@@ -191,7 +190,6 @@ class SummarizedRows(Likelihood):
 
     @property
     def present_data(self):
-        """The data, where they can be replaced."""
         return self.rows.present_data(self._inputs, self.data.y.tensor) if self.has_rows else None
 
     def normal(self, noise):

@@ -39,13 +39,11 @@ class GriefMap(FeatureMap):
 
     @property
     def rank(self):
-        """Number of eigenfunctions, or of their rotated combinations."""
         if self.rotation is not None:
             return len(self.rotation.values)
         return sum(grid.rank for grid in self.grids)
 
     def features(self, X):
-        """Feature matrix (n, r) at inputs (n, d)."""
         phi = self.basis(X)
         return phi if self.rotation is None else phi @ self.rotation.vectors
 
@@ -77,7 +75,6 @@ class GriefMap(FeatureMap):
         return Singular.of(triangle)[0]
 
     def outside(self, X):
-        """How far X lies beyond the grid."""
         text = self.input_range.outside(X, "the grid")
         return text and f"{text} (a wider grid covers it)"
 

@@ -192,7 +192,6 @@ class SKIPMap(FeatureMap):
         return pt.zeros(self.task_count) if self.task_var is None else self.task_var
 
     def features(self, X):
-        """Features (n, r), term after term."""
         return side_by_side([roots.features() for roots in self.roots(X)])
 
     def times(self, X, coef, hold):
@@ -207,7 +206,6 @@ class SKIPMap(FeatureMap):
 
     @property
     def input_range(self):
-        """Ends of the grids; infinite for columns without one."""
         low, high = np.full(self.columns, -np.inf), np.full(self.columns, np.inf)
         for tree in self.trees:
             for dim, ends in tree.ends().items():
@@ -215,11 +213,9 @@ class SKIPMap(FeatureMap):
         return InputRange(low, high)
 
     def intermediates(self):
-        """Tables and cores of all trees."""
         return [tensor for tree in self.trees for tensor in tree.intermediates()]
 
     def kernel_diag(self, X):
-        """``k(x_i, x_i)``, times the task's variance."""
         diag = kernel_diag(self.cov_func, X)
         return diag if self.task_dim is None else diag * self._task_scale(X)
 

@@ -60,7 +60,6 @@ class HadamardProducts(Likelihood):
         return self.of(data, min(self.steps, data.size), 2.0 * signs - 1.0, rank)
 
     def normal(self, noise):
-        """By products."""
         roots = training_roots(self.data)
         variance, penalty = diagonal_beside(self.data, roots, noise)
         return ProductNormal.of(
@@ -97,7 +96,6 @@ class HadamardProducts(Likelihood):
         return Coefficients(mean, root, downdates=True)
 
     def precisions(self, model):
-        """Precisions under the features that the products stand for."""
         return FullRows(self.data).precisions(model)
 
     def figures(self, points, model=None):

@@ -48,18 +48,15 @@ class WhitenedProducts(LinearOperator):
 
     @property
     def shape(self):
-        """Rows and columns."""
         n = self.vectors.type.shape[0]
         return n, n
 
     @property
     def parameters(self):
-        """The tensors that it is made of."""
         return *self.roots, self.scale, self.vectors, self.shrinkage
 
     @property
     def T(self):
-        """Itself."""
         return self
 
     def matmat(self, V):
@@ -157,7 +154,6 @@ class ProductNormal(StructuredNormal):
         return WhitenedProducts.of(self.roots, self.variance**-0.5, self.vectors, self.shrinkage)
 
     def logp(self, value):
-        """By Lanczos steps from the residual, and from the probes."""
         operator = self.operator
         _, length, alpha, beta = start(operator, value - self.mean, self.steps)
         L = cholesky(tridiagonal(alpha, beta))

@@ -103,7 +103,6 @@ class TaskNormal(StructuredNormal):
     penalty: TensorVariable
 
     def draw(self, rng, size):
-        """Draw the coefficients and the independent part of each row."""
         A, B, s = self.A, self.B, self.v.shape[0]
         shapes = [(self.mean.shape[0],), (A.shape[1], B.shape[1]), (s, A.shape[1])]
         next_rng, (e, Z, own) = white(rng, size, *shapes)
@@ -116,7 +115,6 @@ class TaskNormal(StructuredNormal):
         return TaskPosterior.of(value - self.mean, self.variance, self.A, self.task, self.B, self.v)
 
     def logp(self, value):
-        """By the posterior's mean."""
         found = self.posterior(value)
         fitted = segment_times(found.mean[:, None, :], self.A, self.task)[:, 0]
         own = pt.log(pt.diagonal(found.own, axis1=1, axis2=2)).sum()

@@ -25,7 +25,6 @@ class ByTask(Likelihood):
     subsets_share_features = False
 
     def normal(self, noise):
-        """A sum over tasks."""
         data, X, feature_map = self.data, self.data.X.tensor, self.data.feature_map
         A, task = feature_map.data_root(X), feature_map.task_index(X)
         A = pt.specify_shape(A, (data.size, None))
@@ -92,12 +91,10 @@ class TaskMap(FeatureMap):
         return pt.concatenate([shared, own], axis=1)
 
     def intermediates(self):
-        """Factors of the posterior, and the tree's own."""
         found = self.posterior
         return [found.own, self.smaller, found.shared, *self.base.intermediates()]
 
     def kernel_diag(self, X):
-        """Prior variances."""
         return self.base.kernel_diag(X)
 
     def missed(self, X, phi):
@@ -105,5 +102,4 @@ class TaskMap(FeatureMap):
         return self.base.missed_by(X, self.base.data_root(X))
 
     def outside(self, X):
-        """Warnings of the underlying tree of features."""
         return self.base.outside(X)

@@ -79,7 +79,6 @@ class SoftKIMap(FeatureMap):
 
     @property
     def rank(self):
-        """Number of points."""
         return self.points.value.shape[0]
 
     @property
@@ -92,7 +91,6 @@ class SoftKIMap(FeatureMap):
 
     @property
     def input_range(self):
-        """The range of the training inputs."""
         Z = self.points.value[:6]
         between_points = 0.5 * (Z[1:] + Z[:-1]) if len(Z) > 1 else Z
         return InputRange(self.low, self.high, between_points)
@@ -168,5 +166,4 @@ class SoftKIMap(FeatureMap):
         return lost * (variance + lost**4 * (self.kernel_diag(X) - variance))
 
     def outside(self, X):
-        """How far X lies beyond the range of the training inputs."""
         return self.input_range.outside(X, "the training inputs")

@@ -95,7 +95,6 @@ class MarkovRows(Likelihood):
         return noise * pt.ones(self.times.shape[0])
 
     def normal(self, noise):
-        """By the Kalman filter."""
         return MarkovNormal.of(self.data.mean, self.series, self.noise_of(noise), self.form.kind)
 
     def coefficients(self, target=None, noise=None):
@@ -103,19 +102,15 @@ class MarkovRows(Likelihood):
         return Coefficients(pt.zeros(0), None)
 
     def given(self, X, y, sigma):
-        """Exact likelihood of other data."""
         return replace(self, data=self.data.with_rows(X, y, sigma))
 
     def precisions(self, model):
-        """By the filter and its adjoint."""
         return MarkovPrecisions(self, model)
 
     def predictor(self, feature_map, mean_func, coef, noise, model):
-        """By smoothing."""
         return MarkovPredictor(self, feature_map, mean_func, noise, model)
 
     def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):
-        """A `PathNormal`."""
         X = data.tensor
         found = PathNormal.of(
             mean_vector(mean_func, X), self.with_new(X, feature_map), self.series, self.noise_of(),
@@ -177,7 +172,6 @@ class MarkovPredictor(Predictor):
         self._draw = compiled([X, path, own, *self.inputs], draw)
 
     def full(self, state, X):
-        """Mean (n*,) and covariance (n*, n*)."""
         mean, cov = self._full(X, *state.values[:-1])
         return mean, cov + state.noise * np.eye(len(X))
 

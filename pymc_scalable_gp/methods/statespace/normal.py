@@ -78,11 +78,9 @@ class MarkovNormal(StructuredNormal):
         return next_rng, self.mean + replaced(colored, self.order).T.reshape(z.shape)
 
     def logp(self, value):
-        """By the filter."""
         return markov_logp(*self._process, placed(value - self.mean, self.order), *self.kind)
 
     def solve(self, values):
-        """By the filter and its adjoint."""
         solved = markov_solve(*self._process, placed(values, self.order), *self.kind)
         return replaced(solved, self.order)
 
