@@ -107,10 +107,8 @@ class BuiltGP(Listed, Base):
         Features that were built for another likelihood, of other rows, are built again. `bound`: the
         likelihood does not hold what the features miss, so that rows must lie within their range.
 
-        Raises
-        ------
-        ValueError
-            For rows beyond the range of the user's build, where its features hold no variance.
+        Raises ValueError for rows beyond the range of the user's build, where its features hold no
+        variance.
         """
         rows = digest(X.value)
         if self.is_built and self._unasked in (None, rows):

@@ -104,10 +104,7 @@ def _check_lengthscales(leaf) -> None:
 def used_columns(cov_func, d: int) -> np.ndarray:
     """Columns of X (n, d) that the kernel looks at; all for a constant kernel.
 
-    Raises
-    ------
-    ValueError
-        If one of them is beyond d.
+    Raises ValueError if one of them is beyond d.
     """
     kernels = [leaf for leaf in leaves(cov_func) if isinstance(leaf, Covariance)]
     columns = np.unique(np.concatenate([leaf.active_dims for leaf in kernels] or [np.arange(d)]))

@@ -127,11 +127,8 @@ class KernelColumns(NamedTuple):
 def kernel_columns(cov_func, X, point=None) -> KernelColumns:
     """The kernel matrix of the rows of X (n, d) at a point of the model, which may lack variables.
 
-    Raises
-    ------
-    ValueError
-        Outside the model context, where a hyperparameter is a random variable; or where the prior
-        variances at `point` are not finite and positive.
+    Raises ValueError outside the model context, where a hyperparameter is a random variable; or where
+    the prior variances at `point` are not finite and positive.
     """
     rows, points = pt.constant(X), pt.matrix("points", dtype="float64")
     graphs = [kernel_matrix(cov_func, rows, points), kernel_diag(cov_func, rows)]
@@ -150,10 +147,7 @@ def kernel_columns(cov_func, X, point=None) -> KernelColumns:
 def reference_values(graphs, point=None, known=()) -> tuple[list, list]:
     """Random variables behind graphs of `known` inputs, and their values at a point of the model.
 
-    Raises
-    ------
-    ValueError
-        Outside the model context, where there are any.
+    Raises ValueError outside the model context, where there are any.
     """
     if not is_random(*graphs, known=known):
         return [], []
@@ -182,11 +176,8 @@ def pivots(kernel: KernelColumns, count: int, rng) -> np.ndarray:
     ``K_ii - sum_k L_ki^2`` given the rows before. O(n m^2), and m columns of K. `rng` chooses among rows
     of the same variance. There are fewer than `count` rows where the rest depend on them up to rounding.
 
-    Raises
-    ------
-    ValueError
-        If a variance is negative beyond rounding, so that K is not positive semidefinite, or a column
-        is not finite.
+    Raises ValueError if a variance is negative beyond rounding, so that K is not positive semidefinite,
+    or a column is not finite.
     """
     left = kernel.diag.copy()
     scale, floor = left.max(), DEPENDENT * left.max()

@@ -80,10 +80,7 @@ class Hyperparameters:
         The model's initial point stands in for variables that `point` lacks; names that are none of
         the variables are passed over, as a point may come with more than these graphs need.
 
-        Raises
-        ------
-        ValueError
-            For a value of another shape, or outside its prior's support.
+        Raises ValueError for a value of another shape, or outside its prior's support.
         """
         point = {} if point is None else point
         # As arrays: PyTensor tries Python's numbers in half precision first, where large ones overflow.

@@ -250,10 +250,7 @@ class Likelihood(TrainingRows):
     def precisions(self, model) -> Precisions:
         """Precision matrix of the targets as a function of the model's variables.
 
-        Raises
-        ------
-        ValueError
-            Where this kind of likelihood has none.
+        Raises ValueError where this kind of likelihood has none.
         """
         raise ValueError(
             f"leaving rows out has no closed form for a {self.path} likelihood: compare models by "

@@ -51,10 +51,7 @@ VARIANCES = {
 def moments(variable: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
     """Mean and variance (n,) of a distribution; (n, k), of each class's indicator, for classes.
 
-    Raises
-    ------
-    ValueError
-        For distributions whose mean or variance is not known.
+    Raises ValueError for distributions whose mean or variance is not known.
     """
     op = variable.owner.op
     if isinstance(op, random.CategoricalRV):

@@ -128,12 +128,8 @@ class RowDistribution:
     def check(self, y: np.ndarray, mean: TensorVariable, model) -> None:
         """Check targets (n,), and the likelihood at the prior's mean in the model's initial point.
 
-        Raises
-        ------
-        TypeError
-            For a distribution that mixes rows.
-        ValueError
-            For targets outside its support, or derivatives that are not finite.
+        Raises TypeError for a distribution that mixes rows, and ValueError for targets outside its
+        support, or derivatives that are not finite.
         """
         if self.is_discrete and np.any(y != np.round(y)):
             row = int(np.flatnonzero(y != np.round(y))[0])

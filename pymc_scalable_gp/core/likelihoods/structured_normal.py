@@ -45,10 +45,7 @@ class StructuredNormal(ABC):
     def solve(self, values: TensorVariable) -> TensorVariable:
         """Inverse covariance times columns (n, s).
 
-        Raises
-        ------
-        NotImplementedError
-            Where a subclass has no direct way.
+        Raises NotImplementedError where a subclass has no direct way.
         """
         raise NotImplementedError(f"{self.label} has no direct solution for several vectors")
 

@@ -244,11 +244,8 @@ def summarize(data: MarginalData, rotation: Singular | None = None, progressbar=
 def likelihood_of(gp, statistics, sigma, weights=None) -> SummarizedRows:
     """Likelihood of the rows that the statistics have seen.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For anything but statistics in this GP's basis, a basis rotated on other rows, or one sigma for
-        each row.
+    Raises TypeError or ValueError for anything but statistics in this GP's basis, a basis rotated on
+    other rows, or one sigma for each row.
     """
     if sigma.ndim:
         raise ValueError("statistics of rows need a scalar sigma: the rows' own are not in them")

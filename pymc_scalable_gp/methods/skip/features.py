@@ -34,11 +34,8 @@ class SKIPSpec:
     def checked(cls, cov_func, grid_size, rank, task_dim, task_cov, task_var) -> "SKIPSpec":
         """From a user's arguments.
 
-        Raises
-        ------
-        TypeError, ValueError
-            For a kernel that is not a product of 1-D kernels, bad counts, or arguments of tasks that do
-            not belong together.
+        Raises TypeError or ValueError for a kernel that is not a product of 1-D kernels, bad counts, or
+        arguments of tasks that do not belong together.
         """
         if any(isinstance(leaf, Coregion) for leaf in leaves(cov_func)):
             raise ValueError(
