@@ -59,9 +59,7 @@ def _leaf_is_categorical(leaf):
 
 
 def check_kernel(
-    cov_func,
-    noise: str = "give it as sigma=, the noise's standard deviation",
-    arrays: bool = False,
+    cov_func, noise: str = "give it as sigma=, the noise's standard deviation", arrays: bool = False
 ) -> None:
     """Refuse what is no covariance, holds white noise, or does not go with its columns or any rows.
 

@@ -9,12 +9,7 @@ import xarray as xr
 from pymc_scalable_gp.core.data.draws import posterior_draws, with_progress
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.compiled import (
-    check_reached,
-    compiled,
-    model_inputs,
-    point_values,
-)
+from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs, point_values
 
 _CACHED_VALUES = 2**26  # keep fixed features of up to this many entries (0.5 GB) between draws
 

@@ -12,13 +12,7 @@ from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.nystrom import KernelColumns, nystrom
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
-from pymc_scalable_gp.methods.cholqr.pivots import (
-    NEARLY,
-    Candidates,
-    PivotFactor,
-    grow,
-    swap,
-)
+from pymc_scalable_gp.methods.cholqr.pivots import NEARLY, Candidates, PivotFactor, grow, swap
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.utils.compiled import compiled
 from pymc_scalable_gp.utils.warn import warn

@@ -8,11 +8,7 @@ from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.sums import SumOfKernels
 from pymc_scalable_gp.methods.statespace.likelihood import MarkovRows
-from pymc_scalable_gp.methods.statespace.markov import (
-    check_markov,
-    markov_form,
-    uses_harmonics,
-)
+from pymc_scalable_gp.methods.statespace.markov import check_markov, markov_form, uses_harmonics
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import is_random
