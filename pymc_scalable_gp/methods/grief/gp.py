@@ -13,9 +13,9 @@ from pymc_scalable_gp.core.likelihoods.summary import can_summarize, summarize
 from pymc_scalable_gp.core.marginal import AdditiveMarginal, FeatureMarginal
 from pymc_scalable_gp.core.observed import KEEPS_ALL, WITH_RESIDUAL
 from pymc_scalable_gp.core.rows.collect import rotation_of
-from pymc_scalable_gp.methods.grief.checks import check_periods, warn_missing
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
 from pymc_scalable_gp.methods.grief.spec import GriefSpec
+from pymc_scalable_gp.methods.grief.waves import check_periods
 from pymc_scalable_gp.utils.checks import check_choice, check_count
 
 
@@ -221,7 +221,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         found = self.feature_map
         # Weights of a fixed kernel's features may make up for what they miss, as neighbours do.
         if not found.is_constant and self.approx not in KEEPS_ALL:
-            warn_missing(found.missing, found.rank)
+            found.missing.warn(found.rank)
         if self.basis == "frozen":
             self._map = FrozenMap(found, point, pm.modelcontext(None))
         if self.rotate:
