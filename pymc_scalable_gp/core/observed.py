@@ -57,10 +57,9 @@ class ObservedGP(FeatureGP):
     variable: TensorVariable | None = None
 
     def __init__(
-        self, spec=None, *, mean_func=None, cov_func, approx=None, neighbors=30, block=16,
-        pred_neighbors=None,
-    ):  # fmt: skip
-        super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
+        self, *, mean_func=None, cov_func, approx=None, neighbors=30, block=16, pred_neighbors=None
+    ):
+        super().__init__(mean_func=mean_func, cov_func=cov_func)
         if approx is not None:
             self.check_approx(approx)
         self.given_approx: str | None = approx

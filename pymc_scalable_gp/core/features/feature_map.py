@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 import pytensor.tensor as pt
@@ -17,13 +16,6 @@ from pymc_scalable_gp.utils.blocks import BLOCK
 
 # Entries of a block of features that predictions work on.
 _ENTRIES = 2**24
-
-
-class FeatureSpec(Protocol):
-    """Settings of a method before it has seen inputs: kernel, rank, and its own."""
-
-    def fit(self, X: np.ndarray, **options) -> "FeatureMap":
-        """Feature map for training inputs (n, d); earlier maps stay unchanged."""
 
 
 class FeatureMap(ABC):

@@ -147,12 +147,12 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             raise ValueError('reference= is the point of a frozen basis: give basis="frozen" too')
         if not isinstance(rotate, bool | np.bool_):
             raise TypeError(f"rotate must be True or False, got {rotate!r}")
-        spec = GriefSpec(cov_func, grid, check_count("rank", rank))
+        self._spec = GriefSpec(cov_func, grid, check_count("rank", rank))
         self.grid, self.max_rank, self.rotate, self.basis = grid, rank, bool(rotate), basis
         self.given_reference = reference
         super().__init__(
-            spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
-            neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
+            mean_func=mean_func, cov_func=cov_func, approx=approx, neighbors=neighbors, block=block,
+            pred_neighbors=pred_neighbors,
         )  # fmt: skip
         if rotate and basis == "frozen":
             raise ValueError(
@@ -227,6 +227,10 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         if self.rotate:
             self._rotate(data, statistics, progressbar)
         return self.rank
+
+    def _fit(self, X, **options):
+        """Eigenfunctions on the grid."""
+        return self._spec.fit(X, **options)
 
     def _rotate(self, data, statistics, progressbar):
         """On the rows of X, or on those of the statistics."""

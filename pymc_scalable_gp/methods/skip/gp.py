@@ -9,7 +9,8 @@ from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.observed import WITH_RESIDUAL
-from pymc_scalable_gp.methods.skip.features import SKIPSpec
+from pymc_scalable_gp.cov.products import product_terms
+from pymc_scalable_gp.methods.skip.features import SKIPMap, check_product, checked_tasks
 from pymc_scalable_gp.methods.skip.hadamard import HadamardProducts
 from pymc_scalable_gp.methods.skip.tasks import ByTask
 from pymc_scalable_gp.utils.checks import check_count
@@ -22,10 +23,21 @@ class _SKIP(FeatureGP):
 
     knobs = "rank= and grid_size="
 
+    def __init__(self, *, cov_func, grid_size, rank, task_dim, task_cov, task_var, **options):
+        check_product(cov_func, grid_size, rank)
+        self.tasks = checked_tasks(task_dim, task_cov, task_var)
+        product_terms(cov_func)  # raises where the kernel is not a product
+        self.grid_size, self.max_rank = int(grid_size), int(rank)
+        super().__init__(cov_func=cov_func, **options)
+
     @property
     def prior_cov(self):
         """The kernel, times the tasks' covariance ``B B' + diag(v)``."""
-        return self._spec.prior_cov
+        return self.cov_func if self.tasks is None else self.tasks.times(self.cov_func)
+
+    def _fit(self, X, point=None):
+        """Place the grids over X (n, d), and freeze the directions of every merge at `point`."""
+        return SKIPMap(self.cov_func, X, self.grid_size, self.max_rank, self.tasks, point)
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
@@ -162,11 +174,10 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         block=16, pred_neighbors=None,
     ):  # fmt: skip
         self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
-        self.grid_size, self.max_rank, self.task_dim = grid_size, rank, task_dim
         super().__init__(
-            SKIPSpec.checked(cov_func, grid_size, rank, task_dim, task_cov, task_var),
-            mean_func=mean_func, cov_func=cov_func, approx=approx,
-            neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
+            mean_func=mean_func, cov_func=cov_func, grid_size=grid_size, rank=rank, task_dim=task_dim,
+            task_cov=task_cov, task_var=task_var, approx=approx, neighbors=neighbors, block=block,
+            pred_neighbors=pred_neighbors,
         )  # fmt: skip
         self.probes = check_count("probes", probes)
         self.preconditioner = check_count("preconditioner", preconditioner)
@@ -179,7 +190,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     def check_approx(self, approx):
         """Raise ValueError for neighbours together with tasks or products."""
         super().check_approx(approx)
-        if approx == "VIF" and (self.task_dim is not None or self.n_iter is not None):
+        if approx == "VIF" and (self.tasks is not None or self.n_iter is not None):
             raise ValueError(
                 'approx="VIF" works with the features of one function: leave out n_iter and task_dim (for '
                 "tasks give sgp.VecchiaMarginal a kernel with pm.gp.cov.Coregion)"
@@ -214,7 +225,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     def check_summarizable(self, approx=None):
         """Raise ValueError with `n_iter` or tasks, where there are no features of one function."""
         super().check_summarizable(approx)
-        if self.n_iter is not None or self.task_dim is not None:
+        if self.n_iter is not None or self.tasks is not None:
             raise ValueError(
                 "statistics of rows need the features of one function: leave out n_iter and task_dim"
             )
@@ -304,9 +315,10 @@ class SKIPLatent(_SKIP, FeatureLatent):
         self, *, mean_func=None, cov_func, grid_size=100, rank=30, task_dim=None, task_cov=None,
         task_var=None,
     ):  # fmt: skip
-        spec = SKIPSpec.checked(cov_func, grid_size, rank, task_dim, task_cov, task_var)
-        super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
-        self.grid_size, self.max_rank = grid_size, rank
+        super().__init__(
+            mean_func=mean_func, cov_func=cov_func, grid_size=grid_size, rank=rank, task_dim=task_dim,
+            task_cov=task_cov, task_var=task_var,
+        )  # fmt: skip
 
     def prior(self, name, X, *, centered: bool = False, **kwargs):
         """Function values at X, for any likelihood.

@@ -91,7 +91,7 @@ class StateSpaceMarginal(FeatureMarginal):
     abilities = {"marginal_likelihood": "", "likelihood": "", "missing targets": ""}
 
     def __init__(self, *, mean_func=None, cov_func, harmonics=24):
-        super().__init__(None, mean_func=mean_func, cov_func=cov_func)
+        super().__init__(mean_func=mean_func, cov_func=cov_func)
         self.harmonics = check_count("harmonics", harmonics)
         markov_form([cov_func], self.harmonics)  # refuses other kernels before there are rows
 
