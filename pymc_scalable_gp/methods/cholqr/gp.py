@@ -54,8 +54,7 @@ class CholQRMarginal(FeatureMarginal):
         rest random; the paper's choice is 1. Each costs a column of the kernel matrix. Default: 64, or 4
         with a :class:`~pymc_scalable_gp.cov.FromFunction`, whose columns are expensive.
     neighbors, block, pred_neighbors : int
-        With "VIF", as in :class:`VecchiaMarginal`: rows that each block is conditioned on, rows of a block,
-        and rows that each new row is conditioned on.
+        With "VIF", as in :class:`VecchiaMarginal`.
 
     Raises
     ------

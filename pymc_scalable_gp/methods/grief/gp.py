@@ -69,8 +69,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     rotate : bool
         Use the orthogonal basis (needs a kernel without free parameters).
     neighbors, block, pred_neighbors : int
-        With "VIF", as in :class:`VecchiaMarginal`: rows that each block is conditioned on, rows of a block,
-        and rows that each new row is conditioned on.
+        With "VIF", as in :class:`VecchiaMarginal`.
 
     Raises
     ------

@@ -115,8 +115,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         as of `pm.gp.cov.Coregion` with W = B and kappa = v. Any number of tasks: they are integrated
         out one by one, each with r coefficients.
     neighbors, block, pred_neighbors : int
-        With "VIF": rows that each block of rows is conditioned on, rows of a block, and rows that each new
-        row is conditioned on, as in :class:`VecchiaMarginal`.
+        With "VIF", as in :class:`VecchiaMarginal`.
 
     Raises
     ------
@@ -279,18 +278,13 @@ class SKIPLatent(_SKIP, FeatureLatent):
 
     See Also
     --------
-    SKIPMarginal : For Gaussian noise, the function integrated out.
+    SKIPMarginal : For Gaussian noise, the function integrated out; names the paper.
 
     Notes
     -----
     O(n d r^3) per gradient, and 4 d arrays (n, r): for n = 500 000, d = 8 and r = 20 about 3 GB. With
     fixed hyperparameters everything of size n but the last two roots is computed once, and a gradient
     costs O(n r^2).
-
-    References
-    ----------
-    .. [1] Gardner, J. et al. (2018). Product Kernel Interpolation for Scalable Gaussian Processes.
-       https://doi.org/10.48550/arXiv.1802.08903
 
     Examples
     --------
@@ -321,28 +315,15 @@ class SKIPLatent(_SKIP, FeatureLatent):
         )  # fmt: skip
 
     def prior(self, name, X, *, centered: bool = False, **kwargs):
-        """Function values at X, for any likelihood.
+        """Function values at X, as :meth:`FeatureLatent.prior`.
 
         Parameters
         ----------
-        name : str
-            Name of the deterministic variable; the coefficients are ``{name}_coeffs``.
-        X : array, shape (n, d), or pm.Data
-            Inputs.
+        name, X, **kwargs
+            As in the base class.
         centered : bool
             Give the coefficients the kernel's scale as their prior sd, in place of scaling the roots:
-            better where the data say much about the function.
-        **kwargs
-            Passed to `pm.Deterministic`, such as ``dims``.
-
-        Returns
-        -------
-        TensorVariable, shape (n,)
-
-        Raises
-        ------
-        TypeError, ValueError
-            For bad inputs, before anything is compiled.
+            better where the data say much about the function. Not for a sum of kernels.
         """
         keywords = self._prior_keywords(kwargs)
         data, terms = self._latent_inputs(X, keywords), self.feature_map.terms

@@ -127,8 +127,7 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
         T. At 1 and standardised inputs the weights are spread over the nearest points; smaller values
         sharpen them. In one to three inputs take the distance between points, or less.
     neighbors, block, pred_neighbors : int
-        With "VIF", as in :class:`VecchiaMarginal`: rows that each block is conditioned on, rows of a block,
-        and rows that each new row is conditioned on.
+        With "VIF", as in :class:`VecchiaMarginal`.
 
     Raises
     ------
@@ -261,18 +260,13 @@ class SoftKILatent(_SoftKI, FeatureLatent):
 
     See Also
     --------
-    SoftKIMarginal : For Gaussian noise, the function integrated out.
+    SoftKIMarginal : For Gaussian noise, the function integrated out; names the paper.
     fit_inducing : Trains the points.
 
     Notes
     -----
     O(n m) per gradient, and O(m^3) for the kernel. With points and temperature fixed the weights
     (n, m) are computed once.
-
-    References
-    ----------
-    .. [1] Camaño, C. and Huang, D. (2024). High-Dimensional Gaussian Process Regression with Soft
-       Kernel Interpolation. https://doi.org/10.48550/arXiv.2410.21419
 
     Examples
     --------
