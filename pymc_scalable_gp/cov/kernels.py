@@ -51,27 +51,18 @@ _FEW = 8
 
 @dataclass(frozen=True)
 class Traits:
-    """What the package knows of a class of kernels; subclasses share what is not said to be its own.
+    """What the package knows of a class of kernels; subclasses share the last two alone."""
 
-    Attributes
-    ----------
-    form : callable, optional
-        Its own: ``form(cov, X, Z)`` is the kernel matrix, in place of a call of the kernel.
-    fused : bool
-        Its own: an Op computes its matrices and blocks with the distances (`ops.stationary_kernel`).
-    stacked : bool
-        Its own: a function of ``|x - z| / ls`` alone, which products evaluate for all inputs at once.
-    stationary : bool
-        Whether it is a function of ``x - z`` alone.
-    categorical : bool, optional
-        Whether nothing lies between two values of its column. None where that is not known.
-    """
-
+    # form(cov, X, Z) is the kernel matrix, in place of a call of the kernel.
     form: Callable | None = None
+    # An Op computes its matrices and blocks with the distances (ops.stationary_kernel).
     fused: bool = False
+    # A function of |x - z| / ls alone, which products evaluate for all inputs at once.
     stacked: bool = False
-    stationary: bool = True
-    categorical: bool | None = False
+    stationary: bool = True  # a function of x - z alone
+    categorical: bool | None = (
+        False  # nothing lies between two values of its column; None: not known
+    )
 
 
 def traits(cov) -> Traits:

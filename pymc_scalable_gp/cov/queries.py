@@ -64,11 +64,8 @@ def check_kernel(
     """Refuse what is no covariance, holds white noise, or does not go with its columns or any rows.
 
     `noise` says what becomes of `WhiteNoise`, which no smooth feature can represent; `arrays` whether a
-    matrix may stand in a sum or product: it belongs to the rows of one kernel matrix.
-
-    Raises
-    ------
-    TypeError, ValueError
+    matrix may stand in a sum or product: it belongs to the rows of one kernel matrix. Raises TypeError or
+    ValueError.
     """
     if not isinstance(cov_func, BaseCovariance):
         raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
@@ -152,13 +149,7 @@ def is_embedded(cov_func) -> bool:
 def warn_unused_columns(cov_func, d: int, also: Sequence[int] = ()) -> None:
     """Warn where a kernel was made for fewer columns than X (n, d) has, as PyMC does.
 
-    Parameters
-    ----------
-    cov_func : pm.gp.cov.BaseCovariance
-    d : int
-        Number of columns of X.
-    also : sequence of int
-        Columns that have another use, such as the task's.
+    `also` are columns that have another use, such as the task's.
     """
     counts = [leaf.input_dim for leaf in leaves(cov_func) if isinstance(leaf, Covariance)]
     known = min(counts, default=d)

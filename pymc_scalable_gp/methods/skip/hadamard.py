@@ -37,20 +37,13 @@ _SHIFT = 1e-12
 class WhitenedProducts(LinearOperator):
     r"""``P^{-1/2} (I + D^{-1/2} sum_t (A_t A_t') * (B_t B_t') D^{-1/2}) P^{-1/2}``.
 
-    Parameters
-    ----------
-    roots : tuple of tensors
-        A_1 (n, a), B_1 (n, b), A_2, ....
-    scale : tensor, shape (n,)
-        ``D^{-1/2}``.
-    vectors, shrinkage : tensors, shapes (n, q) and (q,)
-        Q and h of ``P^{-1/2} = I - Q diag(h) Q'``.
+    With ``P^{-1/2} = I - Q diag(h) Q'``.
     """
 
-    roots: tuple[TensorVariable, ...]
-    scale: TensorVariable
-    vectors: TensorVariable
-    shrinkage: TensorVariable
+    roots: tuple[TensorVariable, ...]  # A_1 (n, a), B_1 (n, b), A_2, ...
+    scale: TensorVariable  # D^{-1/2} (n,)
+    vectors: TensorVariable  # Q (n, q)
+    shrinkage: TensorVariable  # h (q,)
 
     @classmethod
     def of(cls, roots, scale, vectors, shrinkage):
@@ -110,38 +103,20 @@ class ProductNormal(StructuredNormal):
     with ``b = P^{-1/2} D^{-1/2} (y - mean)``, and T, T_s from Lanczos steps of the preconditioned
     matrix that start at b (these are conjugate gradients) and at the probes z_s.
 
-    Parameters
-    ----------
-    mean : tensor, shape (n,)
-        Mean.
-    roots : tuple of tensors
-        A_1 (n, a), B_1 (n, b), A_2, ....
-    variance : tensor, shape (n,)
-        Diagonal D, positive.
-    vectors, shrinkage, frozen_logdet : tensors, shapes (n, k), (k,) and ()
-        Of a frozen P, close to ``I + D^{-1/2} K D^{-1/2}`` where the posterior is.
-    probes : tensor, shape (S, n)
-        Frozen vectors of independent signs.
-    steps : int
-        Lanczos steps.
-    penalty : tensor, scalar
-        Taken off ``logp``: the trace term of the bound that "VFE" maximises.
-
-    Notes
-    -----
     A density with its gradient costs O((1 + S) steps n (a b + k)) and memory O(n (steps + a + b + k)). It
     is one function of the parameters, and the gradient is exactly its own. A matrix that is not positive
     definite gives ``logp = nan``.
     """
 
-    roots: tuple[TensorVariable, ...]
-    variance: TensorVariable
-    vectors: TensorVariable
-    shrinkage: TensorVariable
+    roots: tuple[TensorVariable, ...]  # A_1 (n, a), B_1 (n, b), A_2, ...
+    variance: TensorVariable  # diagonal D (n,), positive
+    # Of a frozen P, close to I + D^{-1/2} K D^{-1/2} where the posterior is.
+    vectors: TensorVariable  # (n, k)
+    shrinkage: TensorVariable  # (k,)
     frozen_logdet: TensorVariable
-    probes: TensorVariable
-    steps: int
-    penalty: TensorVariable
+    probes: TensorVariable  # frozen vectors (S, n) of independent signs
+    steps: int  # of Lanczos
+    penalty: TensorVariable  # taken off logp: the trace term of the bound that "VFE" maximises
 
     @classmethod
     def of(cls, mean, roots, variance, preconditioner, probes, steps, penalty):

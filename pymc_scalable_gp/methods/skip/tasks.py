@@ -78,35 +78,16 @@ class TaskNormal(StructuredNormal):
     at the posterior mean of the coefficients (:class:`TaskPosterior`): a sum of squares, without the
     cancellation of the usual quadratic form.
 
-    Parameters
-    ----------
-    mean : tensor, shape (n,)
-        Mean.
-    variance : tensor, shape (n,)
-        Diagonal D, positive.
-    A : tensor, shape (n, a)
-        Root of the kernel between rows.
-    task : integer tensor, shape (n,)
-        Task of each row, 0 to s - 1.
-    B : tensor, shape (s, q)
-        Factor of what the tasks share.
-    v : tensor, shape (s,)
-        Variances of the tasks' own functions, not negative.
-    penalty : tensor, scalar
-        Taken off ``logp``: the trace term of the bound that "VFE" maximises.
-
-    Notes
-    -----
     A density with its gradient costs O(n a^2 + s a^3 + s a^2 q^2 + (a q)^3), and memory
     O(n a + s (a^2 + q^2) + (a q)^2). A matrix that is not positive definite gives ``logp = nan``.
     """
 
-    variance: TensorVariable
-    A: TensorVariable
-    task: TensorVariable
-    B: TensorVariable
-    v: TensorVariable
-    penalty: TensorVariable
+    variance: TensorVariable  # diagonal D (n,), positive
+    A: TensorVariable  # root (n, a) of the kernel between rows
+    task: TensorVariable  # task (n,) of each row, 0 to s - 1
+    B: TensorVariable  # factor (s, q) of what the tasks share
+    v: TensorVariable  # variances (s,) of the tasks' own functions, not negative
+    penalty: TensorVariable  # taken off logp: the trace term of the bound that "VFE" maximises
 
     def draw(self, rng, size):
         A, B, s = self.A, self.B, self.v.shape[0]
