@@ -21,7 +21,7 @@ from pymc_scalable_gp.core.data.inputs import (
     digest,
     held_value,
 )
-from pymc_scalable_gp.core.data.keywords import MarginalKeywords, marginal_keywords
+from pymc_scalable_gp.core.data.keywords import marginal_keywords
 from pymc_scalable_gp.core.data.missing import rows_with_targets
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.fit.start import reference_on_subset, start_of_search
@@ -163,7 +163,7 @@ class ObservedGP(FeatureGP):
             name, X, y, sigma, statistics, progressbar, keywords, likelihood
         )
 
-    def _likelihood_keywords(self, kwargs) -> MarginalKeywords:
+    def _likelihood_keywords(self, kwargs) -> tuple[float, dict]:
         """Checked keywords of a likelihood, before anything is built."""
         self.check_unconditioned()
         return marginal_keywords(self, kwargs)

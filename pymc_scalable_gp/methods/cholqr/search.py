@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pytensor.tensor as pt
@@ -84,11 +83,11 @@ class Target:
     def at(self, theta):
         """Kernel, residuals, noise variance and log prior at a point."""
         diag, residual, noise, prior = self.terms(theta)
-        kernel = KernelColumns(np.asarray(diag, float), partial(self._columns_at, theta))
-        return kernel, residual, float(noise), float(prior)
 
-    def _columns_at(self, theta, rows):
-        return np.asarray(self.columns(theta, self.X[rows]), dtype=float)
+        def columns(rows):
+            return np.asarray(self.columns(theta, self.X[rows]), dtype=float)
+
+        return KernelColumns(np.asarray(diag, float), columns), residual, float(noise), float(prior)
 
 
 class Hybrid:
