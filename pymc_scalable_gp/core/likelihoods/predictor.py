@@ -48,6 +48,16 @@ class Mixture:
         return (self._within + self._between) / self.count
 
 
+def as_dataset(mean, variance, draws, **samples) -> xr.Dataset:
+    """Mean and sd of a mixture over rows, and over classes where it has some; samples of each draw."""
+    dims = ("obs", "class")[: np.ndim(mean)]
+    found = {"mean": (dims, mean), "sd": (dims, np.sqrt(variance))}
+    shape = (draws.chains, len(draws) // draws.chains, len(mean))
+    for name, values in samples.items():
+        found[name] = (("chain", "draw", "obs"), np.reshape(values, shape))
+    return xr.Dataset(found)
+
+
 def in_two_stages(X, states, outputs, common, model) -> tuple:
     """Compile what is computed once for a point of the model, and what for each block of rows.
 
@@ -184,11 +194,7 @@ class Predictor:
             mean, var, f = *self._mix_diagonal(X, list(states)), None
         else:
             mean, var, f = self._mix(X, states, len(draws), drawing)
-        found = {"mean": ("obs", mean), "sd": ("obs", np.sqrt(var))}
-        if sample:
-            shape = (draws.chains, len(draws) // draws.chains, len(mean))
-            found["f"] = (("chain", "draw", "obs"), f.reshape(shape))
-        return xr.Dataset(found)
+        return as_dataset(mean, var, draws, **({"f": f} if sample else {}))
 
     def _mix(self, X, states, count, rng=None):
         """One draw after the other."""
