@@ -77,21 +77,10 @@ def kernel_matrix(cov_func: BaseCovariance, X, Z=None) -> TensorVariable:
     r"""Kernel matrix ``k(x_i, z_j)`` (n, m) of any covariance.
 
     Sums, products, powers, scalings and warpings are followed to their stationary parts, which are
-    functions of :func:`square_distances`; every other kernel is called as it is.
-
-    Parameters
-    ----------
-    cov_func : pm.gp.cov.BaseCovariance
-    X : tensor, shape (n, d)
-    Z : tensor, shape (m, d), optional
-        X when left out: stationary kernels are then exactly symmetric, with the exact prior variance
-        on the diagonal.
-
-    Returns
-    -------
-    tensor, shape (n, m)
-        float64. Between equal points, the gradient of a Matern kernel in X and Z is 0. Nowhere is
-        anything of size n x m x d formed.
+    functions of :func:`square_distances`; every other kernel is called as it is. Without Z (m, d), of X
+    (n, d) and itself, stationary kernels are exactly symmetric, with the exact prior variance on the
+    diagonal. In float64; between equal points, the gradient of a Matern kernel in X and Z is 0. Nowhere is
+    anything of size n x m x d formed.
     """
     X = _trimmed(cov_func, pt.as_tensor_variable(X))
     Z = None if Z is None else _trimmed(cov_func, pt.as_tensor_variable(Z))

@@ -43,11 +43,6 @@ class StateSpaceMarginal(FeatureMarginal):
         in :meth:`marginal_likelihood`, for a `Periodic` kernel that needs more harmonics at the
         model's initial point.
 
-    Warns
-    -----
-    UserWarning
-        In :meth:`marginal_likelihood`, for missing targets: their rows are integrated out.
-
     See Also
     --------
     ExactMarginal : Any kernel, few rows.
