@@ -168,18 +168,9 @@ class FeatureGP(TrainedGP):
         )
 
     def predict(
-        self,
-        Xnew,
-        point=None,
-        diag=False,
-        pred_noise=False,
-        given=None,
-        model=None,
-        *,
-        joint=True,
-        exact: bool = False,
-        likelihood=None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, Xnew, point=None, diag=False, pred_noise=False, given=None, model=None, *, joint=True,
+        exact: bool = False, likelihood=None,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
         """Mean and (co)variance of the function at new inputs for one point, as NumPy arrays.
 
         Parameters
@@ -238,20 +229,10 @@ class FeatureGP(TrainedGP):
             return (predictor.full if joint else predictor.alone)(state, data.value)
 
     def predict_posterior(
-        self,
-        Xnew,
-        idata,
-        *,
-        num_samples: int | None = None,
-        pred_noise: bool = False,
-        draws: bool = False,
-        given=None,
-        progressbar: bool = True,
-        random_seed=None,
-        model=None,
-        exact: bool = False,
-        likelihood=None,
-    ):
+        self, Xnew, idata, *, num_samples: int | None = None, pred_noise: bool = False,
+        draws: bool = False, given=None, progressbar: bool = True, random_seed=None, model=None,
+        exact: bool = False, likelihood=None,
+    ):  # fmt: skip
         """Mean and sd at new inputs, averaged over posterior draws.
 
         Parameters

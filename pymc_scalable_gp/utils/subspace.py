@@ -9,13 +9,9 @@ _ITERATIONS, _EXTRA = 2, 10
 
 
 def leading_eigenpairs(
-    times: Callable[[np.ndarray], np.ndarray],
-    n: int,
-    rank: int,
-    *,
-    most: int | None = None,
+    times: Callable[[np.ndarray], np.ndarray], n: int, rank: int, *, most: int | None = None,
     seed: int = 0,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Approximate leading eigenpairs of a symmetric positive semidefinite K, by subspace iteration.
 
     ``times(V)`` is ``K V`` for V (n, k), with no more columns than `most`, a bound on the rank of K; `seed`

@@ -18,18 +18,9 @@ TOLERANCE = 1e-6  # relative gain of a step below which L-BFGS stops: a start, n
 
 
 def subset_map(
-    gp,
-    X,
-    y,
-    sigma,
-    *,
-    point=None,
-    max_rows: int = 1000,
-    maxiter: int = 200,
-    random_seed=None,
-    progressbar: bool = True,
-    model=None,
-) -> dict[str, np.ndarray]:
+    gp, X, y, sigma, *, point=None, max_rows: int = 1000, maxiter: int = 200, random_seed=None,
+    progressbar: bool = True, model=None,
+) -> dict[str, np.ndarray]:  # fmt: skip
     r"""Maximum a posteriori hyperparameters of the *exact* GP on randomly chosen rows.
 
     Maximises ``log N(y_s | mean(X_s), K(X_s, X_s) + sigma^2 I) + log prior`` by L-BFGS, the start of
