@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 
 import numpy as np
 import pytensor.tensor as pt
@@ -39,6 +40,12 @@ class FeatureMap(ABC):
     @abstractmethod
     def features(self, X: TensorVariable) -> TensorVariable:
         """Feature matrix (n, r) at inputs (n, d), differentiable in the hyperparameters."""
+
+    def changed(self, **attributes) -> "FeatureMap":
+        """The same map with other values of some attributes."""
+        other = copy(self)
+        vars(other).update(attributes)
+        return other
 
     def for_residual(self) -> "FeatureMap":
         """Map of nearly the same features, such that ``k - k~`` is a covariance.

@@ -1,7 +1,6 @@
 """Features from inducing points: any kernel, any points."""
 
 from collections.abc import Callable
-from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -94,9 +93,7 @@ class NystromMap(FeatureMap):
         return pt.specify_shape(phi, (None, self.rank))
 
     def for_residual(self):
-        other = copy(self)
-        other.by_rows = True
-        return other
+        return self.changed(by_rows=True)
 
 
 def _is_still(kernel: FusedKernel | None) -> bool:

@@ -1,6 +1,5 @@
 """SKIP's feature map: the last two roots of one tree for each term of the kernel."""
 
-from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -209,9 +208,7 @@ class SKIPMap(FeatureMap):
 
     def for_residual(self):
         """With 1-D kernels projected on the nodes of the grids: interpolation can exceed the kernel."""
-        other = copy(self)
-        other.projected = True
-        return other
+        return self.changed(projected=True)
 
     def outside(self, X):
         """How far X lies beyond the grids, in words; None for projected kernels, which do not end there."""

@@ -1,7 +1,5 @@
 """SoftKI's feature map."""
 
-from copy import copy
-
 import numpy as np
 import pytensor.tensor as pt
 from scipy.spatial import cKDTree
@@ -68,15 +66,11 @@ class SoftKIMap(FeatureMap):
         """The same weights, which fade only beyond a range that includes `low` and `high`."""
         if (self.low <= low).all() and (self.high >= high).all():
             return self
-        other = copy(self)
-        other.low, other.high = np.minimum(self.low, low), np.maximum(self.high, high)
-        return other
+        return self.changed(low=np.minimum(self.low, low), high=np.maximum(self.high, high))
 
     def with_correction(self):
         """The map for FITC and VFE, which counts the variance that interpolation loses as missed."""
-        other = copy(self)
-        other.corrected = True
-        return other
+        return self.changed(corrected=True)
 
     def for_residual(self):
         """The points as inducing points, since the variance after interpolation may exceed the kernel's."""
