@@ -184,8 +184,14 @@ class ObservedGP(FeatureGP):
             )
         if self.approx == "VIF":
             self._build_near_mode(*self._checked(X, y, sigma))
-        data = self._data(X, y, sigma, weights)
-        return self._observe(name, data, progressbar, keywords, **options)
+        data, (jitter, kwargs) = self._data(X, y, sigma, weights), keywords
+        check_dims(kwargs.get("dims"), data.X, "X")
+        if jitter:
+            data = replace(data, sigma=pt.sqrt(data.sigma**2 + jitter))
+        for tensor, label in ((data.X, f"{name}_X"), (data.y, name)):
+            if not tensor.mutable:
+                tensor.tensor.name = label
+        return self._made(self._likelihood_of(data, progressbar, **options), name, kwargs)
 
     def summarize(
         self, source, y=None, *, columns=None, checkpoint=None, progressbar: bool = True
@@ -304,16 +310,6 @@ class ObservedGP(FeatureGP):
 
     def move_points(self, training, point) -> None:
         """Choose inducing points again, where :meth:`rebuild` may."""
-
-    def _observe(self, name, data, progressbar, keywords, **options):
-        jitter, kwargs = keywords
-        check_dims(kwargs.get("dims"), data.X, "X")
-        if jitter:
-            data = replace(data, sigma=pt.sqrt(data.sigma**2 + jitter))
-        for tensor, label in ((data.X, f"{name}_X"), (data.y, name)):
-            if not tensor.mutable:
-                tensor.tensor.name = label
-        return self._made(self._likelihood_of(data, progressbar, **options), name, kwargs)
 
     def _observe_any(
         self, name, X, y, others, likelihood, progressbar, keywords, weights, **options

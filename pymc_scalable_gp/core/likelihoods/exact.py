@@ -30,17 +30,18 @@ class DenseNormal(StructuredNormal):
     cov: TensorVariable  # (n, n)
     noise: TensorVariable  # (n,)
 
+    def _root(self):
+        return pt.linalg.cholesky(self.cov + pt.diag(self.noise), on_error="nan")
+
     def draw(self, rng, size):
         next_rng, (z,) = white(rng, size, (self.mean.shape[0],))
-        root = pt.linalg.cholesky(self.cov + pt.diag(self.noise), on_error="nan")
-        return next_rng, self.mean + z @ root.T
+        return next_rng, self.mean + z @ self._root().T
 
     def logp(self, value):
         return gaussian_logp(self.cov, self.noise, value - self.mean)
 
     def solve(self, values):
-        root = pt.linalg.cholesky(self.cov + pt.diag(self.noise), on_error="nan")
-        return pt.linalg.cho_solve((root, True), values)
+        return pt.linalg.cho_solve((self._root(), True), values)
 
 
 @dataclass(frozen=True, eq=False)
