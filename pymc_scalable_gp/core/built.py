@@ -10,7 +10,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs, digest
 from pymc_scalable_gp.core.data.keywords import check_arguments
 from pymc_scalable_gp.core.data.mean import check_mean
-from pymc_scalable_gp.core.features.feature_map import FeatureMap, FeatureSpec
+from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.cov.queries import check_rows, describe
 from pymc_scalable_gp.utils.classes import Listed, as_typed
 from pymc_scalable_gp.utils.graphs import is_random
@@ -33,9 +33,8 @@ class BuiltGP(Listed, Base):
         check_arguments(cls, args, kwargs)
         return super().__new__(cls)
 
-    def __init__(self, spec: FeatureSpec | None, *, mean_func=None, cov_func):
+    def __init__(self, *, mean_func=None, cov_func):
         super().__init__(mean_func=check_mean(mean_func), cov_func=cov_func)
-        self._spec = spec
         self._map: FeatureMap | None = None
         self._unasked: bytes | None = None
         self._reference: dict | None = None
@@ -93,8 +92,12 @@ class BuiltGP(Listed, Base):
     def _build(self, X: np.ndarray, **options) -> int:
         self._reference, self._unasked = options.get("point"), None
         check_rows(self.prior_cov, X)
-        self._map = self._spec.fit(X, **options)
+        self._map = self._fit(X, **options)
         return self.rank
+
+    def _fit(self, X: np.ndarray, **options) -> FeatureMap:
+        """Features for training inputs (n, d), with the options of ``build``: a method's own."""
+        raise NotImplementedError
 
     def build_missing(self, X) -> None:
         """Build on training inputs X unless that was done before."""
@@ -107,10 +110,8 @@ class BuiltGP(Listed, Base):
         Features that were built for another likelihood, of other rows, are built again. `bound`: the
         likelihood does not hold what the features miss, so that rows must lie within their range.
 
-        Raises
-        ------
-        ValueError
-            For rows beyond the range of the user's build, where its features hold no variance.
+        Raises ValueError for rows beyond the range of the user's build, where its features hold no
+        variance.
         """
         rows = digest(X.value)
         if self.is_built and self._unasked in (None, rows):

@@ -56,10 +56,8 @@ class FeatureGP(TrainedGP):
             out), and rows that get it at most (None for all).
         num_samples : int or None
             Number of draws, taken at random by `random_seed` as the rows are; None for all.
-        progressbar : bool
-        random_seed : int, optional
-        model : pm.Model, optional
-            That of the context or, outside of any, of the likelihood or prior when left out.
+        progressbar, random_seed, model
+            As for :meth:`predict_posterior`.
 
         Returns
         -------
@@ -170,18 +168,9 @@ class FeatureGP(TrainedGP):
         )
 
     def predict(
-        self,
-        Xnew,
-        point=None,
-        diag=False,
-        pred_noise=False,
-        given=None,
-        model=None,
-        *,
-        joint=True,
-        exact: bool = False,
-        likelihood=None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, Xnew, point=None, diag=False, pred_noise=False, given=None, model=None, *, joint=True,
+        exact: bool = False, likelihood=None,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
         """Mean and (co)variance of the function at new inputs for one point, as NumPy arrays.
 
         Parameters
@@ -240,20 +229,10 @@ class FeatureGP(TrainedGP):
             return (predictor.full if joint else predictor.alone)(state, data.value)
 
     def predict_posterior(
-        self,
-        Xnew,
-        idata,
-        *,
-        num_samples: int | None = None,
-        pred_noise: bool = False,
-        draws: bool = False,
-        given=None,
-        progressbar: bool = True,
-        random_seed=None,
-        model=None,
-        exact: bool = False,
-        likelihood=None,
-    ):
+        self, Xnew, idata, *, num_samples: int | None = None, pred_noise: bool = False,
+        draws: bool = False, given=None, progressbar: bool = True, random_seed=None, model=None,
+        exact: bool = False, likelihood=None,
+    ):  # fmt: skip
         """Mean and sd at new inputs, averaged over posterior draws.
 
         Parameters
@@ -270,15 +249,11 @@ class FeatureGP(TrainedGP):
         draws : bool
             Also return a sample of the function, jointly over all rows, for each posterior draw:
             8 n* bytes per draw.
-        given : dict, optional
-            As in :meth:`conditional`.
         progressbar : bool
             Show progress over the draws.
         random_seed : int, optional
             Seed of the choice of draws and of the samples.
-        model : pm.Model, optional
-            That of the context or, outside of any, of the likelihood or prior when left out.
-        exact, likelihood
+        given, model, exact, likelihood
             As in :meth:`predict`: exact, O(n^3) for each draw.
 
         Returns

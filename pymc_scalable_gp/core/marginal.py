@@ -40,13 +40,8 @@ class FeatureMarginal(ObservedGP):
             What `pm.sample` returned.
         groups : array, shape (n,), optional
             Labels: all rows with one label are left out together (children, folds, blocks in space).
-        num_samples : int, optional
-            Number of draws, taken at random; all when left out.
-        progressbar : bool
-        random_seed : int, optional
-            Of the draws.
-        model : pm.Model, optional
-            That of the context or, outside of any, of the likelihood when left out.
+        num_samples, progressbar, random_seed, model
+            As for :meth:`predict_posterior`.
 
         Returns
         -------
@@ -144,7 +139,7 @@ class FeatureMarginal(ObservedGP):
             `draws`: warn, or go on with NUTS under the better density. Not where Laplace's own error is
             taken away, which has no gradient.
         model : pm.Model, optional
-            That of the context or, outside of any, of the likelihood when left out.
+            As for :meth:`predict`.
 
         Returns
         -------
@@ -160,11 +155,6 @@ class FeatureMarginal(ObservedGP):
             Without a marginal likelihood, for statistics without rows, a frozen or free prior of weights,
             the exact class itself, fewer than 25 draws, more than 50 parameters, or more rows or memory
             than there are (the message has the seconds and the memory needed).
-
-        Warns
-        -----
-        UserWarning
-            If k-hat exceeds .7, or the effective sample size stays below a quarter of `draws`.
 
         See Also
         --------

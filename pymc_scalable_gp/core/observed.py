@@ -21,7 +21,7 @@ from pymc_scalable_gp.core.data.inputs import (
     digest,
     held_value,
 )
-from pymc_scalable_gp.core.data.keywords import MarginalKeywords, marginal_keywords
+from pymc_scalable_gp.core.data.keywords import marginal_keywords
 from pymc_scalable_gp.core.data.missing import rows_with_targets
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.fit.start import reference_on_subset, start_of_search
@@ -57,10 +57,9 @@ class ObservedGP(FeatureGP):
     variable: TensorVariable | None = None
 
     def __init__(
-        self, spec=None, *, mean_func=None, cov_func, approx=None, neighbors=30, block=16,
-        pred_neighbors=None,
-    ):  # fmt: skip
-        super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
+        self, *, mean_func=None, cov_func, approx=None, neighbors=30, block=16, pred_neighbors=None
+    ):
+        super().__init__(mean_func=mean_func, cov_func=cov_func)
         if approx is not None:
             self.check_approx(approx)
         self.given_approx: str | None = approx
@@ -164,7 +163,7 @@ class ObservedGP(FeatureGP):
             name, X, y, sigma, statistics, progressbar, keywords, likelihood
         )
 
-    def _likelihood_keywords(self, kwargs) -> MarginalKeywords:
+    def _likelihood_keywords(self, kwargs) -> tuple[float, dict]:
         """Checked keywords of a likelihood, before anything is built."""
         self.check_unconditioned()
         return marginal_keywords(self, kwargs)
@@ -185,8 +184,14 @@ class ObservedGP(FeatureGP):
             )
         if self.approx == "VIF":
             self._build_near_mode(*self._checked(X, y, sigma))
-        data = self._data(X, y, sigma, weights)
-        return self._observe(name, data, progressbar, keywords, **options)
+        data, (jitter, kwargs) = self._data(X, y, sigma, weights), keywords
+        check_dims(kwargs.get("dims"), data.X, "X")
+        if jitter:
+            data = replace(data, sigma=pt.sqrt(data.sigma**2 + jitter))
+        for tensor, label in ((data.X, f"{name}_X"), (data.y, name)):
+            if not tensor.mutable:
+                tensor.tensor.name = label
+        return self._made(self._likelihood_of(data, progressbar, **options), name, kwargs)
 
     def summarize(
         self, source, y=None, *, columns=None, checkpoint=None, progressbar: bool = True
@@ -305,16 +310,6 @@ class ObservedGP(FeatureGP):
 
     def move_points(self, training, point) -> None:
         """Choose inducing points again, where :meth:`rebuild` may."""
-
-    def _observe(self, name, data, progressbar, keywords, **options):
-        jitter, kwargs = keywords
-        check_dims(kwargs.get("dims"), data.X, "X")
-        if jitter:
-            data = replace(data, sigma=pt.sqrt(data.sigma**2 + jitter))
-        for tensor, label in ((data.X, f"{name}_X"), (data.y, name)):
-            if not tensor.mutable:
-                tensor.tensor.name = label
-        return self._made(self._likelihood_of(data, progressbar, **options), name, kwargs)
 
     def _observe_any(
         self, name, X, y, others, likelihood, progressbar, keywords, weights, **options

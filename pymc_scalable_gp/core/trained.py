@@ -21,8 +21,8 @@ from pymc_scalable_gp.utils.recent import Recent
 class TrainedGP(BuiltGP):
     """A GP with a likelihood or prior in a model: base of the public classes."""
 
-    def __init__(self, spec=None, *, mean_func=None, cov_func):
-        super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
+    def __init__(self, *, mean_func=None, cov_func):
+        super().__init__(mean_func=mean_func, cov_func=cov_func)
         self._training: Training | None = None
         self._model: pm.Model | None = None
         self._predictors, self._givens, self._exact = Recent(), Recent(), Recent()

@@ -10,29 +10,16 @@ from pytensor.tensor.variable import TensorVariable
 
 
 class Embedded(NamedTuple):
-    """A kernel of rows X (n, c) as ``s(x) s(z) k0(u(x), u(z))``.
+    """A kernel of rows X (n, c) as ``s(x) s(z) k0(u(x), u(z))``."""
 
-    Attributes
-    ----------
-    kernel : pm.gp.cov.Stationary
-        k0, of all columns of u.
-    inputs : tensor, shape (n, p)
-        u(X).
-    places : tensor, shape (n, q)
-        Coordinates in which near rows are highly correlated: distances over the lengthscale.
-    layout : tensor, shape (n, q)
-        Coordinates without parameters, in units of X, in which near rows are neighbours.
-    scale : tensor, scalar or shape (n,)
-        s(X), prior standard deviations.
-    apart : tensor, shape (n,), optional
-        The kernel is 0 between rows of which these differ, where k0 is not.
-    """
-
-    kernel: Stationary
-    inputs: TensorVariable
+    kernel: Stationary  # k0, of all columns of u
+    inputs: TensorVariable  # u(X) (n, p)
+    # Coordinates (n, q) in which near rows are highly correlated: distances over the lengthscale.
     places: TensorVariable
+    # Coordinates (n, q) without parameters, in units of X, in which near rows are neighbours.
     layout: TensorVariable
-    scale: TensorVariable = pt.constant(1.0)
+    scale: TensorVariable = pt.constant(1.0)  # s(X), prior standard deviations, a scalar or (n,)
+    # The kernel is 0 between rows of which these (n,) differ, where k0 is not.
     apart: TensorVariable | None = None
 
 

@@ -51,27 +51,18 @@ _FEW = 8
 
 @dataclass(frozen=True)
 class Traits:
-    """What the package knows of a class of kernels; subclasses share what is not said to be its own.
+    """What the package knows of a class of kernels; subclasses share the last two alone."""
 
-    Attributes
-    ----------
-    form : callable, optional
-        Its own: ``form(cov, X, Z)`` is the kernel matrix, in place of a call of the kernel.
-    fused : bool
-        Its own: an Op computes its matrices and blocks with the distances (`ops.stationary_kernel`).
-    stacked : bool
-        Its own: a function of ``|x - z| / ls`` alone, which products evaluate for all inputs at once.
-    stationary : bool
-        Whether it is a function of ``x - z`` alone.
-    categorical : bool, optional
-        Whether nothing lies between two values of its column. None where that is not known.
-    """
-
+    # form(cov, X, Z) is the kernel matrix, in place of a call of the kernel.
     form: Callable | None = None
+    # An Op computes its matrices and blocks with the distances (ops.stationary_kernel).
     fused: bool = False
+    # A function of |x - z| / ls alone, which products evaluate for all inputs at once.
     stacked: bool = False
-    stationary: bool = True
-    categorical: bool | None = False
+    stationary: bool = True  # a function of x - z alone
+    categorical: bool | None = (
+        False  # nothing lies between two values of its column; None: not known
+    )
 
 
 def traits(cov) -> Traits:
@@ -86,21 +77,10 @@ def kernel_matrix(cov_func: BaseCovariance, X, Z=None) -> TensorVariable:
     r"""Kernel matrix ``k(x_i, z_j)`` (n, m) of any covariance.
 
     Sums, products, powers, scalings and warpings are followed to their stationary parts, which are
-    functions of :func:`square_distances`; every other kernel is called as it is.
-
-    Parameters
-    ----------
-    cov_func : pm.gp.cov.BaseCovariance
-    X : tensor, shape (n, d)
-    Z : tensor, shape (m, d), optional
-        X when left out: stationary kernels are then exactly symmetric, with the exact prior variance
-        on the diagonal.
-
-    Returns
-    -------
-    tensor, shape (n, m)
-        float64. Between equal points, the gradient of a Matern kernel in X and Z is 0. Nowhere is
-        anything of size n x m x d formed.
+    functions of :func:`square_distances`; every other kernel is called as it is. Without Z (m, d), of X
+    (n, d) and itself, stationary kernels are exactly symmetric, with the exact prior variance on the
+    diagonal. In float64; between equal points, the gradient of a Matern kernel in X and Z is 0. Nowhere is
+    anything of size n x m x d formed.
     """
     X = _trimmed(cov_func, pt.as_tensor_variable(X))
     Z = None if Z is None else _trimmed(cov_func, pt.as_tensor_variable(Z))

@@ -180,11 +180,8 @@ def _group_gram(group, a, b):
 def product_terms(cov: BaseCovariance) -> list[ProductTerm]:
     """Write a covariance as a sum of scaled products of 1-D kernels.
 
-    Raises
-    ------
-    ValueError
-        If a part of it is not a product over dimensions (Matern or RatQuad in d > 1, Linear in
-        d > 1, ...), is white noise, or is scaled by an array; the message names the way out.
+    Raises ValueError if a part of it is not a product over dimensions (Matern or RatQuad in d > 1,
+    Linear in d > 1, ...), is white noise, or is scaled by an array; the message names the way out.
     """
     return [_term(parts) for parts in _expand(cov)]
 

@@ -59,18 +59,13 @@ def _leaf_is_categorical(leaf):
 
 
 def check_kernel(
-    cov_func,
-    noise: str = "give it as sigma=, the noise's standard deviation",
-    arrays: bool = False,
+    cov_func, noise: str = "give it as sigma=, the noise's standard deviation", arrays: bool = False
 ) -> None:
     """Refuse what is no covariance, holds white noise, or does not go with its columns or any rows.
 
     `noise` says what becomes of `WhiteNoise`, which no smooth feature can represent; `arrays` whether a
-    matrix may stand in a sum or product: it belongs to the rows of one kernel matrix.
-
-    Raises
-    ------
-    TypeError, ValueError
+    matrix may stand in a sum or product: it belongs to the rows of one kernel matrix. Raises TypeError or
+    ValueError.
     """
     if not isinstance(cov_func, BaseCovariance):
         raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
@@ -104,10 +99,7 @@ def _check_lengthscales(leaf) -> None:
 def used_columns(cov_func, d: int) -> np.ndarray:
     """Columns of X (n, d) that the kernel looks at; all for a constant kernel.
 
-    Raises
-    ------
-    ValueError
-        If one of them is beyond d.
+    Raises ValueError if one of them is beyond d.
     """
     kernels = [leaf for leaf in leaves(cov_func) if isinstance(leaf, Covariance)]
     columns = np.unique(np.concatenate([leaf.active_dims for leaf in kernels] or [np.arange(d)]))
@@ -157,13 +149,7 @@ def is_embedded(cov_func) -> bool:
 def warn_unused_columns(cov_func, d: int, also: Sequence[int] = ()) -> None:
     """Warn where a kernel was made for fewer columns than X (n, d) has, as PyMC does.
 
-    Parameters
-    ----------
-    cov_func : pm.gp.cov.BaseCovariance
-    d : int
-        Number of columns of X.
-    also : sequence of int
-        Columns that have another use, such as the task's.
+    `also` are columns that have another use, such as the task's.
     """
     counts = [leaf.input_dim for leaf in leaves(cov_func) if isinstance(leaf, Covariance)]
     known = min(counts, default=d)

@@ -73,11 +73,6 @@ def check_reached(outputs, inputs) -> None:
         )
 
 
-def initial_values(model) -> dict:
-    """Start values of the free variables, untransformed."""
-    return make_initial_point_fn(model=model, return_transformed=False)(0)
-
-
 def point_values(inputs, point, model, fill: bool = False, whole: bool = True) -> list[np.ndarray]:
     """Values of `inputs` from `point`; missing ones from the initial point when `fill`.
 
@@ -88,7 +83,7 @@ def point_values(inputs, point, model, fill: bool = False, whole: bool = True) -
     _check_names(point, model, None if whole else missing)
     if missing and not fill:
         raise ValueError(f"point lacks a value for {', '.join(missing)}; it holds {list(point)}")
-    start = initial_values(model) if missing else {}
+    start = make_initial_point_fn(model=model, return_transformed=False)(0) if missing else {}
     return [np.asarray(point.get(v.name, start.get(v.name)), dtype=v.dtype) for v in inputs]
 
 

@@ -78,19 +78,10 @@ def fixed_shared(array, name: str | None = None) -> SharedVariable:
 def depends_only_on(outputs: Sequence[Variable], allowed: Iterable[Variable] = ()) -> bool:
     """Whether `outputs` are functions of constants and `allowed` alone, so that they may be computed once.
 
-    Parameters
-    ----------
-    outputs : sequence of variables
-    allowed : variables
-        Shared variables, inputs or expressions that are known not to change; what lies behind an
-        allowed expression is not looked at.
-
-    Returns
-    -------
-    bool
-        False when anything else is behind `outputs`: a random variable or a random generator, an
-        unspecified input, or a shared variable, such as a ``pm.Data`` that ``pm.set_data`` may change;
-        those of :func:`fixed_shared` count as constants.
+    `allowed` are shared variables, inputs or expressions that are known not to change; what lies behind an
+    expression is not looked at. False when anything else is behind `outputs`: a random variable or a random
+    generator, an unspecified input, or a shared variable, such as a ``pm.Data`` that ``pm.set_data`` may
+    change; those of :func:`fixed_shared` count as constants.
     """
     known = set(allowed)
     for v in ancestors(outputs, blockers=known):

@@ -174,15 +174,10 @@ def can_compile_apart() -> bool:
 
 
 def compile_apart(function, arguments, symbol) -> tuple[Callable, bool]:
-    """Numba function that calls the machine code of `function`, and whether that was on disk.
+    """Numba function that calls the machine code of a numba_njit `function`, and whether that was on disk.
 
-    Parameters
-    ----------
-    function : numba_njit function
-    arguments : tuple of Numba types
-        Of its arguments: arrays.
-    symbol : str
-        Name of the machine code to LLVM and on disk, for good.
+    `arguments` are the Numba types of its arguments, arrays; `symbol` names the machine code to LLVM and on
+    disk, for good.
     """
     CACHED_SRC_FUNCTIONS[function.py_func] = symbol
     dispatcher = nb.numba_njit(function.py_func, cache=config.numba__cache)

@@ -25,29 +25,14 @@ def lowest(
 ) -> Lowest:  # fmt: skip
     """Lowest value of `objective` that L-BFGS finds, and where.
 
-    Parameters
-    ----------
-    objective : callable
-        theta (p,) to value and gradient (p,). Where either is not finite L-BFGS meets a wall: a value
-        above the last, with no slope, from which its line search comes back.
-    start : array (p,)
-    maxiter : int
-        Iterations of a run.
-    reach : float, optional
-        No entry goes farther than this from the start.
-    restarts : int
-        Further runs from where one ended, while they gain: a wall or a bad scale may end a run early.
-    stop : callable, optional
-        A function of theta and the value after each iteration that ends the run where it is true.
-    progressbar : bool
-    **options
-        The method's own: ``tol``, or ``ftol``, ``gtol`` and ``maxls``.
+    `objective` takes theta (p,) to value and gradient (p,). Where either is not finite L-BFGS meets a wall:
+    a value above the last, with no slope, from which its line search comes back. The value found is never
+    above the one at `start`; NaN, with theta = start, where `objective` is not finite there.
 
-    Returns
-    -------
-    Lowest
-        Its value is never above the one at `start`; NaN, with theta = start, where `objective` is not
-        finite there.
+    A run has `maxiter` iterations, in which no entry goes farther than `reach` from the start, and ends
+    where ``stop(theta, value)`` is true after one. Further runs, `restarts` at most, go on from where one
+    ended, while they gain: a wall or a bad scale may end a run early. `options` are the method's own:
+    ``tol``, or ``ftol``, ``gtol`` and ``maxls``.
     """
     wall = _Wall(objective)
     wall(start)

@@ -9,38 +9,16 @@ _ITERATIONS, _EXTRA = 2, 10
 
 
 def leading_eigenpairs(
-    times: Callable[[np.ndarray], np.ndarray],
-    n: int,
-    rank: int,
-    *,
-    most: int | None = None,
+    times: Callable[[np.ndarray], np.ndarray], n: int, rank: int, *, most: int | None = None,
     seed: int = 0,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Approximate leading eigenpairs of a symmetric positive semidefinite K, by subspace iteration.
 
-    Parameters
-    ----------
-    times : callable
-        ``V -> K V`` for V (n, k).
-    n, rank : int
-        Rows of K, and number of pairs.
-    most : int, optional
-        A bound on the rank of K; no more columns are multiplied.
-    seed : int
-        Of the directions that it starts from.
+    ``times(V)`` is ``K V`` for V (n, k), with no more columns than `most`, a bound on the rank of K; `seed`
+    gives the directions to start from.
 
-    Returns
-    -------
-    values : array, shape (k,)
-        Not negative, in decreasing order, k at most `rank`.
-    vectors : array, shape (n, k)
-        Orthonormal columns.
-    products : array, shape (n, k)
-        ``K vectors``.
-
-    Notes
-    -----
-    Three products with `rank` + 10 columns, and O(n rank^2).
+    Returns values (k,), not negative, in decreasing order, k at most `rank`; orthonormal vectors (n, k);
+    and ``K vectors``. Three products with `rank` + 10 columns, and O(n rank^2).
     """
     width = min(n, rank + _EXTRA, n if most is None else most)
     Q = np.random.default_rng(seed).standard_normal((n, width))

@@ -42,10 +42,7 @@ class Data:
 def held_value(data: Data, name: str) -> np.ndarray:
     """Present value of checked inputs or targets.
 
-    Raises
-    ------
-    ValueError
-        If they have a prior.
+    Raises ValueError if they have a prior.
     """
     if is_random(data.tensor):
         raise ValueError(f"{name} has a prior, and this needs rows that are known")

@@ -2,7 +2,7 @@
 
 from inspect import Parameter, signature
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.utils.checks import check_keywords
@@ -77,15 +77,11 @@ def _points(owner: Listed) -> str:
     )
 
 
-class MarginalKeywords(NamedTuple):
-    """Variance that ``jitter=`` adds to the targets', and the arguments of the distribution."""
+def marginal_keywords(owner, given: dict) -> tuple[float, dict[str, Any]]:
+    """Keywords of `owner`'s ``marginal_likelihood``, as `pm.gp.Marginal` takes them.
 
-    jitter: float
-    rest: dict[str, Any]
-
-
-def marginal_keywords(owner, given: dict) -> MarginalKeywords:
-    """Keywords of `owner`'s ``marginal_likelihood``, as `pm.gp.Marginal` takes them."""
+    The variance that ``jitter=`` adds to the targets', and the arguments of the distribution.
+    """
     where, rest = f"{type(owner).__name__}.marginal_likelihood", dict(given)
     if not rest.pop("is_observed", True):
         raise TypeError(
@@ -96,7 +92,7 @@ def marginal_keywords(owner, given: dict) -> MarginalKeywords:
     if isinstance(jitter, bool) or not isinstance(jitter, Real) or not jitter >= 0:
         raise ValueError(f"jitter must be a number, zero or more, got {jitter!r}")
     check_keywords(where, rest, _DISTRIBUTION, _MARGINAL | {"Xu": _points(owner)})
-    return MarginalKeywords(float(jitter), rest)
+    return float(jitter), rest
 
 
 def prior_keywords(owner, given: dict) -> dict[str, Any]:

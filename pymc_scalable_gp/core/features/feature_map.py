@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from copy import copy
 
 import numpy as np
 import pytensor.tensor as pt
@@ -17,13 +17,6 @@ from pymc_scalable_gp.utils.blocks import BLOCK
 
 # Entries of a block of features that predictions work on.
 _ENTRIES = 2**24
-
-
-class FeatureSpec(Protocol):
-    """Settings of a method before it has seen inputs: kernel, rank, and its own."""
-
-    def fit(self, X: np.ndarray, **options) -> "FeatureMap":
-        """Feature map for training inputs (n, d); earlier maps stay unchanged."""
 
 
 class FeatureMap(ABC):
@@ -47,6 +40,12 @@ class FeatureMap(ABC):
     @abstractmethod
     def features(self, X: TensorVariable) -> TensorVariable:
         """Feature matrix (n, r) at inputs (n, d), differentiable in the hyperparameters."""
+
+    def changed(self, **attributes) -> "FeatureMap":
+        """The same map with other values of some attributes."""
+        other = copy(self)
+        vars(other).update(attributes)
+        return other
 
     def for_residual(self) -> "FeatureMap":
         """Map of nearly the same features, such that ``k - k~`` is a covariance.
@@ -121,19 +120,15 @@ class SumMap(FeatureMap):
 
     @property
     def rank(self) -> int:
-        """Sum of the parts' ranks."""
         return int(self.starts[-1])
 
     def features(self, X):
-        """Concatenation along the features."""
         return side_by_side([part.features(X) for part in self.parts])
 
     def basis(self, X):
-        """Concatenation of the parts' functions."""
         return side_by_side([part.basis(X) for part in self.parts])
 
     def mixing(self):
-        """Block diagonal of the parts' matrices."""
         found = [part.mixing() for part in self.parts]
         if all(each is None for each in found):
             return None
@@ -141,40 +136,32 @@ class SumMap(FeatureMap):
         return pt.linalg.block_diag(*(pt.eye(p.rank) if m is None else m for m, p in own))
 
     def for_residual(self):
-        """Sum of the parts' maps."""
         return SumMap([part.for_residual() for part in self.parts])
 
     def times(self, X, coef, hold):
-        """Sum of the parts' products."""
         places = zip(self.parts, self.starts[:-1], self.starts[1:], strict=True)
         return sum(part.times(X, coef[start:stop], hold) for part, start, stop in places)
 
     def intermediates(self):
-        """Shared quantities of all parts."""
         return [tensor for part in self.parts for tensor in part.intermediates()]
 
     @property
     def block_rows(self):
-        """Smallest block of any part."""
         return min(part.block_rows for part in self.parts)
 
     def kernel_diag(self, X):
-        """Sum of the parts' prior variances."""
         return sum(part.kernel_diag(X) for part in self.parts)
 
     def missed(self, X, phi):
-        """Sum of what the parts miss."""
         columns = zip(self.parts, self.starts[:-1], self.starts[1:], strict=True)
         return sum(part.missed(X, phi[:, start:stop]) for part, start, stop in columns)
 
     def outside(self, X):
-        """Join the parts' warnings."""
         texts = [text for part in self.parts if (text := part.outside(X))]
         return "; ".join(dict.fromkeys(texts)) or None
 
     @property
     def input_range(self):
-        """Inputs that all parts cover."""
         ranges = [part.input_range for part in self.parts if part.input_range is not None]
         if not ranges:
             return None
@@ -182,7 +169,6 @@ class SumMap(FeatureMap):
         return InputRange(np.max(low, axis=0), np.min(high, axis=0))
 
     def covering(self, low, high):
-        """Sum of the parts' maps."""
         found = [part.covering(low, high) for part in self.parts]
         same = all(part is own for part, own in zip(found, self.parts, strict=True))
         return self if same else SumMap(found)

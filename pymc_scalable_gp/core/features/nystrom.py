@@ -1,7 +1,6 @@
 """Features from inducing points: any kernel, any points."""
 
 from collections.abc import Callable
-from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -56,7 +55,6 @@ class NystromMap(FeatureMap):
 
     @property
     def rank(self):
-        """Number of points."""
         return self.points.type.shape[0]
 
     def basis(self, X):
@@ -67,21 +65,17 @@ class NystromMap(FeatureMap):
 
     @property
     def input_range(self):
-        """The range of the training inputs, beyond which features lose prior variance."""
         return InputRange(self.low, self.high)
 
     def mixing(self):
-        """The root of the scale, as a matrix."""
         return pt.sqrt(self.scale) * pt.eye(self.rank)
 
     def projection(self):
-        """The points, and the inverse Cholesky factor of their kernel matrix."""
         if not self.rank:
             return self.points, pt.zeros((0, 0))
         return self.points, _inverse_root(self.unscaled, self.points) / pt.sqrt(self.scale)
 
     def features(self, X):
-        """Features (n, m)."""
         if not self.rank:
             return self.basis(X)
         root = pt.sqrt(self.scale)
@@ -99,10 +93,7 @@ class NystromMap(FeatureMap):
         return pt.specify_shape(phi, (None, self.rank))
 
     def for_residual(self):
-        """The same features, stored row by row."""
-        other = copy(self)
-        other.by_rows = True
-        return other
+        return self.changed(by_rows=True)
 
 
 def _is_still(kernel: FusedKernel | None) -> bool:
@@ -133,11 +124,8 @@ class KernelColumns(NamedTuple):
 def kernel_columns(cov_func, X, point=None) -> KernelColumns:
     """The kernel matrix of the rows of X (n, d) at a point of the model, which may lack variables.
 
-    Raises
-    ------
-    ValueError
-        Outside the model context, where a hyperparameter is a random variable; or where the prior
-        variances at `point` are not finite and positive.
+    Raises ValueError outside the model context, where a hyperparameter is a random variable; or where
+    the prior variances at `point` are not finite and positive.
     """
     rows, points = pt.constant(X), pt.matrix("points", dtype="float64")
     graphs = [kernel_matrix(cov_func, rows, points), kernel_diag(cov_func, rows)]
@@ -156,10 +144,7 @@ def kernel_columns(cov_func, X, point=None) -> KernelColumns:
 def reference_values(graphs, point=None, known=()) -> tuple[list, list]:
     """Random variables behind graphs of `known` inputs, and their values at a point of the model.
 
-    Raises
-    ------
-    ValueError
-        Outside the model context, where there are any.
+    Raises ValueError outside the model context, where there are any.
     """
     if not is_random(*graphs, known=known):
         return [], []
@@ -188,11 +173,8 @@ def pivots(kernel: KernelColumns, count: int, rng) -> np.ndarray:
     ``K_ii - sum_k L_ki^2`` given the rows before. O(n m^2), and m columns of K. `rng` chooses among rows
     of the same variance. There are fewer than `count` rows where the rest depend on them up to rounding.
 
-    Raises
-    ------
-    ValueError
-        If a variance is negative beyond rounding, so that K is not positive semidefinite, or a column
-        is not finite.
+    Raises ValueError if a variance is negative beyond rounding, so that K is not positive semidefinite,
+    or a column is not finite.
     """
     left = kernel.diag.copy()
     scale, floor = left.max(), DEPENDENT * left.max()

@@ -31,20 +31,9 @@ class Regressions(NamedTuple):
 def regressions(cov_func, X, phi, noise, neighbors, block: int, first=0) -> Regressions:
     r"""Regressions of blocks of rows on their neighbours under ``K - Phi Phi' + diag(noise)``.
 
-    Parameters
-    ----------
-    cov_func : pm.gp.cov.BaseCovariance
-        Any kernel. A scaled stationary one is evaluated block by block; of others all blocks are
-        formed, b (k + g)^2 numbers.
-    X : tensor, shape (n, d)
-        Inputs, in the order of the blocks.
-    phi : tensor, shape (n, r)
-    noise : tensor, shape (n,)
-    neighbors : integer tensor, shape (b, k)
-    block : int
-        Rows of a block; with k a static number.
-    first : int or scalar tensor
-        The blocks are cut from this row on.
+    Inputs X (n, d), features (n, r) and noise (n,) are in the order of the blocks of `block` rows, cut from
+    the row `first` on; of their neighbors (b, k), k is static. A scaled stationary kernel is evaluated
+    block by block; of others all blocks are formed, b (k + g)^2 numbers.
     """
     neighbors, kernel = pt.as_tensor(neighbors), fused_kernel(cov_func, X)
     if kernel is not None:

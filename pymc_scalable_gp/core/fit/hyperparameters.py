@@ -19,21 +19,11 @@ REACH = 10.0
 class Hyperparameters:
     r"""Free random variables of a model as a flat vector ``theta`` (p,) of unconstrained values.
 
-    Those that `outputs` depend on are taken, and their parents. With ``T`` the transforms,
-    ``theta = (T_1(v_1), ..., T_k(v_k))``, raveled; the prior is that of the untransformed values
-    (without the Jacobian), so that its maximum is ``pm.find_MAP``'s.
+    Those of `model` that `outputs` depend on are taken, and their parents; without a model nothing is
+    free. With ``T`` the transforms, ``theta = (T_1(v_1), ..., T_k(v_k))``, raveled; the prior is that of
+    the untransformed values (without the Jacobian), so that its maximum is ``pm.find_MAP``'s.
 
-    Parameters
-    ----------
-    outputs : sequence of TensorVariable
-        What depends on them.
-    model : pm.Model, optional
-        None: nothing is free.
-
-    Raises
-    ------
-    ValueError
-        If one of them is discrete: it has no gradient.
+    Raises ValueError if one of them is discrete: it has no gradient.
     """
 
     def __init__(self, outputs, model: pm.Model | None):
@@ -80,10 +70,7 @@ class Hyperparameters:
         The model's initial point stands in for variables that `point` lacks; names that are none of
         the variables are passed over, as a point may come with more than these graphs need.
 
-        Raises
-        ------
-        ValueError
-            For a value of another shape, or outside its prior's support.
+        Raises ValueError for a value of another shape, or outside its prior's support.
         """
         point = {} if point is None else point
         # As arrays: PyTensor tries Python's numbers in half precision first, where large ones overflow.

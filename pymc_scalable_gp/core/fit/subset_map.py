@@ -3,12 +3,12 @@
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from scipy import linalg
 
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_sigma, check_target
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 from pymc_scalable_gp.cov.kernels import kernel_matrix
+from pymc_scalable_gp.ops.gaussian_logp import gaussian_logp
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.compiled import compiled
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
@@ -18,18 +18,9 @@ TOLERANCE = 1e-6  # relative gain of a step below which L-BFGS stops: a start, n
 
 
 def subset_map(
-    gp,
-    X,
-    y,
-    sigma,
-    *,
-    point=None,
-    max_rows: int = 1000,
-    maxiter: int = 200,
-    random_seed=None,
-    progressbar: bool = True,
-    model=None,
-) -> dict[str, np.ndarray]:
+    gp, X, y, sigma, *, point=None, max_rows: int = 1000, maxiter: int = 200, random_seed=None,
+    progressbar: bool = True, model=None,
+) -> dict[str, np.ndarray]:  # fmt: skip
     r"""Maximum a posteriori hyperparameters of the *exact* GP on randomly chosen rows.
 
     Maximises ``log N(y_s | mean(X_s), K(X_s, X_s) + sigma^2 I) + log prior`` by L-BFGS, the start of
@@ -92,51 +83,22 @@ def subset_map(
     noise = sigma[rows] if sigma.ndim else sigma
     prior_cov = kernel_matrix(gp.cov_func, Xs)
     jitter = KERNEL_JITTER * pt.diag(prior_cov).mean()
-    cov = prior_cov + pt.eye(len(rows)) * (noise**2 + jitter)
-    residual = ys - mean_vector(gp.mean_func, Xs)
-    hyper = Hyperparameters([cov, residual], model)
+    variances = (noise**2 + jitter) * pt.ones(len(rows))
+    logp = gaussian_logp(prior_cov, variances, ys - mean_vector(gp.mean_func, Xs))
+    hyper = Hyperparameters([logp], model)
     if not hyper.free:
         raise ValueError("the GP and sigma have no free hyperparameters: there is nothing to fit")
     start = hyper.start(point)
+    theta = pt.vector("theta", dtype="float64", shape=(hyper.size,))
+    prior = hyper.log_prior(theta)
+    loss = -(hyper.as_functions_of(theta, [logp])[0] + prior)
+    objective = compiled([theta], [loss, pt.grad(loss, theta)])
     best, value = hyper.minimize(
-        _Objective(hyper, cov, residual), start, maxiter=maxiter, restarts=RESTARTS,
-        tol=TOLERANCE, progressbar=progressbar,
-    )  # fmt: skip
+        objective, start, maxiter=maxiter, restarts=RESTARTS, tol=TOLERANCE, progressbar=progressbar
+    )
     if not np.isfinite(value):
         raise ValueError(
             f"the exact GP's density is not finite at the start, {hyper.in_words(start)}: give "
             "point={...} with values of plausible size, or initval= to the priors"
         )
     return hyper.untransformed(best)
-
-
-class _Objective:
-    """Minus the log posterior of the exact GP and its gradient, from one Cholesky factor.
-
-    With ``a = K^-1 e`` the density's cotangents are ``dK = (a a' - K^-1) / 2`` and ``de = -a``; PyTensor
-    carries them on to the hyperparameters, so that nothing of its own O(n^3) gradient is needed.
-    """
-
-    def __init__(self, hyper, cov, residual):
-        theta, cov_bar, residual_bar = pt.dvector("theta"), pt.dmatrix(), pt.dvector()
-        cov, residual = hyper.as_functions_of(theta, [cov, residual])
-        prior = hyper.log_prior(theta)
-        total = (cov * cov_bar).sum() + residual @ residual_bar + prior
-        self.terms = compiled([theta], [cov, residual, prior])
-        self.gradient = compiled([theta, cov_bar, residual_bar], pt.grad(total, theta))
-
-    def __call__(self, x):
-        cov, residual, prior = self.terms(x)
-        if not all(np.isfinite(term).all() for term in (cov, residual, prior)):
-            return np.nan, np.zeros_like(x)
-        chol, info = linalg.lapack.dpotrf(cov, lower=1)
-        if info != 0:
-            return np.nan, np.zeros_like(x)
-        white = linalg.solve_triangular(chol, residual, lower=True)
-        half_logdet = np.log(np.diag(chol)).sum()
-        logp = -0.5 * (white @ white + len(white) * np.log(2.0 * np.pi)) - half_logdet
-        alpha = linalg.solve_triangular(chol, white, lower=True, trans=1)
-        inverse = linalg.lapack.dpotri(chol, lower=1)[0]
-        inverse = np.tril(inverse) + np.tril(inverse, -1).T
-        gradient = self.gradient(x, 0.5 * (np.outer(alpha, alpha) - inverse), -alpha)
-        return -float(logp + prior), -gradient

@@ -130,7 +130,6 @@ class TrainingRows(Training):
 
     @property
     def predictive(self):
-        """Itself."""
         return self
 
     @abstractmethod
@@ -184,11 +183,9 @@ class LatentFunction(TrainingRows):
     sigma = None
 
     def coefficients(self) -> Coefficients:
-        """The coefficients, known exactly at each draw."""
         return Coefficients(self.coef, None)
 
     def prediction_map(self) -> FeatureMap:
-        """The features of the prior."""
         return self.feature_map
 
 
@@ -207,11 +204,9 @@ class Likelihood(TrainingRows):
 
     @property
     def gaussian(self):
-        """Itself."""
         return self
 
     def around(self, gaussian: "Likelihood") -> "Likelihood":
-        """The same likelihood with another Gaussian one: that one."""
         return gaussian
 
     @property
@@ -255,10 +250,7 @@ class Likelihood(TrainingRows):
     def precisions(self, model) -> Precisions:
         """Precision matrix of the targets as a function of the model's variables.
 
-        Raises
-        ------
-        ValueError
-            Where this kind of likelihood has none.
+        Raises ValueError where this kind of likelihood has none.
         """
         raise ValueError(
             f"leaving rows out has no closed form for a {self.path} likelihood: compare models by "
@@ -266,7 +258,6 @@ class Likelihood(TrainingRows):
         )
 
     def prediction_map(self) -> FeatureMap:
-        """The features of the likelihood."""
         return self.data.feature_map
 
     def prior_map(self) -> FeatureMap:
@@ -297,7 +288,6 @@ class FullRows(Likelihood):
         return self._phi(), kdiag
 
     def normal(self, noise):
-        """Low rank plus diagonal."""
         data, (phi, kdiag) = self.data, self._features()
         return LowRank(data.mean, data.guarded(phi), noise, data.weights, kdiag, data.approx)
 
@@ -311,5 +301,4 @@ class FullRows(Likelihood):
         return Coefficients(found.coef, found.root)
 
     def precisions(self, model):
-        """Low rank plus diagonal."""
         return LowRankPrecisions(self, model)

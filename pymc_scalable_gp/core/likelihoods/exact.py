@@ -30,20 +30,18 @@ class DenseNormal(StructuredNormal):
     cov: TensorVariable  # (n, n)
     noise: TensorVariable  # (n,)
 
+    def _root(self):
+        return pt.linalg.cholesky(self.cov + pt.diag(self.noise), on_error="nan")
+
     def draw(self, rng, size):
-        """Draw by a Cholesky factor."""
         next_rng, (z,) = white(rng, size, (self.mean.shape[0],))
-        root = pt.linalg.cholesky(self.cov + pt.diag(self.noise), on_error="nan")
-        return next_rng, self.mean + z @ root.T
+        return next_rng, self.mean + z @ self._root().T
 
     def logp(self, value):
-        """Dense."""
         return gaussian_logp(self.cov, self.noise, value - self.mean)
 
     def solve(self, values):
-        """By a Cholesky factor."""
-        root = pt.linalg.cholesky(self.cov + pt.diag(self.noise), on_error="nan")
-        return pt.linalg.cho_solve((root, True), values)
+        return pt.linalg.cho_solve((self._root(), True), values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +61,6 @@ class ExactRows(Likelihood):
         return kernel_matrix(self.cov_func, self.data.X.tensor)
 
     def normal(self, noise):
-        """Dense."""
         return DenseNormal(self.data.mean, self.kernel, noise * pt.ones(self.kernel.shape[0]))
 
     def coefficients(self, target=None, noise=None):
@@ -81,7 +78,6 @@ class ExactRows(Likelihood):
         return self.cov_func if feature_map is self.prediction_map() else feature_map.cov_func
 
     def given(self, X, y, sigma):
-        """Exact likelihood of other data."""
         return ExactRows(self.data.with_rows(X, y, sigma), self.cov_func)
 
     def whitened(self) -> tuple[TensorVariable, TensorVariable]:
@@ -92,15 +88,12 @@ class ExactRows(Likelihood):
         return inverse, inverse @ (target - normal.mean)
 
     def precisions(self, model):
-        """Dense."""
         return DensePrecisions(self, model)
 
     def predictor(self, feature_map, mean_func, coef, noise, model):
-        """Dense."""
         return ExactPredictor(self, self._kernel_of(feature_map), mean_func, noise, model)
 
     def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):
-        """A `pm.MvNormal`."""
         X = data.tensor
         inverse, white = self.whitened()
         cov_func = self._kernel_of(feature_map)
@@ -133,7 +126,6 @@ class ExactPredictor(Predictor):
         self._full = compiled(given, [mean, cov])
 
     def full(self, state, X):
-        """Mean (n*,) and covariance (n*, n*)."""
         mean, cov = self._full(X, *state.values)
         return mean, cov + state.noise * np.eye(len(X))
 

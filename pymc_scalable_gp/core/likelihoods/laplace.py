@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -40,13 +39,6 @@ ROUNDING = 1e-9  # of the objective
 _FAR = pt.constant(np.inf, dtype="float64")
 
 
-class Mode(NamedTuple):
-    """Mode of the function (n,), and what is left of the way there: NaN or large where none was found."""
-
-    f: TensorVariable
-    left: TensorVariable
-
-
 class LaplaceGraph:
     """Graphs of the mode and of the density, in places for the targets and for the function.
 
@@ -79,8 +71,11 @@ class LaplaceGraph:
         own = -0.5 * (LOG_2PI - pt.log(W) + g**2 / W)
         return self.normal(f + g / W, 1.0 / W) + (logp - own).sum()
 
-    def mode(self, y) -> Mode:
-        """Newton's method from `start`, or the mean, with shorter steps where the objective would fall."""
+    def mode(self, y) -> tuple[TensorVariable, TensorVariable]:
+        """Mode of the function (n,), and what is left of the way there: NaN or large where none was found.
+
+        By Newton's method from `start`, or the mean, with shorter steps where the objective would fall.
+        """
         f, a = self.rows.vector("f"), self.rows.vector("a")
         psi, step, left = (pt.scalar(name, dtype="float64") for name in ("psi", "step", "left"))
         _, g, W = self.rows.at(f, y)
@@ -109,7 +104,7 @@ class LaplaceGraph:
             height = pt.switch(known, -np.inf, height)  # whatever the first step leads to
         start = [first, pt.zeros_like(self.mean), height, _FAR, _FAR]
         found = repeat([f, a, psi, step, left], after, start, done, LIMIT)
-        return Mode(found[0], found[4])
+        return found[0], found[4]
 
     def carried(self, f, y):
         """A scalar whose gradient is that of the density at the mode f, which moves with the parameters.
@@ -150,12 +145,11 @@ class LaplaceDensity(Expanded):
 
     def __init__(self, graph: LaplaceGraph, parameters):
         self.graph, self.known = graph, [graph.rows.y, *parameters]
-        mode = graph.mode(graph.rows.y)
-        found = mode.left <= TOLERANCE
-        density = pt.switch(found, graph.density(mode.f, graph.rows.y), np.nan)
-        f = pt.switch(found, mode.f, np.nan)
-        f = pt.specify_shape(f, (graph.rows.size,))
-        super().__init__(self.known, [density, f, mode.left])
+        f, left = graph.mode(graph.rows.y)
+        found = left <= TOLERANCE
+        density = pt.switch(found, graph.density(f, graph.rows.y), np.nan)
+        f = pt.specify_shape(pt.switch(found, f, np.nan), (graph.rows.size,))
+        super().__init__(self.known, [density, f, left])
 
     def _floats(self):
         return [place.type.dtype.startswith("float") for place in self.places]
@@ -301,11 +295,9 @@ class LaplaceRows(Training):
 
     @property
     def gaussian(self) -> Likelihood:
-        """That of the pseudo-targets' kind."""
         return self.inner
 
     def around(self, gaussian: Likelihood) -> "LaplaceRows":
-        """The same likelihood with another Gaussian one."""
         return replace(self, inner=gaussian)
 
     def logp(self) -> TensorVariable:

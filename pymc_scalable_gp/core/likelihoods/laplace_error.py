@@ -22,10 +22,7 @@ def log_ratios(laplace) -> TensorVariable:
     mirror image at the mode are draws of the function given the pseudo-targets, and weigh
     ``sum_i r_i(f) - r_i(mode)``, ``r_i(f) = log p(y_i | f) - log N(t_i; f, v_i)``.
 
-    Raises
-    ------
-    NotImplementedError
-        For likelihoods by products.
+    Raises NotImplementedError for likelihoods by products.
     """
     mode, y, rows = laplace.mode, laplace.y.tensor, laplace.rows
     t, v = laplace.pseudo_targets

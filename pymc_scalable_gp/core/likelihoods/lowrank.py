@@ -38,19 +38,19 @@ class LowRank(StructuredNormal):
             variance = variance + pt.maximum(self.kdiag - (scaled**2).sum(axis=-1), 0.0)
         return draw_low_rank(self.mean, scaled, variance, rng, size)
 
+    def _terms(self, residual):
+        return lowrank_logp(
+            self.phi, self.noise, residual, weights=self.weights, kdiag=self.kdiag,
+            approx=self.approx,
+        )  # fmt: skip
+
     def logp(self, value):
         """Log density; under "VFE" its collapsed lower bound."""
-        return lowrank_logp(
-            self.phi, self.noise, value - self.mean, weights=self.weights, kdiag=self.kdiag,
-            approx=self.approx,
-        ).logp  # fmt: skip
+        return self._terms(value - self.mean).logp
 
     def solve(self, values):
         """``D^-1 (E - Phi P Phi' D^-1 E)``, with P the covariance of the coefficients given targets."""
-        found = lowrank_logp(
-            self.phi, self.noise, pt.zeros_like(self.mean), weights=self.weights, kdiag=self.kdiag,
-            approx=self.approx,
-        )  # fmt: skip
+        found = self._terms(pt.zeros_like(self.mean))
         scaled = values / found.variance[:, None]
         inner = found.root.T @ (found.root @ (self.phi.T @ scaled))
         return scaled - (self.phi @ inner) / found.variance[:, None]

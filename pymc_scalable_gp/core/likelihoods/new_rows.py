@@ -4,7 +4,6 @@ from functools import cached_property
 
 import numpy as np
 import pytensor.tensor as pt
-import xarray as xr
 from numpy.polynomial.hermite import hermgauss
 from pymc.distributions.continuous import WeibullBetaRV
 from pymc.distributions.distribution import DiracDelta
@@ -15,7 +14,7 @@ from pytensor.tensor.random import basic as random
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.draws import posterior_draws, with_progress
-from pymc_scalable_gp.core.likelihoods.predictor import Mixture
+from pymc_scalable_gp.core.likelihoods.predictor import Mixture, as_dataset
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs, point_values
 
 NODES, WEIGHTS = hermgauss(32)
@@ -51,10 +50,7 @@ VARIANCES = {
 def moments(variable: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
     """Mean and variance (n,) of a distribution; (n, k), of each class's indicator, for classes.
 
-    Raises
-    ------
-    ValueError
-        For distributions whose mean or variance is not known.
+    Raises ValueError for distributions whose mean or variance is not known.
     """
     op = variable.owner.op
     if isinstance(op, random.CategoricalRV):
@@ -151,13 +147,8 @@ class ObservationPredictor:
                 observations.append(self._drawn(functions[-1], *values))
             if not known:
                 mixture.add(observations[-1], 0.0)
-        dims = ("obs", "class")[: np.ndim(mixture.mean)]
-        found = {"mean": (dims, mixture.mean), "sd": (dims, np.sqrt(mixture.variance))}
-        if sample:
-            shape = (draws.chains, len(draws) // draws.chains, len(X))
-            for name, each in (("f", functions), ("y", observations)):
-                found[name] = (("chain", "draw", "obs"), np.reshape(each, shape))
-        return xr.Dataset(found)
+        samples = {"f": functions, "y": observations} if sample else {}
+        return as_dataset(mixture.mean, mixture.variance, draws, **samples)
 
 
 def _has_moments(variable) -> bool:

@@ -9,12 +9,7 @@ import xarray as xr
 from pymc_scalable_gp.core.data.draws import posterior_draws, with_progress
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.compiled import (
-    check_reached,
-    compiled,
-    model_inputs,
-    point_values,
-)
+from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs, point_values
 
 _CACHED_VALUES = 2**26  # keep fixed features of up to this many entries (0.5 GB) between draws
 
@@ -51,6 +46,16 @@ class Mixture:
     def variance(self):
         """Mean of the variances plus variance of the means."""
         return (self._within + self._between) / self.count
+
+
+def as_dataset(mean, variance, draws, **samples) -> xr.Dataset:
+    """Mean and sd of a mixture over rows, and over classes where it has some; samples of each draw."""
+    dims = ("obs", "class")[: np.ndim(mean)]
+    found = {"mean": (dims, mean), "sd": (dims, np.sqrt(variance))}
+    shape = (draws.chains, len(draws) // draws.chains, len(mean))
+    for name, values in samples.items():
+        found[name] = (("chain", "draw", "obs"), np.reshape(values, shape))
+    return xr.Dataset(found)
 
 
 def in_two_stages(X, states, outputs, common, model) -> tuple:
@@ -189,11 +194,7 @@ class Predictor:
             mean, var, f = *self._mix_diagonal(X, list(states)), None
         else:
             mean, var, f = self._mix(X, states, len(draws), drawing)
-        found = {"mean": ("obs", mean), "sd": ("obs", np.sqrt(var))}
-        if sample:
-            shape = (draws.chains, len(draws) // draws.chains, len(mean))
-            found["f"] = (("chain", "draw", "obs"), f.reshape(shape))
-        return xr.Dataset(found)
+        return as_dataset(mean, var, draws, **({"f": f} if sample else {}))
 
     def _mix(self, X, states, count, rng=None):
         """One draw after the other."""

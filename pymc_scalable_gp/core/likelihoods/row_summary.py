@@ -112,10 +112,7 @@ class RotatedSummary(RowSummary):
     def of_statistics(cls, found: RowStatistics, singular: Singular) -> "RotatedSummary":
         """From statistics, whose triangle stands for the rows.
 
-        Raises
-        ------
-        ValueError
-            If V does not make B V orthogonal: it is that of other rows.
+        Raises ValueError if V does not make B V orthogonal: it is that of other rows.
         """
         columns, count = found.mark.columns, len(singular.values)
         U = found.triangle[:, :columns] @ singular.vectors / singular.values

@@ -21,27 +21,15 @@ LEAST = 1e-10
 class RowDistribution:
     r"""Distribution of each target given the function at its row, and its derivatives there.
 
-    Parameters
-    ----------
-    make : callable
-        Takes f (n,) and returns a PyMC distribution (n,), elementwise in f.
-    model : pm.Model
-        The model that its other parameters are of.
-    size : int, optional
-        Number of rows n, where it stays.
+    `make` takes f (n,) and returns a PyMC distribution (n,), elementwise in f; its other parameters are of
+    `model`, and `size` is the number of rows n, where it stays.
 
-    Notes
-    -----
     ``slope = d log p / d f`` and ``information = -d^2 log p / d f^2`` come from PyTensor; of a Student
     t, which is not log-concave, the expected information ``(nu + 1) / ((nu + 3) sigma^2)``; rows of others
     where the information is not positive count as rows without any.
 
-    Raises
-    ------
-    TypeError
-        If `make` returns no distribution with one entry per row.
-    ValueError
-        If its log density is unknown or has no second derivative in f.
+    Raises TypeError if `make` returns no distribution with one entry per row, and ValueError if its log
+    density is unknown or has no second derivative in f.
     """
 
     def __init__(self, make: Callable, model, size: int | None = None):
@@ -128,12 +116,8 @@ class RowDistribution:
     def check(self, y: np.ndarray, mean: TensorVariable, model) -> None:
         """Check targets (n,), and the likelihood at the prior's mean in the model's initial point.
 
-        Raises
-        ------
-        TypeError
-            For a distribution that mixes rows.
-        ValueError
-            For targets outside its support, or derivatives that are not finite.
+        Raises TypeError for a distribution that mixes rows, and ValueError for targets outside its
+        support, or derivatives that are not finite.
         """
         if self.is_discrete and np.any(y != np.round(y)):
             row = int(np.flatnonzero(y != np.round(y))[0])

@@ -45,10 +45,7 @@ class StructuredNormal(ABC):
     def solve(self, values: TensorVariable) -> TensorVariable:
         """Inverse covariance times columns (n, s).
 
-        Raises
-        ------
-        NotImplementedError
-            Where a subclass has no direct way.
+        Raises NotImplementedError where a subclass has no direct way.
         """
         raise NotImplementedError(f"{self.label} has no direct solution for several vectors")
 
@@ -70,8 +67,6 @@ class StructuredNormal(ABC):
         params: list[Variable] = []
 
         def placed(value):
-            if isinstance(value, tuple):
-                return tuple(map(placed, value))
             if not isinstance(value, Variable):
                 return value
             params.append(value)
@@ -83,14 +78,22 @@ class StructuredNormal(ABC):
         """The same normal with tensors in their places."""
 
         def found(value):
-            if isinstance(value, tuple):
-                return tuple(map(found, value))
             return params[value.index] if isinstance(value, _Place) else value
 
         return self._changed(found)
 
     def _changed(self, change) -> Any:
-        return replace(self, **{f.name: change(getattr(self, f.name)) for f in fields(self)})
+        return replace(
+            self, **{f.name: _mapped(change, getattr(self, f.name)) for f in fields(self)}
+        )
+
+
+def _mapped(change, value):
+    """`change` of a value, or of each entry of a tuple; a NamedTuple stays one."""
+    if not isinstance(value, tuple):
+        return change(value)
+    found = [_mapped(change, each) for each in value]
+    return type(value)(*found) if hasattr(value, "_fields") else tuple(found)
 
 
 class NormalVectorRV(SymbolicRandomVariable):

@@ -135,7 +135,6 @@ class SummarizedNormal(StructuredNormal):
     rows: RowSummary | ArrayRows  # statistics alone, or the rows themselves
 
     def draw(self, rng, size):
-        """Draw from the low-rank form of the rows."""
         return draw_low_rank(self.mean, self.features, self.noise, rng, size)
 
     def logp(self, value):
@@ -191,7 +190,6 @@ class SummarizedRows(Likelihood):
 
     @property
     def present_data(self):
-        """The data, where they can be replaced."""
         return self.rows.present_data(self._inputs, self.data.y.tensor) if self.has_rows else None
 
     def normal(self, noise):
@@ -246,11 +244,8 @@ def summarize(data: MarginalData, rotation: Singular | None = None, progressbar=
 def likelihood_of(gp, statistics, sigma, weights=None) -> SummarizedRows:
     """Likelihood of the rows that the statistics have seen.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For anything but statistics in this GP's basis, a basis rotated on other rows, or one sigma for
-        each row.
+    Raises TypeError or ValueError for anything but statistics in this GP's basis, a basis rotated on
+    other rows, or one sigma for each row.
     """
     if sigma.ndim:
         raise ValueError("statistics of rows need a scalar sigma: the rows' own are not in them")

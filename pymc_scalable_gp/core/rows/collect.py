@@ -39,10 +39,8 @@ class Basis(NamedTuple):
     def of(cls, gp) -> "Basis":
         """A GP's basis and the columns of its mean.
 
-        Raises
-        ------
-        ValueError
-            If the GP is not built, the basis has free parameters, or the mean others than linear ones.
+        Raises ValueError if the GP is not built, the basis has free parameters, or the mean others than
+        linear ones.
         """
         gp.check_summarizable()
         if not gp.is_built:
@@ -91,10 +89,7 @@ class Basis(NamedTuple):
 def basis_of(gp, statistics) -> Basis:
     """A GP's basis, if it is the statistics' own.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For anything but statistics in this basis.
+    Raises TypeError or ValueError for anything but statistics in this basis.
     """
     if not isinstance(statistics, RowStatistics):
         raise TypeError(
@@ -140,10 +135,7 @@ class Collector:
     def restore(self, path: Path, size: int | None) -> int:
         """Go on from the statistics of earlier rows in a file; their number.
 
-        Raises
-        ------
-        ValueError
-            For those of another pass.
+        Raises ValueError for those of another pass.
         """
         found = RowStatistics.load(path)
         difference = self.basis.mark.difference(found.mark)
@@ -165,10 +157,7 @@ class Collector:
 def collect(basis: Basis, source: Source, progressbar=True, checkpoint=None) -> RowStatistics:
     """One pass over a source, from a checkpoint on if there is one.
 
-    Raises
-    ------
-    ValueError
-        For a source without rows, bad values, or a checkpoint of another basis.
+    Raises ValueError for a source without rows, bad values, or a checkpoint of another basis.
     """
     width = len(basis.mark.values[0])
     known = source.size is not None and source.size * float(width) ** 2 > QR_LIMIT

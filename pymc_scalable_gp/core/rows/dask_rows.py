@@ -45,10 +45,7 @@ def _bare(array):
 def collect_dask(basis: Basis, source, y, columns, progressbar) -> RowStatistics:
     """As ``collect``, of dask arrays or tables.
 
-    Raises
-    ------
-    ValueError
-        As ``collect``; also for X and y whose chunks cannot be aligned.
+    Raises ValueError as ``collect``; also for X and y whose chunks cannot be aligned.
     """
     from dask import compute, delayed
 

@@ -33,10 +33,8 @@ class Source:
     def blocks(self, start: int = 0) -> Iterator[Block]:
         """Checked blocks from row `start` on.
 
-        Raises
-        ------
-        TypeError, ValueError
-            For values that are no finite numbers, and blocks of another width: with source, block and row.
+        Raises TypeError or ValueError for values that are no finite numbers, and blocks of another
+        width: with source, block and row.
         """
         width = None
         for number, (X, y) in enumerate(self.read(start)):
@@ -53,10 +51,8 @@ class Source:
 def open_source(source, y=None, columns=None) -> Source:
     """Rows of any kind of source: see :meth:`FeatureMarginal.summarize`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For a source of no known kind, without targets, or whose X and y have different lengths.
+    Raises TypeError or ValueError for a source of no known kind, without targets, or whose X and y have
+    different lengths.
     """
     if isinstance(source, Variable) or isinstance(y, Variable):
         raise TypeError("statistics hold rows as they are now: give arrays, no pm.Data or tensors")

@@ -48,11 +48,8 @@ def without(whole: np.ndarray, part: np.ndarray) -> np.ndarray:
 
     With ``whole = U S V'`` and ``part V S^-1 = P diag(c) W'``: ``R'R = V S W diag(1 - c^2) W' S V'``.
 
-    Raises
-    ------
-    ValueError
-        When less than 1e-6 of a direction's sum of squares would be left: rounding would be in its
-        place.
+    Raises ValueError when less than 1e-6 of a direction's sum of squares would be left: rounding would
+    be in its place.
     """
     scale = _lengths(np.linalg.norm(whole, axis=0))
     _, values, vectors_t = np.linalg.svd(whole / scale)

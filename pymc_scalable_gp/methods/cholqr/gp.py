@@ -3,15 +3,24 @@
 import numpy as np
 import pymc as pm
 
-from pymc_scalable_gp.core.data.inputs import check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.data.inputs import check_inputs, check_rows, check_sigma, check_target
+from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.observed import WITH_RESIDUAL
 from pymc_scalable_gp.cov.objects import FromFunction
-from pymc_scalable_gp.cov.queries import leaves
-from pymc_scalable_gp.methods.cholqr.features import CholQRSpec
+from pymc_scalable_gp.cov.queries import leaves, used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.cholqr.search import Hybrid, InducingSelection, Target, run
 from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.warn import warn
+
+
+class CholQRMap(NystromMap):
+    """Features of the rows `indices` of the training inputs, as points."""
+
+    def __init__(self, cov_func, X: np.ndarray, indices: np.ndarray):
+        super().__init__(cov_func, fixed_shared(X[indices]), X.min(axis=0), X.max(axis=0))
+        self.indices = indices
 
 
 class CholQRMarginal(FeatureMarginal):
@@ -45,8 +54,7 @@ class CholQRMarginal(FeatureMarginal):
         rest random; the paper's choice is 1. Each costs a column of the kernel matrix. Default: 64, or 4
         with a :class:`~pymc_scalable_gp.cov.FromFunction`, whose columns are expensive.
     neighbors, block, pred_neighbors : int
-        With "VIF", as in :class:`VecchiaMarginal`: rows that each block is conditioned on, rows of a block,
-        and rows that each new row is conditioned on.
+        With "VIF", as in :class:`VecchiaMarginal`.
 
     Raises
     ------
@@ -112,8 +120,8 @@ class CholQRMarginal(FeatureMarginal):
             n_exact = 4 if any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func)) else 64
         self.n_exact = check_count("n_exact", n_exact)
         super().__init__(
-            CholQRSpec(cov_func, self.n_inducing), mean_func=mean_func, cov_func=cov_func, approx=approx,
-            neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
+            mean_func=mean_func, cov_func=cov_func, approx=approx, neighbors=neighbors, block=block,
+            pred_neighbors=pred_neighbors,
         )  # fmt: skip
 
     def settings(self):
@@ -160,6 +168,47 @@ class CholQRMarginal(FeatureMarginal):
         return self._build(
             check_inputs(X).value, indices=indices, random_seed=random_seed, point=point
         )
+
+    def _fit(self, X, indices=None, random_seed=0, point=None) -> "CholQRMap":
+        """Take rows of X (n, d) as points: the given ones, or those that the kernel alone suggests."""
+        used_columns(self.cov_func, X.shape[1])
+        warn_unused_columns(self.cov_func, X.shape[1])
+        if indices is not None:
+            return CholQRMap(self.cov_func, X, check_rows(indices, len(X), "indices"))
+        self._check_count(len(X))
+        count = self.n_inducing
+        chosen = pivoted_rows(self.cov_func, X, count, random_seed, point)
+        if len(chosen) < count:
+            warn(
+                f"only {len(chosen)} of {count} inducing points are independent at these "
+                "hyperparameters (duplicates, or a smooth kernel): going on with those. A shorter "
+                "lengthscale in point={...}, or select_inducing, may use more"
+            )
+        return CholQRMap(self.cov_func, X, chosen)
+
+    def _start_rows(self, X, start, random_seed) -> np.ndarray:
+        """Rows for a search to start from: `start` (m,), or random distinct ones."""
+        used_columns(self.cov_func, X.shape[1])
+        count = self.n_inducing
+        if start is None:
+            self._check_count(len(X))
+            order = np.random.default_rng(random_seed).permutation(len(X))
+            distinct = np.sort(np.unique(X[order], axis=0, return_index=True)[1])
+            return order[distinct[:count]]
+        rows = check_rows(start, len(X), "start")
+        if len(rows) != count:
+            raise ValueError(
+                f"start has {len(rows)} rows, but n_inducing={count}: give {count} rows, or "
+                f"n_inducing={len(rows)} to the class"
+            )
+        return rows
+
+    def _check_count(self, n):
+        if self.n_inducing >= n:
+            raise ValueError(
+                f"n_inducing={self.n_inducing} must be below the number of rows, {n}: take fewer, or "
+                "pm.gp.Marginal, which is exact"
+            )
 
     def select_inducing(
         self, X, y, sigma, *, start=None, point=None, rounds=20, swaps=60, steps=15,
@@ -232,7 +281,7 @@ class CholQRMarginal(FeatureMarginal):
             )
         for name, value, least in (("rounds", rounds, 1), ("swaps", swaps, 1), ("steps", steps, 0)):
             check_count(name, value, least)
-        rows = self._spec.start_rows(inputs, start, random_seed)
+        rows = self._start_rows(inputs, start, random_seed)
         target = Target(self, inputs, target_y, noise_sd, model)
         rng = np.random.default_rng(random_seed)
         hybrid = Hybrid(target, self.approx == "VFE", self.n_candidates, rng, self.n_exact)

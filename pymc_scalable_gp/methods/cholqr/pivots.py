@@ -4,12 +4,7 @@ import numba
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from pymc_scalable_gp.core.features.nystrom import (
-    DEPENDENT,
-    INDEFINITE,
-    KernelColumns,
-    indefinite,
-)
+from pymc_scalable_gp.core.features.nystrom import DEPENDENT, INDEFINITE, KernelColumns, indefinite
 
 # Error in an entry of the kernel matrix, as a share of the largest prior variance: about 1e-14, more
 # between inputs that lie far apart.

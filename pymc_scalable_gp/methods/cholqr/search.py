@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pytensor.tensor as pt
@@ -12,13 +11,7 @@ from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.nystrom import KernelColumns, nystrom
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
-from pymc_scalable_gp.methods.cholqr.pivots import (
-    NEARLY,
-    Candidates,
-    PivotFactor,
-    grow,
-    swap,
-)
+from pymc_scalable_gp.methods.cholqr.pivots import NEARLY, Candidates, PivotFactor, grow, swap
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.utils.compiled import compiled
 from pymc_scalable_gp.utils.warn import warn
@@ -90,11 +83,11 @@ class Target:
     def at(self, theta):
         """Kernel, residuals, noise variance and log prior at a point."""
         diag, residual, noise, prior = self.terms(theta)
-        kernel = KernelColumns(np.asarray(diag, float), partial(self._columns_at, theta))
-        return kernel, residual, float(noise), float(prior)
 
-    def _columns_at(self, theta, rows):
-        return np.asarray(self.columns(theta, self.X[rows]), dtype=float)
+        def columns(rows):
+            return np.asarray(self.columns(theta, self.X[rows]), dtype=float)
+
+        return KernelColumns(np.asarray(diag, float), columns), residual, float(noise), float(prior)
 
 
 class Hybrid:

@@ -9,12 +9,13 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap, side_by_side
-from pymc_scalable_gp.core.features.reach import InputRange
+from pymc_scalable_gp.core.features.reach import MISSING_SHARE, InputRange
 from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.core.rows.triangle import RowFunction, triangle_of_rows
 from pymc_scalable_gp.methods.grief.eigenfunctions import TermGrid
 from pymc_scalable_gp.methods.grief.waves import WaveTerm
 from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.warn import warn
 
 
 class Missing(NamedTuple):
@@ -22,6 +23,24 @@ class Missing(NamedTuple):
 
     nodes: float  # lies between the grid's nodes
     rank: float  # belongs to eigenfunctions that were left out
+
+    def warn(self, rank: int) -> None:
+        """Warn where the features miss much of the prior variance, with what to change."""
+        total = self.nodes + self.rank
+        if total <= MISSING_SHARE:
+            return
+        causes = {
+            f"the rank is too low (raise rank=, now {rank})": self.rank,
+            "the grid is too coarse (give a finer grid=)": self.nodes,
+        }
+        parts = [
+            f"{share:.0%} because {cause}" for cause, share in causes.items() if share > 0.1 * total
+        ]
+        warn(
+            f"the features miss {total:.0%} of the prior variance at the point of build, "
+            f"{' and '.join(parts)}: sigma may be estimated too large. If the hyperparameters there are "
+            "unlikely, build at better ones: gp.build(X, point=sgp.subset_map(...))"
+        )
 
 
 class GriefMap(FeatureMap):
@@ -39,13 +58,11 @@ class GriefMap(FeatureMap):
 
     @property
     def rank(self):
-        """Number of eigenfunctions, or of their rotated combinations."""
         if self.rotation is not None:
             return len(self.rotation.values)
         return sum(grid.rank for grid in self.grids)
 
     def features(self, X):
-        """Feature matrix (n, r) at inputs (n, d)."""
         phi = self.basis(X)
         return phi if self.rotation is None else phi @ self.rotation.vectors
 
@@ -77,7 +94,6 @@ class GriefMap(FeatureMap):
         return Singular.of(triangle)[0]
 
     def outside(self, X):
-        """How far X lies beyond the grid."""
         text = self.input_range.outside(X, "the grid")
         return text and f"{text} (a wider grid covers it)"
 

@@ -89,11 +89,9 @@ class FrozenMap(GriefMap):
         self._X, self._basis = X, clone_replace(phi, fixed)
 
     def basis(self, X):
-        """The features at the reference (n, r)."""
         return clone_replace(self._basis, {self._X: X})
 
     def mixing(self):
-        """Block diagonal of the terms' factors (r, r)."""
         blocks = [term.mixing() for term in self.terms]
         found = blocks[0] if len(blocks) == 1 else pt.linalg.block_diag(*blocks)
         return pt.specify_shape(found, (self.rank, self.rank))

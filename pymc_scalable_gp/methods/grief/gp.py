@@ -13,9 +13,9 @@ from pymc_scalable_gp.core.likelihoods.summary import can_summarize, summarize
 from pymc_scalable_gp.core.marginal import AdditiveMarginal, FeatureMarginal
 from pymc_scalable_gp.core.observed import KEEPS_ALL, WITH_RESIDUAL
 from pymc_scalable_gp.core.rows.collect import rotation_of
-from pymc_scalable_gp.methods.grief.checks import check_periods, warn_missing
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
 from pymc_scalable_gp.methods.grief.spec import GriefSpec
+from pymc_scalable_gp.methods.grief.waves import check_periods
 from pymc_scalable_gp.utils.checks import check_choice, check_count
 
 
@@ -69,8 +69,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     rotate : bool
         Use the orthogonal basis (needs a kernel without free parameters).
     neighbors, block, pred_neighbors : int
-        With "VIF", as in :class:`VecchiaMarginal`: rows that each block is conditioned on, rows of a block,
-        and rows that each new row is conditioned on.
+        With "VIF", as in :class:`VecchiaMarginal`.
 
     Raises
     ------
@@ -147,12 +146,12 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             raise ValueError('reference= is the point of a frozen basis: give basis="frozen" too')
         if not isinstance(rotate, bool | np.bool_):
             raise TypeError(f"rotate must be True or False, got {rotate!r}")
-        spec = GriefSpec(cov_func, grid, check_count("rank", rank))
+        self._spec = GriefSpec(cov_func, grid, check_count("rank", rank))
         self.grid, self.max_rank, self.rotate, self.basis = grid, rank, bool(rotate), basis
         self.given_reference = reference
         super().__init__(
-            spec, mean_func=mean_func, cov_func=cov_func, approx=approx,
-            neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
+            mean_func=mean_func, cov_func=cov_func, approx=approx, neighbors=neighbors, block=block,
+            pred_neighbors=pred_neighbors,
         )  # fmt: skip
         if rotate and basis == "frozen":
             raise ValueError(
@@ -221,12 +220,16 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         found = self.feature_map
         # Weights of a fixed kernel's features may make up for what they miss, as neighbours do.
         if not found.is_constant and self.approx not in KEEPS_ALL:
-            warn_missing(found.missing, found.rank)
+            found.missing.warn(found.rank)
         if self.basis == "frozen":
             self._map = FrozenMap(found, point, pm.modelcontext(None))
         if self.rotate:
             self._rotate(data, statistics, progressbar)
         return self.rank
+
+    def _fit(self, X, **options):
+        """Eigenfunctions on the grid."""
+        return self._spec.fit(X, **options)
 
     def _rotate(self, data, statistics, progressbar):
         """On the rows of X, or on those of the statistics."""

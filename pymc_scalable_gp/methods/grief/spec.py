@@ -83,7 +83,37 @@ class NodesTerm(NamedTuple):
 
     def within(self, rank: int, probe: np.ndarray, point) -> tuple[TermGrid, float, float]:
         """Grid, and the prior variance at probe rows on the whole grid and in at most `rank` features."""
-        return _fit_term(self.term, self.columns, rank, probe, point)
+        term, columns = self
+        if not columns:  # a constant kernel
+            held = evaluate([term.scale], point)[0] * len(probe)
+            grid = TermGrid(term, np.zeros((0, 1)), np.zeros((0, 1, 1)), np.zeros((1, 0), int))
+            return grid, held, held
+        nodes = _stacked(columns)
+        d, m = nodes.shape
+        rows = probe[:, term.dims].T
+        outputs = [term.gram(nodes, nodes), term.gram(nodes, rows), term.scale]
+        grams, crosses, scale = evaluate(outputs, point)
+        if not (np.isfinite(grams).all() and np.isfinite(crosses).all() and np.isfinite(scale)):
+            raise ValueError(
+                "the kernel is not finite at the hyperparameters of the build: give build(X, point=...) "
+                "other ones"
+            )
+        basis, used = np.zeros((d, m, m)), np.zeros((d, m), bool)
+        factors = np.zeros((d, m, len(probe)))
+        for i, column in enumerate(columns):
+            own = slice(column.size)
+            used[i, own] = True
+            basis[i, own, own] = frozen_basis(grams[i, own, own], node_masses(rows[i], column))
+            factors[i, own] = column_factors(
+                grams[i, own, own], crosses[i, own], basis[i, own, own]
+            )
+        selection = select(factors, used, rank, fixed=is_constant(term))
+        # Cholesky factors are nested: functions behind the last one in use are not needed.
+        basis = np.ascontiguousarray(basis[:, :, : 1 + selection.max(initial=0)])
+        phi = math.prod(factors[i, selection[:, i]] for i in range(d))
+        resolved = np.square(factors).sum(axis=1).prod(axis=0).sum()
+        grid = TermGrid(term, nodes, basis, selection)
+        return grid, scale * resolved, scale * np.square(phi).sum()
 
 
 def _stacked(columns):
@@ -114,33 +144,3 @@ def _choose_nodes(term, X, sizes, point):
         ladder[least_resolving(gram[: own.size, : own.size], [nodes.size for nodes in ladder])]
         for gram, ladder, own in zip(grams, ladders, points, strict=True)
     ]
-
-
-def _fit_term(term, columns, rank, probe, point):
-    if not columns:  # a constant kernel
-        held = evaluate([term.scale], point)[0] * len(probe)
-        grid = TermGrid(term, np.zeros((0, 1)), np.zeros((0, 1, 1)), np.zeros((1, 0), int))
-        return grid, held, held
-    nodes = _stacked(columns)
-    d, m = nodes.shape
-    rows = probe[:, term.dims].T
-    outputs = [term.gram(nodes, nodes), term.gram(nodes, rows), term.scale]
-    grams, crosses, scale = evaluate(outputs, point)
-    if not (np.isfinite(grams).all() and np.isfinite(crosses).all() and np.isfinite(scale)):
-        raise ValueError(
-            "the kernel is not finite at the hyperparameters of the build: give build(X, point=...) "
-            "other ones"
-        )
-    basis, used = np.zeros((d, m, m)), np.zeros((d, m), bool)
-    factors = np.zeros((d, m, len(probe)))
-    for i, column in enumerate(columns):
-        own = slice(column.size)
-        used[i, own] = True
-        basis[i, own, own] = frozen_basis(grams[i, own, own], node_masses(rows[i], column))
-        factors[i, own] = column_factors(grams[i, own, own], crosses[i, own], basis[i, own, own])
-    selection = select(factors, used, rank, fixed=is_constant(term))
-    # Cholesky factors are nested: functions behind the last one in use are not needed.
-    basis = np.ascontiguousarray(basis[:, :, : 1 + selection.max(initial=0)])
-    phi = math.prod(factors[i, selection[:, i]] for i in range(d))
-    resolved = np.square(factors).sum(axis=1).prod(axis=0).sum()
-    return TermGrid(term, nodes, basis, selection), scale * resolved, scale * np.square(phi).sum()

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.gp.cov import Add, Periodic
+from pymc.gp.cov import Add, Cosine, Periodic
 
 from pymc_scalable_gp.cov.fourier import fourier_coefficients, waves
 from pymc_scalable_gp.cov.products import ProductTerm, product_terms
-from pymc_scalable_gp.cov.queries import split_scale
+from pymc_scalable_gp.cov.queries import leaves, split_scale
 from pymc_scalable_gp.utils.compiled import evaluate
-from pymc_scalable_gp.utils.graphs import depends_only_on
+from pymc_scalable_gp.utils.graphs import depends_only_on, is_random
 from pymc_scalable_gp.utils.internals import parts_of
 
 # Share of the variance that the harmonics leave out at half the build's lengthscale; at a third, 100 times.
@@ -121,3 +121,23 @@ def _wave_term(cov_func) -> WaveTerm | None:
     if not depends_only_on([pt.as_tensor_variable(kernels[0].period)]):
         return None
     return WaveTerm(product_terms(cov_func)[0], kernels[0])
+
+
+def check_periods(cov_func) -> None:
+    """Raise ValueError for a kernel with a free period, in a latent model.
+
+    At a period other than that of the build, grid nodes may have the same phase, and the fixed basis
+    becomes dependent: features change sign there, and with them f at fixed coefficients. The
+    covariance does not change.
+    """
+    for leaf in leaves(cov_func):
+        inner = getattr(leaf, "cov_func", None)  # of a warped or scaled kernel
+        if inner is not None:
+            check_periods(inner)
+        name = {Periodic: "period", Cosine: "ls"}.get(type(leaf))
+        if name is not None and is_random(pt.as_tensor_variable(getattr(leaf, name))):
+            raise ValueError(
+                f"{type(leaf).__name__} has a free {name}=, with which the latent density of GriefGP "
+                "jumps: fix it, or use marginal_likelihood (Gaussian noise), or sgp.SKIPLatent (one "
+                "or two inputs)"
+            )

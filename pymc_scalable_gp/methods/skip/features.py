@@ -1,7 +1,6 @@
 """SKIP's feature map: the last two roots of one tree for each term of the kernel."""
 
-from copy import copy
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -19,64 +18,44 @@ from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.warn import warn
 
 
-@dataclass(frozen=True)
-class SKIPSpec:
-    """Kernel, size of its grids, columns of a root, and the tasks' column and covariance."""
+class Tasks(NamedTuple):
+    """The column that holds the task, the factor B of the tasks' covariance, and their own variances v."""
 
-    cov_func: BaseCovariance
-    grid_size: int
-    rank: int
-    task_dim: int | None
-    task_cov: TensorVariable | None
-    task_var: TensorVariable | None
+    dim: int
+    cov: TensorVariable
+    var: TensorVariable | None
 
-    @classmethod
-    def checked(cls, cov_func, grid_size, rank, task_dim, task_cov, task_var) -> "SKIPSpec":
-        """From a user's arguments.
+    def times(self, cov_func: BaseCovariance) -> BaseCovariance:
+        """A kernel times the tasks' covariance ``B B' + diag(v)``."""
+        v = np.zeros(self.cov.type.shape[0]) if self.var is None else self.var
+        own = Coregion(cov_func.input_dim, W=self.cov, kappa=v, active_dims=[self.dim])
+        return cov_func * own
 
-        Raises
-        ------
-        TypeError, ValueError
-            For a kernel that is not a product of 1-D kernels, bad counts, or arguments of tasks that do
-            not belong together.
-        """
-        if any(isinstance(leaf, Coregion) for leaf in leaves(cov_func)):
-            raise ValueError(
-                "cov_func contains Coregion: give the task's column as task_dim=, W as task_cov= and "
-                "kappa as task_var="
-            )
-        grid_size = check_count("grid_size", grid_size, 6)
-        rank = check_count("rank", rank)
-        if rank > grid_size:
-            raise ValueError(f"rank={rank} exceeds grid_size={grid_size}: raise the grid's size")
-        tasks = _checked_tasks(task_dim, task_cov, task_var)
-        product_terms(cov_func)  # raises where the kernel is not a product
-        return cls(cov_func, grid_size, rank, *tasks)
 
-    @property
-    def prior_cov(self) -> BaseCovariance:
-        """The kernel, times the tasks' covariance ``B B' + diag(v)``."""
-        if self.task_dim is None:
-            return self.cov_func
-        v = np.zeros(self.task_cov.type.shape[0]) if self.task_var is None else self.task_var
-        tasks = Coregion(
-            self.cov_func.input_dim, W=self.task_cov, kappa=v, active_dims=[self.task_dim]
+def check_product(cov_func, grid_size, rank) -> None:
+    """Raise TypeError or ValueError for a kernel that is not a product of 1-D kernels, or bad counts."""
+    if any(isinstance(leaf, Coregion) for leaf in leaves(cov_func)):
+        raise ValueError(
+            "cov_func contains Coregion: give the task's column as task_dim=, W as task_cov= and "
+            "kappa as task_var="
         )
-        return self.cov_func * tasks
+    check_count("grid_size", grid_size, 6)
+    check_count("rank", rank)
+    if rank > grid_size:
+        raise ValueError(f"rank={rank} exceeds grid_size={grid_size}: raise the grid's size")
 
-    def fit(self, X, point=None) -> "SKIPMap":
-        """Place the grids over X (n, d), and freeze the directions of every merge at `point`."""
-        return SKIPMap(self, X, point)
 
+def checked_tasks(task_dim, task_cov, task_var) -> Tasks | None:
+    """Tasks from a user's arguments, None without any.
 
-def _checked_tasks(task_dim, task_cov, task_var):
-    """The tasks' column, factor and own variances, as tensors; all None without tasks."""
+    Raises TypeError or ValueError for arguments that do not belong together.
+    """
     if (task_dim is None) != (task_cov is None):
         raise ValueError("task_dim and task_cov go together: give both or neither")
     if task_dim is None:
         if task_var is not None:
             raise ValueError("task_var goes with task_dim and task_cov: give all three")
-        return None, None, None
+        return None
     if isinstance(task_dim, bool) or not isinstance(task_dim, int | np.integer):
         raise TypeError(f"task_dim must be the index of a column, got {task_dim!r}")
     factor = pt.as_tensor_variable(task_cov).astype("float64")
@@ -87,7 +66,7 @@ def _checked_tasks(task_dim, task_cov, task_var):
             f"tasks' covariance; got shape {factor.type.shape}"
         )
     if task_var is None:
-        return task_dim, factor, None
+        return Tasks(task_dim, factor, None)
     variances = pt.as_tensor_variable(task_var).astype("float64")
     shape = variances.type.shape
     if count is None or shape != (count,):
@@ -97,7 +76,7 @@ def _checked_tasks(task_dim, task_cov, task_var):
         )
     if isinstance(variances, Constant) and not (variances.data >= 0.0).all():
         raise ValueError("task_var must not be negative")
-    return task_dim, factor, variances
+    return Tasks(task_dim, factor, variances)
 
 
 class SKIPMap(FeatureMap):
@@ -105,9 +84,9 @@ class SKIPMap(FeatureMap):
 
     projected = False
 
-    def __init__(self, spec: SKIPSpec, X: np.ndarray, point=None):
-        self.cov_func, self.terms = spec.cov_func, product_terms(spec.cov_func)
-        self.task_dim, self.task_cov, self.task_var = spec.task_dim, spec.task_cov, spec.task_var
+    def __init__(self, cov_func, X: np.ndarray, grid_size, rank, tasks: Tasks | None, point=None):
+        self.cov_func, self.terms = cov_func, product_terms(cov_func)
+        self.task_dim, self.task_cov, self.task_var = tasks or (None, None, None)
         self.columns, self.point = X.shape[1], point
         used = used_columns(self.cov_func, self.columns)
         if self.task_dim is not None:
@@ -119,9 +98,7 @@ class SKIPMap(FeatureMap):
             if not term.dims:
                 raise ValueError("cov_func has a constant term: give it as an intercept instead")
         single = self.task_dim is not None
-        self.trees = [
-            TermTree(term, X, spec.grid_size, spec.rank, single, point) for term in self.terms
-        ]
+        self.trees = [TermTree(term, X, grid_size, rank, single, point) for term in self.terms]
         self._rank = sum(roots.rank for roots in self.roots(pt.constant(X[:1])))
 
     @property
@@ -192,7 +169,6 @@ class SKIPMap(FeatureMap):
         return pt.zeros(self.task_count) if self.task_var is None else self.task_var
 
     def features(self, X):
-        """Features (n, r), term after term."""
         return side_by_side([roots.features() for roots in self.roots(X)])
 
     def times(self, X, coef, hold):
@@ -207,7 +183,6 @@ class SKIPMap(FeatureMap):
 
     @property
     def input_range(self):
-        """Ends of the grids; infinite for columns without one."""
         low, high = np.full(self.columns, -np.inf), np.full(self.columns, np.inf)
         for tree in self.trees:
             for dim, ends in tree.ends().items():
@@ -215,11 +190,9 @@ class SKIPMap(FeatureMap):
         return InputRange(low, high)
 
     def intermediates(self):
-        """Tables and cores of all trees."""
         return [tensor for tree in self.trees for tensor in tree.intermediates()]
 
     def kernel_diag(self, X):
-        """``k(x_i, x_i)``, times the task's variance."""
         diag = kernel_diag(self.cov_func, X)
         return diag if self.task_dim is None else diag * self._task_scale(X)
 
@@ -235,9 +208,7 @@ class SKIPMap(FeatureMap):
 
     def for_residual(self):
         """With 1-D kernels projected on the nodes of the grids: interpolation can exceed the kernel."""
-        other = copy(self)
-        other.projected = True
-        return other
+        return self.changed(projected=True)
 
     def outside(self, X):
         """How far X lies beyond the grids, in words; None for projected kernels, which do not end there."""

@@ -9,7 +9,8 @@ from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.observed import WITH_RESIDUAL
-from pymc_scalable_gp.methods.skip.features import SKIPSpec
+from pymc_scalable_gp.cov.products import product_terms
+from pymc_scalable_gp.methods.skip.features import SKIPMap, check_product, checked_tasks
 from pymc_scalable_gp.methods.skip.hadamard import HadamardProducts
 from pymc_scalable_gp.methods.skip.tasks import ByTask
 from pymc_scalable_gp.utils.checks import check_count
@@ -22,10 +23,21 @@ class _SKIP(FeatureGP):
 
     knobs = "rank= and grid_size="
 
+    def __init__(self, *, cov_func, grid_size, rank, task_dim, task_cov, task_var, **options):
+        check_product(cov_func, grid_size, rank)
+        self.tasks = checked_tasks(task_dim, task_cov, task_var)
+        product_terms(cov_func)  # raises where the kernel is not a product
+        self.grid_size, self.max_rank = int(grid_size), int(rank)
+        super().__init__(cov_func=cov_func, **options)
+
     @property
     def prior_cov(self):
         """The kernel, times the tasks' covariance ``B B' + diag(v)``."""
-        return self._spec.prior_cov
+        return self.cov_func if self.tasks is None else self.tasks.times(self.cov_func)
+
+    def _fit(self, X, point=None):
+        """Place the grids over X (n, d), and freeze the directions of every merge at `point`."""
+        return SKIPMap(self.cov_func, X, self.grid_size, self.max_rank, self.tasks, point)
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
@@ -103,8 +115,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         as of `pm.gp.cov.Coregion` with W = B and kappa = v. Any number of tasks: they are integrated
         out one by one, each with r coefficients.
     neighbors, block, pred_neighbors : int
-        With "VIF": rows that each block of rows is conditioned on, rows of a block, and rows that each new
-        row is conditioned on, as in :class:`VecchiaMarginal`.
+        With "VIF", as in :class:`VecchiaMarginal`.
 
     Raises
     ------
@@ -162,11 +173,10 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         block=16, pred_neighbors=None,
     ):  # fmt: skip
         self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
-        self.grid_size, self.max_rank, self.task_dim = grid_size, rank, task_dim
         super().__init__(
-            SKIPSpec.checked(cov_func, grid_size, rank, task_dim, task_cov, task_var),
-            mean_func=mean_func, cov_func=cov_func, approx=approx,
-            neighbors=neighbors, block=block, pred_neighbors=pred_neighbors,
+            mean_func=mean_func, cov_func=cov_func, grid_size=grid_size, rank=rank, task_dim=task_dim,
+            task_cov=task_cov, task_var=task_var, approx=approx, neighbors=neighbors, block=block,
+            pred_neighbors=pred_neighbors,
         )  # fmt: skip
         self.probes = check_count("probes", probes)
         self.preconditioner = check_count("preconditioner", preconditioner)
@@ -179,7 +189,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     def check_approx(self, approx):
         """Raise ValueError for neighbours together with tasks or products."""
         super().check_approx(approx)
-        if approx == "VIF" and (self.task_dim is not None or self.n_iter is not None):
+        if approx == "VIF" and (self.tasks is not None or self.n_iter is not None):
             raise ValueError(
                 'approx="VIF" works with the features of one function: leave out n_iter and task_dim (for '
                 "tasks give sgp.VecchiaMarginal a kernel with pm.gp.cov.Coregion)"
@@ -214,7 +224,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     def check_summarizable(self, approx=None):
         """Raise ValueError with `n_iter` or tasks, where there are no features of one function."""
         super().check_summarizable(approx)
-        if self.n_iter is not None or self.task_dim is not None:
+        if self.n_iter is not None or self.tasks is not None:
             raise ValueError(
                 "statistics of rows need the features of one function: leave out n_iter and task_dim"
             )
@@ -268,18 +278,13 @@ class SKIPLatent(_SKIP, FeatureLatent):
 
     See Also
     --------
-    SKIPMarginal : For Gaussian noise, the function integrated out.
+    SKIPMarginal : For Gaussian noise, the function integrated out; names the paper.
 
     Notes
     -----
     O(n d r^3) per gradient, and 4 d arrays (n, r): for n = 500 000, d = 8 and r = 20 about 3 GB. With
     fixed hyperparameters everything of size n but the last two roots is computed once, and a gradient
     costs O(n r^2).
-
-    References
-    ----------
-    .. [1] Gardner, J. et al. (2018). Product Kernel Interpolation for Scalable Gaussian Processes.
-       https://doi.org/10.48550/arXiv.1802.08903
 
     Examples
     --------
@@ -304,33 +309,21 @@ class SKIPLatent(_SKIP, FeatureLatent):
         self, *, mean_func=None, cov_func, grid_size=100, rank=30, task_dim=None, task_cov=None,
         task_var=None,
     ):  # fmt: skip
-        spec = SKIPSpec.checked(cov_func, grid_size, rank, task_dim, task_cov, task_var)
-        super().__init__(spec, mean_func=mean_func, cov_func=cov_func)
-        self.grid_size, self.max_rank = grid_size, rank
+        super().__init__(
+            mean_func=mean_func, cov_func=cov_func, grid_size=grid_size, rank=rank, task_dim=task_dim,
+            task_cov=task_cov, task_var=task_var,
+        )  # fmt: skip
 
     def prior(self, name, X, *, centered: bool = False, **kwargs):
-        """Function values at X, for any likelihood.
+        """Function values at X, as :meth:`FeatureLatent.prior`.
 
         Parameters
         ----------
-        name : str
-            Name of the deterministic variable; the coefficients are ``{name}_coeffs``.
-        X : array, shape (n, d), or pm.Data
-            Inputs.
+        name, X, **kwargs
+            As in the base class.
         centered : bool
             Give the coefficients the kernel's scale as their prior sd, in place of scaling the roots:
-            better where the data say much about the function.
-        **kwargs
-            Passed to `pm.Deterministic`, such as ``dims``.
-
-        Returns
-        -------
-        TensorVariable, shape (n,)
-
-        Raises
-        ------
-        TypeError, ValueError
-            For bad inputs, before anything is compiled.
+            better where the data say much about the function. Not for a sum of kernels.
         """
         keywords = self._prior_keywords(kwargs)
         data, terms = self._latent_inputs(X, keywords), self.feature_map.terms

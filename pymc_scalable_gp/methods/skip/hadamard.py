@@ -1,23 +1,160 @@
-"""SKIP's Gaussian likelihood from products alone: what is frozen, and the posterior."""
+"""SKIP's Gaussian likelihood from products alone: normal vectors, what is frozen, and the posterior."""
 
 from dataclasses import dataclass, replace
 from itertools import batched
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
-from pymc_scalable_gp.linops.krylov import cg_residuals
-from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner
-from pymc_scalable_gp.methods.skip.product_normal import ProductNormal, start
-from pymc_scalable_gp.ops.hadamard import apply_rows, project_rows, row_kronecker_project
+from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, white
+from pymc_scalable_gp.linops.base import LinearOperator
+from pymc_scalable_gp.linops.krylov import cg_residuals, tridiagonal
+from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner, root_inverse
+from pymc_scalable_gp.ops.hadamard import (
+    apply_rows,
+    project_rows,
+    row_kronecker_apply,
+    row_kronecker_project,
+)
+from pymc_scalable_gp.ops.lanczos import lanczos
 from pymc_scalable_gp.ops.no_gradient import no_gradient
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.stacked_solve import lower_solve
+from pymc_scalable_gp.ops.stochastic_logdet import stochastic_logdet
 from pymc_scalable_gp.utils.compiled import evaluate, evaluate_at
+from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.jitter import KRYLOV_JITTER
+
+# Shift of the log determinant: the matrix is positive definite, T of a basis that has ended may not be.
+_SHIFT = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class WhitenedProducts(LinearOperator):
+    r"""``P^{-1/2} (I + D^{-1/2} sum_t (A_t A_t') * (B_t B_t') D^{-1/2}) P^{-1/2}``.
+
+    With ``P^{-1/2} = I - Q diag(h) Q'``.
+    """
+
+    roots: tuple[TensorVariable, ...]  # A_1 (n, a), B_1 (n, b), A_2, ...
+    scale: TensorVariable  # D^{-1/2} (n,)
+    vectors: TensorVariable  # Q (n, q)
+    shrinkage: TensorVariable  # h (q,)
+
+    @classmethod
+    def of(cls, roots, scale, vectors, shrinkage):
+        """From arrays or tensors."""
+        return cls(tuple(map(pt.as_tensor, roots)), *map(pt.as_tensor, (scale, vectors, shrinkage)))
+
+    @property
+    def shape(self):
+        n = self.vectors.type.shape[0]
+        return n, n
+
+    @property
+    def parameters(self):
+        return *self.roots, self.scale, self.vectors, self.shrinkage
+
+    @property
+    def T(self):
+        return self
+
+    def matmat(self, V):
+        """Product with V (n, k): O(n k (sum a b + q))."""
+        return self.root_inverse(self._middle(self.root_inverse(V)))
+
+    def _middle(self, V):
+        """``V + D^{-1/2} K D^{-1/2} V``."""
+        column, out = self.scale[:, None], V
+        for A, B in batched(self.roots, 2, strict=True):
+            core = row_kronecker_project(A, B, column * V)
+            out = out + column * row_kronecker_apply(A, B, core)
+        return out
+
+    def root_inverse(self, v):
+        """``P^{-1/2} v`` for v (n,) or (n, k)."""
+        return root_inverse(v, self.vectors, self.shrinkage)
+
+    def diag(self):
+        """Diagonal (n,), of ``M - Q H Q'M - M Q H Q' + Q H (Q'M Q) H Q'``: as one product with Q."""
+        out = 1.0
+        for A, B in batched(self.roots, 2, strict=True):
+            out = out + self.scale**2 * (A**2).sum(axis=1) * (B**2).sum(axis=1)
+        Q, QH = self.vectors, self.vectors * self.shrinkage
+        MQ = self._middle(Q)
+        return out - 2.0 * (QH * MQ).sum(axis=1) + ((QH @ (Q.T @ MQ)) * QH).sum(axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class ProductNormal(StructuredNormal):
+    r"""Multivariate normal with covariance :math:`\sum_t A_t A_t^\top \circ B_t B_t^\top + D`.
+
+    The features, rows ``a_i (x) b_i``, are never formed: ``logp`` takes products only.
+
+    .. math::
+
+        -2 \log p = \|b\|^2\, e_1^\top T^{-1} e_1
+        + \frac1S \sum_s \|z_s\|^2\, e_1^\top \log(T_s)\, e_1 + \log|P| + \log|D| + n \log 2\pi
+
+    with ``b = P^{-1/2} D^{-1/2} (y - mean)``, and T, T_s from Lanczos steps of the preconditioned
+    matrix that start at b (these are conjugate gradients) and at the probes z_s.
+
+    A density with its gradient costs O((1 + S) steps n (a b + k)) and memory O(n (steps + a + b + k)). It
+    is one function of the parameters, and the gradient is exactly its own. A matrix that is not positive
+    definite gives ``logp = nan``.
+    """
+
+    roots: tuple[TensorVariable, ...]  # A_1 (n, a), B_1 (n, b), A_2, ...
+    variance: TensorVariable  # diagonal D (n,), positive
+    # Of a frozen P, close to I + D^{-1/2} K D^{-1/2} where the posterior is.
+    vectors: TensorVariable  # (n, k)
+    shrinkage: TensorVariable  # (k,)
+    frozen_logdet: TensorVariable
+    probes: TensorVariable  # frozen vectors (S, n) of independent signs
+    steps: int  # of Lanczos
+    penalty: TensorVariable  # taken off logp: the trace term of the bound that "VFE" maximises
+
+    @classmethod
+    def of(cls, mean, roots, variance, preconditioner, probes, steps, penalty):
+        """With a frozen preconditioner."""
+        frozen = preconditioner.vectors, preconditioner.shrinkage, preconditioner.logdet, probes
+        return cls(mean, tuple(roots), variance, *map(fixed_shared, frozen), steps, penalty)
+
+    def draw(self, rng, size):
+        """In O(n sum a b)."""
+        pairs = list(batched(self.roots, 2, strict=True))
+        shapes = [(A.shape[1], B.shape[1]) for A, B in pairs]
+        next_rng, (e, *normals) = white(rng, size, (self.mean.shape[0],), *shapes)
+        draws = self.mean + pt.sqrt(self.variance) * e
+        for (A, B), Z in zip(pairs, normals, strict=True):
+            draws = draws + ((A @ Z) * B).sum(axis=-1)
+        return next_rng, draws
+
+    @property
+    def operator(self) -> WhitenedProducts:
+        """The preconditioned matrix; a new object at each call."""
+        return WhitenedProducts.of(self.roots, self.variance**-0.5, self.vectors, self.shrinkage)
+
+    def logp(self, value):
+        operator = self.operator
+        _, length, alpha, beta = start(operator, value - self.mean, self.steps)
+        L = cholesky(tridiagonal(alpha, beta))
+        quadratic = length**2 * (lower_solve(L, pt.eye(self.steps)[0]) ** 2).sum()
+        logdet = self.frozen_logdet + stochastic_logdet(operator, _SHIFT, self.probes, self.steps)
+        logdet = logdet + pt.log(self.variance).sum()
+        return -0.5 * (quadratic + logdet + value.shape[0] * np.log(2.0 * np.pi)) - self.penalty
+
+
+def start(operator: WhitenedProducts, residual, steps):
+    """Lanczos basis of the residual, its length, and T's entries, with 1 where the basis has ended."""
+    b = operator.root_inverse(operator.scale * residual)
+    Q, alpha, beta = lanczos(operator, b, steps)
+    return Q, pt.sqrt((b**2).sum()), alpha + pt.eq(alpha, 0.0), beta
+
 
 _NO_GRADIENT = (
     "predictions of SKIPMarginal(n_iter=...) have no gradient: add gp.conditional after pm.sample or "
@@ -60,7 +197,6 @@ class HadamardProducts(Likelihood):
         return self.of(data, min(self.steps, data.size), 2.0 * signs - 1.0, rank)
 
     def normal(self, noise):
-        """By products."""
         roots = training_roots(self.data)
         variance, penalty = diagonal_beside(self.data, roots, noise)
         return ProductNormal.of(
@@ -97,7 +233,6 @@ class HadamardProducts(Likelihood):
         return Coefficients(mean, root, downdates=True)
 
     def precisions(self, model):
-        """Precisions under the features that the products stand for."""
         return FullRows(self.data).precisions(model)
 
     def figures(self, points, model=None):

@@ -141,10 +141,7 @@ class CategoryLeaf:
     def outside(self, column):
         """Raise an error for a new category; nothing else lies outside.
 
-        Raises
-        ------
-        ValueError
-            If a value was not in the training inputs.
+        Raises ValueError if a value was not in the training inputs.
         """
         new = np.setdiff1d(column, self.values)
         if len(new):

@@ -6,12 +6,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.cov.products import ProductTerm
-from pymc_scalable_gp.methods.skip.leaves import (
-    CategoryLeaf,
-    GridLeaves,
-    ValueLeaf,
-    few_values,
-)
+from pymc_scalable_gp.methods.skip.leaves import CategoryLeaf, GridLeaves, ValueLeaf, few_values
 from pymc_scalable_gp.ops.hadamard import (
     apply_rows,
     project_rows,

@@ -1,12 +1,7 @@
 """SoftKI's feature map."""
 
-from copy import copy
-from dataclasses import dataclass
-
 import numpy as np
 import pytensor.tensor as pt
-from pymc.gp.cov import BaseCovariance
-from pytensor.tensor.variable import TensorVariable
 from scipy.spatial import cKDTree
 
 from pymc_scalable_gp.core.data.inputs import Data
@@ -20,39 +15,11 @@ from pymc_scalable_gp.cov.queries import (
     layout,
     layout_values,
     used_columns,
-    warn_unused_columns,
 )
-from pymc_scalable_gp.methods.softki.points import check_points, present_points, spread_points
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
-from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
-
-
-@dataclass(frozen=True)
-class SoftKISpec:
-    """Kernel, points or their number, and temperature."""
-
-    cov_func: BaseCovariance
-    inducing: int | Data | None
-    temperature: TensorVariable
-
-    def fit(self, X, Xu=None, random_seed=0) -> "SoftKIMap":
-        """Take the points given, or the k-means centres of X (n, d); note the range of X.
-
-        Without a number of centres: 512, or half as many as X has distinct rows.
-        """
-        warn_unused_columns(self.cov_func, X.shape[1])
-        if Xu is not None:
-            points = present_points(check_points(Xu, "Xu"), X.shape[1], "Xu")
-        elif isinstance(self.inducing, Data):
-            points = present_points(self.inducing, X.shape[1], "inducing")
-        else:
-            Z = spread_points(self.cov_func, X, self.inducing, random_seed)
-            points = Data(fixed_shared(Z), Z, False)
-        by_default = Xu is None and self.inducing is None
-        return SoftKIMap(self, points, X.min(axis=0), X.max(axis=0), by_default)
 
 
 class SoftKIMap(FeatureMap):
@@ -63,23 +30,22 @@ class SoftKIMap(FeatureMap):
 
     corrected = False
 
-    def __init__(self, spec: SoftKISpec, points: Data, low, high, by_default=False):
-        T, d = spec.temperature, len(low)
+    def __init__(self, cov_func, temperature, points: Data, low, high, by_default=False):
+        T, d = temperature, len(low)
         if T.ndim and T.type.shape[0] not in (None, d):
             raise ValueError(f"temperature has {T.type.shape[0]} values, but X has {d} columns")
-        if T.ndim and is_embedded(spec.cov_func):
+        if T.ndim and is_embedded(cov_func):
             raise ValueError(
                 f"temperature has {T.type.shape[0]} values, but the kernel looks at other inputs than the "
                 "columns of X: give a scalar"
             )
-        self.cov_func, self.stationary = spec.cov_func, is_stationary(spec.cov_func)
+        self.cov_func, self.stationary = cov_func, is_stationary(cov_func)
         self.points, self.low, self.high, self.by_default = points, low, high, by_default
-        self.columns = used_columns(spec.cov_func, d)
+        self.columns = used_columns(cov_func, d)
         self.temperature = T[self.columns] if T.ndim else T
 
     @property
     def rank(self):
-        """Number of points."""
         return self.points.value.shape[0]
 
     @property
@@ -92,7 +58,6 @@ class SoftKIMap(FeatureMap):
 
     @property
     def input_range(self):
-        """The range of the training inputs."""
         Z = self.points.value[:6]
         between_points = 0.5 * (Z[1:] + Z[:-1]) if len(Z) > 1 else Z
         return InputRange(self.low, self.high, between_points)
@@ -101,15 +66,11 @@ class SoftKIMap(FeatureMap):
         """The same weights, which fade only beyond a range that includes `low` and `high`."""
         if (self.low <= low).all() and (self.high >= high).all():
             return self
-        other = copy(self)
-        other.low, other.high = np.minimum(self.low, low), np.maximum(self.high, high)
-        return other
+        return self.changed(low=np.minimum(self.low, low), high=np.maximum(self.high, high))
 
     def with_correction(self):
         """The map for FITC and VFE, which counts the variance that interpolation loses as missed."""
-        other = copy(self)
-        other.corrected = True
-        return other
+        return self.changed(corrected=True)
 
     def for_residual(self):
         """The points as inducing points, since the variance after interpolation may exceed the kernel's."""
@@ -168,5 +129,4 @@ class SoftKIMap(FeatureMap):
         return lost * (variance + lost**4 * (self.kernel_diag(X) - variance))
 
     def outside(self, X):
-        """How far X lies beyond the range of the training inputs."""
         return self.input_range.outside(X, "the training inputs")

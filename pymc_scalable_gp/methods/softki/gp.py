@@ -8,8 +8,14 @@ from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.observed import WITH_RESIDUAL
-from pymc_scalable_gp.methods.softki.features import SoftKISpec
-from pymc_scalable_gp.methods.softki.points import check_inducing
+from pymc_scalable_gp.cov.queries import warn_unused_columns
+from pymc_scalable_gp.methods.softki.features import SoftKIMap
+from pymc_scalable_gp.methods.softki.points import (
+    check_inducing,
+    check_points,
+    present_points,
+    spread_points,
+)
 from pymc_scalable_gp.utils.classes import as_typed
 from pymc_scalable_gp.utils.warn import warn
 
@@ -21,13 +27,9 @@ class _SoftKI(FeatureGP):
     knobs = "inducing= (and train the points by sgp.fit_inducing)"
 
     def __init__(self, *, cov_func, inducing, temperature, **options):
-        spec = SoftKISpec(cov_func, check_inducing(inducing), check_temperature(temperature))
-        super().__init__(spec, cov_func=cov_func, **options)
-
-    @property
-    def spec(self) -> SoftKISpec:
-        """Kernel, points and temperature as they were given."""
-        return self._spec
+        self.given_inducing = check_inducing(inducing)
+        self.temperature = check_temperature(temperature)
+        super().__init__(cov_func=cov_func, **options)
 
     @property
     def inducing(self) -> TensorVariable:
@@ -36,7 +38,7 @@ class _SoftKI(FeatureGP):
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
-        points = self.spec.inducing
+        points = self.given_inducing
         inducing = points.value.shape if isinstance(points, Data) else points
         return super().settings() | {"inducing": inducing}
 
@@ -62,6 +64,19 @@ class _SoftKI(FeatureGP):
             For bad inputs or points, more points than distinct rows, or columns that X lacks.
         """
         return self._build(check_inputs(X).value, Xu=Xu, random_seed=random_seed)
+
+    def _fit(self, X, Xu=None, random_seed=0) -> SoftKIMap:
+        """Take the points given, or the k-means centres of X (n, d); note the range of X."""
+        warn_unused_columns(self.cov_func, X.shape[1])
+        given = self.given_inducing
+        if Xu is not None:
+            points = present_points(check_points(Xu, "Xu"), X.shape[1], "Xu")
+        elif isinstance(given, Data):
+            points = present_points(given, X.shape[1], "inducing")
+        else:
+            points = Data.fixed(spread_points(self.cov_func, X, given, random_seed))
+        ends, by_default = (X.min(axis=0), X.max(axis=0)), Xu is None and given is None
+        return SoftKIMap(self.cov_func, self.temperature, points, *ends, by_default)
 
     def _warn_untrained(self) -> None:
         """Warn of prior variance that points chosen by default miss, in the model of the context."""
@@ -112,8 +127,7 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
         T. At 1 and standardised inputs the weights are spread over the nearest points; smaller values
         sharpen them. In one to three inputs take the distance between points, or less.
     neighbors, block, pred_neighbors : int
-        With "VIF", as in :class:`VecchiaMarginal`: rows that each block is conditioned on, rows of a block,
-        and rows that each new row is conditioned on.
+        With "VIF", as in :class:`VecchiaMarginal`.
 
     Raises
     ------
@@ -246,18 +260,13 @@ class SoftKILatent(_SoftKI, FeatureLatent):
 
     See Also
     --------
-    SoftKIMarginal : For Gaussian noise, the function integrated out.
+    SoftKIMarginal : For Gaussian noise, the function integrated out; names the paper.
     fit_inducing : Trains the points.
 
     Notes
     -----
     O(n m) per gradient, and O(m^3) for the kernel. With points and temperature fixed the weights
     (n, m) are computed once.
-
-    References
-    ----------
-    .. [1] Camaño, C. and Huang, D. (2024). High-Dimensional Gaussian Process Regression with Soft
-       Kernel Interpolation. https://doi.org/10.48550/arXiv.2410.21419
 
     Examples
     --------

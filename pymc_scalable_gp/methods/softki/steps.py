@@ -89,7 +89,7 @@ def _features(gp, Z, X):
     """Features (b, m) at a batch, of the points Z."""
     values = Z.get_value(borrow=True)
     origin = np.zeros(values.shape[1])
-    found = SoftKIMap(gp.spec, Data(Z, values, True), origin, origin)
+    found = SoftKIMap(gp.cov_func, gp.temperature, Data(Z, values, True), origin, origin)
     return product(found.mixing(), found.basis(X).T, transpose_a=True).T
 
 

@@ -226,7 +226,7 @@ def _batch_size(batch_size, rows):
 
 def _start_points(gp, X, start, rng):
     """Points (m, d) of the earlier result, of the GP, or k-means centres."""
-    wanted = gp.spec.inducing
+    wanted = gp.given_inducing
     given = wanted.value if isinstance(wanted, Data) else None
     if start is None:
         Z = spread_points(gp.cov_func, X, wanted, rng) if given is None else given

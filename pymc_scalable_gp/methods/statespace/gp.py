@@ -8,11 +8,7 @@ from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.sums import SumOfKernels
 from pymc_scalable_gp.methods.statespace.likelihood import MarkovRows
-from pymc_scalable_gp.methods.statespace.markov import (
-    check_markov,
-    markov_form,
-    uses_harmonics,
-)
+from pymc_scalable_gp.methods.statespace.markov import check_markov, markov_form, uses_harmonics
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import is_random
@@ -46,11 +42,6 @@ class StateSpaceMarginal(FeatureMarginal):
         For other kernels (the message names the nearest that is Markov) and several columns;
         in :meth:`marginal_likelihood`, for a `Periodic` kernel that needs more harmonics at the
         model's initial point.
-
-    Warns
-    -----
-    UserWarning
-        In :meth:`marginal_likelihood`, for missing targets: their rows are integrated out.
 
     See Also
     --------
@@ -95,7 +86,7 @@ class StateSpaceMarginal(FeatureMarginal):
     abilities = {"marginal_likelihood": "", "likelihood": "", "missing targets": ""}
 
     def __init__(self, *, mean_func=None, cov_func, harmonics=24):
-        super().__init__(None, mean_func=mean_func, cov_func=cov_func)
+        super().__init__(mean_func=mean_func, cov_func=cov_func)
         self.harmonics = check_count("harmonics", harmonics)
         markov_form([cov_func], self.harmonics)  # refuses other kernels before there are rows
 

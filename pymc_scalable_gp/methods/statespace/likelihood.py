@@ -15,13 +15,7 @@ from pymc_scalable_gp.core.likelihoods.precision import Precision, Precisions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.methods.statespace.markov import MarkovForm, markov_form
-from pymc_scalable_gp.methods.statespace.normal import (
-    MarkovNormal,
-    PathNormal,
-    Series,
-    drawn_given,
-    smoothed,
-)
+from pymc_scalable_gp.methods.statespace.normal import MarkovNormal, PathNormal, Series
 from pymc_scalable_gp.utils.compiled import check_reached, compile_outputs, compiled, model_inputs
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
@@ -95,31 +89,26 @@ class MarkovRows(Likelihood):
         return noise * pt.ones(self.times.shape[0])
 
     def normal(self, noise):
-        """By the Kalman filter."""
-        return MarkovNormal.of(self.data.mean, self.series, self.noise_of(noise), self.form.kind)
+        return MarkovNormal(self.data.mean, self.series, self.noise_of(noise))
 
     def coefficients(self, target=None, noise=None):
         """No coefficients: there are no features."""
         return Coefficients(pt.zeros(0), None)
 
     def given(self, X, y, sigma):
-        """Exact likelihood of other data."""
         return replace(self, data=self.data.with_rows(X, y, sigma))
 
     def precisions(self, model):
-        """By the filter and its adjoint."""
         return MarkovPrecisions(self, model)
 
     def predictor(self, feature_map, mean_func, coef, noise, model):
-        """By smoothing."""
         return MarkovPredictor(self, feature_map, mean_func, noise, model)
 
     def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):
-        """A `PathNormal`."""
         X = data.tensor
         found = PathNormal.of(
             mean_vector(mean_func, X), self.with_new(X, feature_map), self.series, self.noise_of(),
-            self.data.residual, variance * pt.ones(X.shape[0]), self.form.kind,
+            self.data.residual, variance * pt.ones(X.shape[0]),
         )  # fmt: skip
         return found.variable(name, **kwargs)
 
@@ -157,13 +146,13 @@ class MarkovPredictor(Predictor):
         self.model, self.block_rows = model, _ROWS
         X = pt.matrix("Xnew", dtype="float64")
         path, own = (pt.matrix(name, dtype="float64") for name in ("path", "own"))
-        joint, kind = likelihood.with_new(X, feature_map), likelihood.form.kind
+        joint = likelihood.with_new(X, feature_map)
         old, residual = likelihood.noise_of(), likelihood.data.residual
         n = residual.shape[0]
         prior = mean_vector(mean_func, X)
-        mean, var = (v[n:] for v in smoothed(joint, old, residual[:, None], kind))
+        mean, var = (v[n:] for v in joint.smoothed(old, residual[:, None]))
         mean = prior + mean[:, 0]
-        draw = prior + drawn_given(joint, old, residual, path, own, kind)[:, 0]
+        draw = prior + joint.drawn_given(old, residual, path, own)[:, 0]
         cov_func = feature_map.cov_func
         cross = kernel_matrix(cov_func, likelihood.X.tensor, X)
         taken = cross.T @ likelihood.normal(old).solve(cross)
@@ -177,12 +166,11 @@ class MarkovPredictor(Predictor):
         self._draw = compiled([X, path, own, *self.inputs], draw)
 
     def full(self, state, X):
-        """Mean (n*,) and covariance (n*, n*)."""
         mean, cov = self._full(X, *state.values[:-1])
         return mean, cov + state.noise * np.eye(len(X))
 
     def _sample_jointly(self, state, X, rng):
-        """A function of all rows: see `drawn_given`."""
+        """A function of all rows: see `Series.drawn_given`."""
         *values, n = state.values
         path, own = rng.standard_normal((int(n) + len(X), 1)), rng.standard_normal((int(n), 1))
         f = self._draw(X, path, own, *values)

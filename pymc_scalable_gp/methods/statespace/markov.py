@@ -100,10 +100,7 @@ class MarkovForm(NamedTuple):
 def markov_form(summands: Sequence[BaseCovariance], harmonics: int) -> MarkovForm:
     """Markov form of a sum; terms of the same process, such as all that stay as they are, share a group.
 
-    Raises
-    ------
-    ValueError
-        For kernels that have none.
+    Raises ValueError for kernels that have none.
     """
     found: dict[tuple, list[tuple[int, Term]]] = {}
     for place, cov_func in enumerate(summands):
@@ -132,10 +129,8 @@ def markov_form(summands: Sequence[BaseCovariance], harmonics: int) -> MarkovFor
 def check_markov(cov_func, d: int, harmonics: int) -> int:
     """The column of X (n, d) that a kernel looks at.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For what is no kernel, for kernels that are not Markov, and for several columns.
+    Raises TypeError or ValueError for what is no kernel, for kernels that are not Markov, and for
+    several columns.
     """
     check_kernel(cov_func)
     columns = used_columns(cov_func, d)

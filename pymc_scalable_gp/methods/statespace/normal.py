@@ -1,7 +1,7 @@
 """Normal vectors whose covariance is that of a sum of Markov processes plus a diagonal."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -9,7 +9,7 @@ from pytensor.gradient import disconnected_grad
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, white
-from pymc_scalable_gp.methods.statespace.markov import Inputs, MarkovForm
+from pymc_scalable_gp.methods.statespace.markov import Inputs, MarkovForm, MarkovKind
 from pymc_scalable_gp.ops.markov_columns import markov_color, markov_smooth, markov_solve
 from pymc_scalable_gp.ops.markov_logp import markov_logp
 
@@ -25,13 +25,17 @@ def replaced(values, order):
 
 
 class Series(NamedTuple):
-    """Rows in the order of their times: steps (n,), features (n, k), and the place in X of each row."""
+    """Rows in the order of their times: steps (n,), features (n, k), and the place in X of each row.
+
+    What its methods take and give is in the order of X.
+    """
 
     dt: TensorVariable
     rates: TensorVariable
     variances: TensorVariable
     features: TensorVariable
     order: TensorVariable | None  # (n,); None where it is that of X
+    kind: MarkovKind
 
     @classmethod
     def of(cls, form: MarkovForm, x: TensorVariable, order: TensorVariable | None) -> "Series":
@@ -39,83 +43,75 @@ class Series(NamedTuple):
         x = placed(x, order)
         dt = pt.concatenate([pt.zeros(1), x[1:] - x[:-1]])
         features = form.features(Inputs(x, x - disconnected_grad(x[0])))
-        return cls(dt, form.rates, form.variances, features, order)
+        return cls(dt, form.rates, form.variances, features, order, form.kind)
 
-    @property
-    def process(self) -> tuple[TensorVariable, ...]:
-        """The first arguments of `markov_logp`."""
-        return self.dt, self.rates, self.variances, self.features
+    def _applied(self, function, noise, values):
+        """An Op of rows in the order of their times."""
+        *process, order, kind = self
+        return function(*process, placed(noise, order), placed(values, order), *kind)
+
+    def logp(self, noise, values) -> TensorVariable:
+        """Log density of values (n,) with noise variances (n,); see `markov_logp`."""
+        return self._applied(markov_logp, noise, values)
+
+    def solve(self, noise, values) -> TensorVariable:
+        """Inverse covariance times columns (n, c)."""
+        return replaced(self._applied(markov_solve, noise, values), self.order)
+
+    def colored(self, noise, white) -> TensorVariable:
+        """Draws (n, c) of process and noise, from white columns (n, c), which are in the times' order."""
+        *process, order, kind = self
+        return replaced(markov_color(*process, placed(noise, order), white, *kind), order)
+
+    def smoothed(self, noise, values) -> tuple[TensorVariable, TensorVariable]:
+        """Posterior means (n, c) and variances (n,), where the first rows alone have targets.
+
+        From noise variances (m,) and values (m, c) of these.
+        """
+        m, total = noise.shape[0], self.dt.shape[0]
+        unseen = pt.concatenate([noise, pt.full((total - m,), np.inf)])
+        values = pt.concatenate([values, pt.zeros((total - m, values.shape[1]))])
+        mean, var = self._applied(markov_smooth, unseen, values)
+        return replaced(mean, self.order), replaced(var, self.order)
+
+    def drawn_given(self, noise, residual, path, own) -> TensorVariable:
+        """Functions (n - m, c) at rows after the first m, given residuals (m,) with noise variances there.
+
+        Prior functions of all rows, made of white `path` (n, c), are moved by what the residuals say beyond
+        them and their noise, made of white `own` (m, c): ``f + K (K + D)^-1 (e - f - noise)``.
+        """
+        m = noise.shape[0]
+        f = self.colored(pt.zeros_like(self.dt), path)
+        left = residual[:, None] - f[:m] - pt.sqrt(noise)[:, None] * own
+        return (f + self.smoothed(noise, left)[0])[m:]
 
 
 @dataclass(frozen=True, eq=False)
 class MarkovNormal(StructuredNormal):
     """``N(mean, K + diag(noise))`` by the Kalman filter; see `markov_logp`."""
 
-    dt: TensorVariable
-    rates: TensorVariable
-    variances: TensorVariable
-    features: TensorVariable
-    order: TensorVariable | None  # place in `mean` of each row of the others
-    noise: TensorVariable  # (n,), in the order of the times
-    kind: Any
+    series: Series
+    noise: TensorVariable  # (n,)
 
     label = "MarkovNormal"
-
-    @classmethod
-    def of(cls, mean, series: Series, noise, kind) -> "MarkovNormal":
-        """Of rows in the order of their times, with noise variances (n,) in the order of `mean`."""
-        return cls(mean, *series, placed(noise, series.order), kind)
-
-    @property
-    def _process(self):
-        return self.dt, self.rates, self.variances, self.features, self.noise
 
     def draw(self, rng, size):
         """All draws at once, as columns."""
         n = self.mean.shape[0]
         next_rng, (z,) = white(rng, size, (n,))
-        colored = markov_color(*self._process, z.reshape((-1, n)).T, *self.kind)
-        return next_rng, self.mean + replaced(colored, self.order).T.reshape(z.shape)
+        colored = self.series.colored(self.noise, z.reshape((-1, n)).T)
+        return next_rng, self.mean + colored.T.reshape(z.shape)
 
     def logp(self, value):
-        """By the filter."""
-        return markov_logp(*self._process, placed(value - self.mean, self.order), *self.kind)
+        return self.series.logp(self.noise, value - self.mean)
 
     def solve(self, values):
-        """By the filter and its adjoint."""
-        solved = markov_solve(*self._process, placed(values, self.order), *self.kind)
-        return replaced(solved, self.order)
+        return self.series.solve(self.noise, values)
 
     def precision_diagonal(self) -> TensorVariable:
         """Diagonal (n,) of the inverse covariance: twice the log density's slope in the noise, at 0."""
-        logp = markov_logp(*self._process, pt.zeros_like(self.noise), *self.kind)
-        return -2.0 * replaced(pt.grad(logp, self.noise), self.order)
-
-
-def smoothed(joint: Series, noise, values, kind) -> tuple[TensorVariable, TensorVariable]:
-    """Posterior means (N, c) and variances (N,) of a joint series whose first rows (n,) have targets.
-
-    From noise variances (n,) and values (n, c) of these; all in the order of X.
-    """
-    n, total = noise.shape[0], joint.dt.shape[0]
-    unseen = pt.concatenate([noise, pt.full((total - n,), np.inf)])
-    values = pt.concatenate([values, pt.zeros((total - n, values.shape[1]))])
-    mean, var = markov_smooth(
-        *joint.process, placed(unseen, joint.order), placed(values, joint.order), *kind
-    )
-    return replaced(mean, joint.order), replaced(var, joint.order)
-
-
-def drawn_given(joint: Series, noise, residual, path, own, kind) -> TensorVariable:
-    """Functions (m, c) at the rows after the first n, given residuals (n,) with noise variances there.
-
-    Prior functions of all rows, made of white `path` (N, c), are moved by what the residuals say beyond
-    them and their noise, made of white `own` (n, c): ``f + K (K + D)^-1 (e - f - noise)``.
-    """
-    n, nothing = noise.shape[0], pt.zeros_like(joint.dt)
-    f = replaced(markov_color(*joint.process, nothing, path, *kind), joint.order)
-    left = residual[:, None] - f[:n] - pt.sqrt(noise)[:, None] * own
-    return (f + smoothed(joint, noise, left, kind)[0])[n:]
+        logp = self.series.logp(self.noise, pt.zeros_like(self.noise))
+        return -2.0 * pt.grad(logp, self.noise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,40 +122,30 @@ class PathNormal(StructuredNormal):
     """
 
     prior: TensorVariable  # mean (m,) before the residuals
-    joint: tuple  # Series of all rows
-    old: tuple  # Series of those with residuals
+    joint: Series  # of all rows
+    old: Series  # of those with residuals
     noise: TensorVariable  # (n,)
     residual: TensorVariable  # (n,)
     variance: TensorVariable  # (m,), added to that of the function
-    kind: Any
 
     label = "PathNormal"
 
     @classmethod
-    def of(cls, prior, joint: Series, old: Series, noise, residual, variance, kind):
+    def of(cls, prior, joint: Series, old: Series, noise, residual, variance):
         """With its mean."""
-        mean = smoothed(joint, noise, residual[:, None], kind)[0][noise.shape[0] :, 0]
-        return cls(prior + mean, prior, tuple(joint), tuple(old), noise, residual, variance, kind)
+        mean = joint.smoothed(noise, residual[:, None])[0][noise.shape[0] :, 0]
+        return cls(prior + mean, prior, joint, old, noise, residual, variance)
 
     def draw(self, rng, size):
         """All draws at once, as columns."""
         n, m = self.noise.shape[0], self.prior.shape[0]
         next_rng, (path, own, new) = white(rng, size, (n + m,), (n,), (m,))
         columns = path.reshape((-1, n + m)).T, own.reshape((-1, n)).T
-        f = drawn_given(Series(*self.joint), self.noise, self.residual, *columns, self.kind)
+        f = self.joint.drawn_given(self.noise, self.residual, *columns)
         return next_rng, self.prior + f.T.reshape(new.shape) + pt.sqrt(self.variance) * new
 
     def logp(self, value):
         """Of all rows, less that of the old ones."""
         values = pt.concatenate([self.residual, value - self.prior])
         noise = pt.concatenate([self.noise, self.variance])
-        densities = [
-            markov_logp(
-                *series.process, placed(d, series.order), placed(e, series.order), *self.kind
-            )
-            for series, d, e in (
-                (Series(*self.joint), noise, values),
-                (Series(*self.old), self.noise, self.residual),
-            )
-        ]
-        return densities[0] - densities[1]
+        return self.joint.logp(noise, values) - self.old.logp(self.noise, self.residual)

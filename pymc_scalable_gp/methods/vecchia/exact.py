@@ -84,7 +84,7 @@ class ExactMarginal(FeatureMarginal):
     }
 
     def __init__(self, *, mean_func=None, cov_func):
-        super().__init__(None, mean_func=mean_func, cov_func=cov_func)
+        super().__init__(mean_func=mean_func, cov_func=cov_func)
 
     def settings(self):
         """No arguments besides mean and covariance."""

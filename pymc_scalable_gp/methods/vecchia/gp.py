@@ -14,7 +14,12 @@ class PivotedGP(FeatureGP):
 
     def __init__(self, *, cov_func, n_inducing, **options):
         self.n_inducing = check_count("n_inducing", n_inducing, 0)
-        super().__init__(VecchiaSpec(cov_func, self.n_inducing), cov_func=cov_func, **options)
+        self._spec = VecchiaSpec(cov_func, self.n_inducing)
+        super().__init__(cov_func=cov_func, **options)
+
+    def _fit(self, X, **options):
+        """Features of the points that the kernel chooses."""
+        return self._spec.fit(X, **options)
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""

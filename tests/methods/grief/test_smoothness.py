@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.methods.grief.checks import check_periods
+from pymc_scalable_gp.methods.grief.waves import check_periods
 
 STEPS = 320
 

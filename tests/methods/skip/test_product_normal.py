@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pymc_scalable_gp.linops.preconditioner import LowRankPreconditioner
-from pymc_scalable_gp.methods.skip.product_normal import WhitenedProducts
+from pymc_scalable_gp.methods.skip.hadamard import WhitenedProducts
 
 WIDTHS = (2, 3, 4, 1)  # two terms
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.skip.gp import SKIPMarginal
 from pymc_scalable_gp.methods.skip.hadamard import training_roots
-from pymc_scalable_gp.methods.skip.task_normal import TaskNormal
+from pymc_scalable_gp.methods.skip.tasks import TaskNormal
 from pymc_scalable_gp.testing import check_marginal_logp
 from pymc_scalable_gp.utils.compiled import evaluate
 

@@ -10,7 +10,6 @@ from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.statespace.markov import all_coefficients
-from pymc_scalable_gp.methods.statespace.normal import drawn_given
 from pymc_scalable_gp.testing import draw_many
 from pymc_scalable_gp.utils.compiled import evaluate
 
@@ -146,7 +145,7 @@ def test_joint_draws(both):
     rows, count = gp.training, 3000
     joint = rows.with_new(pt.constant(new), rows.prediction_map())
     white = rng.standard_normal((N + 3, count)), rng.standard_normal((N, count))
-    f = drawn_given(joint, rows.noise_of(), rows.data.residual, *white, rows.form.kind)
+    f = joint.drawn_given(rows.noise_of(), rows.data.residual, *white)
     f = evaluate([f], POINT, model)[0].T + 0.5
     mean, expected = exact.predict(new, POINT, model=exact_model)
     sd = np.sqrt(np.diag(expected))

@@ -7,7 +7,6 @@ import pytest
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.methods.statespace.normal import drawn_given
 from pymc_scalable_gp.utils.compiled import evaluate
 
 cov = pm.gp.cov
@@ -74,7 +73,7 @@ def test_draws_of_a_part(both, places):
     part, _ = rows.of_parts(total.parts, places)
     joint = rows.with_new(pt.constant(NEW), part)
     white = rng.standard_normal((44, count)), rng.standard_normal((40, count))
-    f = drawn_given(joint, rows.noise_of(), rows.data.residual, *white, rows.form.kind)
+    f = joint.drawn_given(rows.noise_of(), rows.data.residual, *white)
     f = evaluate([f], POINT, model)[0].T
     gp = chosen(parts, places)
     mean, expected = gp.predict(NEW, POINT, given={"gp": exact}, model=exact_model)
