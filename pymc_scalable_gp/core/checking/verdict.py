@@ -304,4 +304,4 @@ def _weights(check, suffix: str) -> tuple[str, bool]:
 
 
 def _tail(k_hat) -> str:
-    return f" (Pareto k-hat {k_hat:.2f})" if np.isfinite(k_hat) else ""
+    return f" (k-hat {k_hat:.2f})" if np.isfinite(k_hat) else ""

@@ -147,7 +147,7 @@ def test_what_is_not_finite_is_not_called_good():
     over = over.assign(moved=("hyperparameter", zero)).assign_coords(hyperparameter=list(names))
     over.attrs["k_hat"] = np.nan  # nearly equal weights
     assert "Good" in verdict(gp, gp.training, over)[0]
-    assert "Pareto" not in verdict(gp, gp.training, over)[0]
+    assert "k-hat" not in verdict(gp, gp.training, over)[0]
     over.attrs["lost"] = 50.0  # all weight on one draw
     assert "the posterior of the hyperparameters" in verdict(gp, gp.training, over)[0]
     over.attrs["lost"] = 0.0
@@ -329,7 +329,7 @@ def test_a_good_result_is_three_lines_with_its_largest_shift(suffix, weighted):
     assert max(map(len, lines)) <= 88
     better = {"": "the exact GP on 4000 rows", "_all": "120 neighbors on 1000000 rows"}
     shown = " ".join(lines).partition(f"with {better.get(suffix, 'draws of the function')},")[2]
-    words = "shift by up to 0.43 sds (Pareto k-hat 0.43)" if weighted else "differ by 0.43 nats"
+    words = "shift by up to 0.43 sds (k-hat 0.43)" if weighted else "differ by 0.43 nats"
     assert words in shown
     assert len(found.details.splitlines()) > 3
 
