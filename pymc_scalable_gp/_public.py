@@ -5,7 +5,7 @@ import pymc_scalable_gp.cov as cov
 import pymc_scalable_gp.linops as linops
 import pymc_scalable_gp.ops as ops
 from pymc_scalable_gp.advice.suggest import suggest
-from pymc_scalable_gp.core.checking.verdict import plot_check
+from pymc_scalable_gp.core.checking.picture import plot_check
 from pymc_scalable_gp.core.fit.subset_map import subset_map
 from pymc_scalable_gp.core.likelihoods.lowrank import LowRankNormal
 from pymc_scalable_gp.core.rows.statistics import RowStatistics

@@ -116,7 +116,7 @@ def profile_noise(K, e, scale=None) -> tuple[float, float, float]:
 
 
 class Loss(NamedTuple):
-    """Nats per thousand rows, and the share of the prior variance that features miss; NaN: not known."""
+    """Nats per thousand rows, and the share of prior variance that is not explained; NaN: not known."""
 
     loss: float = np.nan
     missed: float = np.nan

@@ -58,7 +58,7 @@ def rank(row: dict, n: int, minutes: float, memory: float) -> dict:
     elif name == "KMCGMarginal":
         why = "steps and probes are few"
     elif row["missed"] > 0.0:
-        why = f"features miss {short(100.0 * row['missed'])}%"
+        why = f"{short(100.0 * row['missed'])}% of variance unexplained"
     place = (0, loss, not exact, row["minutes"])
     if not fits:
         loss, why = row["loss"], f"{over[most]:.3g} times the {most}"

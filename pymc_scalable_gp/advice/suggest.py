@@ -71,7 +71,7 @@ def suggest(
         ``minutes``; beyond it by how far they miss it. ``ranked`` is ``loss``, but 0 under a nat over all
         rows, and at least 100 where it is known at one point (a frozen basis) or not at all. ``why`` says
         it in words. ``class_name``; ``settings``, a dictionary of keywords; ``seconds_a_gradient``;
-        ``memory`` in bytes; ``missed``, the share of the prior variance that features miss; ``fits``.
+        ``memory`` in bytes; ``missed``, the share of the prior variance that features leave out; ``fits``.
         ``attrs``: ``facts``, ``verdict``, ``notes``, and ``code`` for the first. `print` shows five of
         the columns and these; ``to_dataframe()`` has all.
 

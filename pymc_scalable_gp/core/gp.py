@@ -62,10 +62,11 @@ class FeatureGP(TrainedGP):
         Returns
         -------
         xarray.Dataset
-            Prints as a verdict with a remedy, then the figures; :func:`plot_check` draws it.
+            Prints "Good." with the largest shifts, or what is poor with a remedy and the figures;
+            ``print(check.details)`` shows all figures in words, :func:`plot_check` draws them.
 
             - over ``obs``, the row numbers: ``missing``, the share
-              :math:`1 - \|\phi(x)\|^2 / k(x, x)` of prior variance that the features miss;
+              :math:`1 - \|\phi(x)\|^2 / k(x, x)` of prior variance that the features do not explain;
               ``mean_shift``, of the predictive mean in predictive sds; ``sd_ratio``, of the predictive sds
               (1: no difference);
             - over ``sample``: ``logp_exact`` and ``logp_approx``, of the subsample; ``logp_neighbors`` and
@@ -80,15 +81,15 @@ class FeatureGP(TrainedGP):
             Attributes: ``gap`` and ``lost``, mean and sd over the draws of the log densities'
             difference, and ``k_hat`` of the weights (``gap_all``, ``lost_all``, ``k_hat_all``: of all
             rows; ``gap_recomputed``, ``lost_recomputed``: of a frozen basis); ``rank``;
-            ``missing_mean``; ``noise_inflation``, the variance that features miss as a share of the
+            ``missing_mean``; ``noise_inflation``, that residual variance as a share of the
             noise's; ``rank_needed``, how many of the best features leave less than 5% of the noise
             variance, by the eigenvalues of the subsample (infinite: more than half of `rows`);
             ``condition`` number of the targets' covariance; ``holds_residual``, whether
-            neighbours (or all rows) keep what features miss; ``verdict``. Some kinds of likelihood add
-            figures, each at the worst of the draws: ``residual`` of conjugate gradients,
-            ``steps_needed`` to .01, ``logdet_se`` and ``logdet_excess`` of the log determinant (KMCG,
-            SKIP by products); at the draws' mean ``neighbors_moved``, the share of neighbours that those
-            hyperparameters would replace.
+            neighbours (or all rows) keep the residual variance; ``verdict``, ``details``.
+            Some kinds of likelihood add figures, each at the worst of the draws: ``residual`` of conjugate
+            gradients, ``steps_needed`` to .01, ``logdet_se`` and ``logdet_excess`` of the log
+            determinant (KMCG, SKIP by products); at the draws' mean ``neighbors_moved``, the share of
+            neighbours that those hyperparameters would replace.
 
         Raises
         ------

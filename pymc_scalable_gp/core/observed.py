@@ -40,7 +40,7 @@ from pymc_scalable_gp.utils.classes import as_typed
 
 # Choices of `approx` for classes whose features leave a residual that is itself a covariance.
 WITH_RESIDUAL = (*APPROXIMATIONS, "VIF")
-# Choices of `approx` whose likelihood also holds what the features miss.
+# Choices of `approx` whose likelihood also holds the residual variance.
 KEEPS_ALL = ("VIF", "exact")
 
 
@@ -67,7 +67,7 @@ class ObservedGP(FeatureGP):
 
     @property
     def approx(self) -> str:
-        """Treatment of the prior variance that the features miss, as in `pm.gp.MarginalApprox`."""
+        """Treatment of the prior variance that features do not explain, as in `pm.gp.MarginalApprox`."""
         return self.given_approx or self.default_approx
 
     def check_approx(self, approx) -> None:

@@ -86,7 +86,7 @@ def test_a_frozen_basis_ranks_as_if_it_lost_much():
     assert [each["ranked"] for each in found] == [0.0, 100.0, 100.0, 20.0, 0.0, 0.0, 0.0]
     assert [each["why"] for each in found] == [
         "1.1 times the minutes", "not known: gp.check tells", "0 at its reference alone",
-        "features miss 10%", "loses under a nat in all", "loses under a nat in all", "exact",
+        "10% of variance unexplained", "loses under a nat in all", "loses under a nat in all", "exact",
     ]  # fmt: skip
 
 

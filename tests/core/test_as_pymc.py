@@ -37,7 +37,7 @@ EXACT = {
 }
 pytestmark = [
     pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone"),
-    pytest.mark.filterwarnings("ignore:the features miss"),
+    pytest.mark.filterwarnings("ignore:the features do not explain"),
 ]
 
 

@@ -101,7 +101,7 @@ def constants(model) -> Counter:
     return Counter((a.dtype.str, a.shape, a.tobytes()) for a in arrays)
 
 
-@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.filterwarnings("ignore:the features do not explain")
 @pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
 @pytest.mark.parametrize("kind", KINDS)
 def test_data_are_no_constants_of_the_graph(kind):

@@ -149,7 +149,7 @@ def _larger(job, most_rows, rng) -> Likelihood | None:
 
 
 def _features(job) -> list:
-    """Share of prior variance that features miss at each predicted row, the variance, and the noise's."""
+    """Residual variance at each predicted row as a share of the prior's, its mean, and the noise's."""
     source = job.training if job.pair is None else job.pair.better
     sigma = None if source is None else source.sigma
     noise = pt.constant(np.nan) if sigma is None else (sigma**2).mean()
@@ -197,7 +197,7 @@ def _add_figures(job) -> None:
 
 
 def _evaluate(job, features, progressbar) -> dict[str, np.ndarray]:
-    """Evaluate at each point: what features miss, log densities, predictions of the pair."""
+    """Evaluate at each point: residual variances, log densities, predictions of the pair."""
     shown = job.densities | job.errors
     function, inputs = compile_outputs([*features, *shown.values()], job.model)
     where, mean_func, zero = job.X[job.outside], job.gp.mean_func, pt.constant(0.0)
@@ -250,7 +250,7 @@ def _dataset(job, found) -> Check:
     if any(dims == "hyperparameter" for dims, _ in data.values()):
         coords["hyperparameter"] = entry_names(job.points[0])
     check = Check(data, coords, attrs)
-    check.attrs["verdict"] = verdict(job.gp, job.training, check)
+    check.attrs["verdict"], check.attrs["details"] = verdict(job.gp, job.training, check)
     return check
 
 

@@ -4,8 +4,6 @@ import textwrap
 
 import numpy as np
 import xarray as xr
-from arviz_base import rcParams
-from arviz_plots import PlotCollection, visuals
 
 from pymc_scalable_gp.core.checking.comparison import MOST_EXACT_ROWS
 from pymc_scalable_gp.core.data.draws import FEWEST
@@ -15,10 +13,10 @@ from pymc_scalable_gp.importance.density import MOST_PARAMETERS
 # Thresholds beyond which a figure counts as a fault.
 LIMITS = {
     "k_hat": 0.7,  # tail of the importance weights (Vehtari et al. 2024)
-    "moved": 0.5,  # move of a hyperparameter's mean, in posterior sds
+    "moved": 0.5,  # shift of a hyperparameter's mean, in posterior sds
     "mean_shift": 0.25,  # shift of the predictive mean in predictive sds, 95% quantile
     "sd_ratio": 0.1,  # log ratio of predictive sds
-    "missing": 0.05,  # share of the prior variance that features miss
+    "missing": 0.05,  # residual variance, which the features do not explain, as a share of the prior's
     "residual": 0.01,  # residual of conjugate gradients
     "logdet": 1.0,  # error of a log determinant
     "neighbors_moved": MOVED,  # share of neighbours that others would replace
@@ -28,12 +26,18 @@ LIMITS = {
 }
 # Rows up to which a gradient of the exact GP takes less time than one with neighbours (bench_structure.py).
 FASTER_EXACT = 600
+NATS = "nats (natural logarithms)"
 
 
 class Check(xr.Dataset):
-    """Result of ``gp.check``: the verdict, then the figures that it goes by."""
+    """Result of ``gp.check``: prints the verdict; ``print(check.details)`` shows all figures."""
 
     __slots__ = ()
+
+    @property
+    def details(self) -> str:
+        """What was compared, with all figures."""
+        return textwrap.fill(self.attrs["details"], 88)
 
     def __str__(self):
         return "\n".join(textwrap.fill(line, 88) for line in self.attrs["verdict"].splitlines())
@@ -42,8 +46,11 @@ class Check(xr.Dataset):
         return f"{self}\n\n{super().__repr__()}"
 
 
-def verdict(gp, training, check) -> str:
-    """Good or poor, why and what to do; in a second paragraph what was compared, and the figures."""
+def verdict(gp, training, check) -> tuple[str, str]:
+    """What is printed, the verdict and a second paragraph, and what was compared, with all figures.
+
+    Below "good" the second paragraph has the largest shifts; below "poor", with its remedy, all figures.
+    """
     compared = _subset(check), _frozen(check), _all(check), _laplace(check)
     text, bad = "", []
     for said, faults in (*compared, _missing(check, training), _solver(check)):
@@ -51,7 +58,32 @@ def verdict(gp, training, check) -> str:
     rows = training.data.size if training is not None and training.gaussian is not None else np.inf
     if gp.approx == "VIF" and rows <= FASTER_EXACT:
         text += f"Up to about {FASTER_EXACT} rows sgp.ExactMarginal is exact and costs less. "
-    return f"{_judged(gp, training, check, bad)}\n{text.rstrip()}".rstrip()
+    details = text.rstrip().replace(" nats", f" {NATS}", 1)
+    shown = details if bad else _shifts(check) or details
+    return f"{_judged(gp, training, check, bad)}\n{shown}".rstrip(), details
+
+
+def _shifts(check) -> str:
+    """The largest shift of predictions and of hyperparameters (or densities), and from what."""
+    a, said = check.attrs, {}
+    better = {
+        "": f"the exact GP on {a['rows']} rows", "_laplace": "draws of the function",
+        "_all": f"{a.get('neighbors')} neighbors on {a.get('n')} rows",
+    }  # fmt: skip
+    found = [each for each in better if f"gap{each}" in a]
+    moved = {s: float(np.abs(check[f"moved{s}"]).max()) for s in found if f"moved{s}" in check}
+    if "mean_shift" in check:
+        said[""] = f"predictive means shift by up to {_mean_shift(check):.2f} sds"
+    if moved:
+        most = max(moved, key=moved.get)
+        words = f"hyperparameters shift by up to {moved[most]:.2f} sds{_tail(a[f'k_hat{most}'])}"
+    elif found:
+        most = max(found, key=lambda each: abs(a[f"gap{each}"]))
+        words = f"log densities differ by {abs(a[f'gap{most}']):.2g} {NATS}"
+    else:
+        return ""
+    said[most] = f"{said[most]}, {words}" if most in said else words
+    return f"Compared {'; '.join(f'with {better[s]}, {each}' for s, each in said.items())}."
 
 
 def _judged(gp, training, check, bad) -> str:
@@ -82,10 +114,10 @@ def _subset(check):
     # A comparison with NaN is false, and what is not finite must not be called good.
     bad = [] if np.isfinite(a["lost"]) else ["log densities are not finite"]
     words, near = _weights(check, "")
-    text += words and f"Weighted towards the exact posterior, {words}. "
+    text += words and f"With weights towards the exact posterior, {words}. "
     if not near:
         bad.append("the posterior of the hyperparameters is another one")
-    shift, ratio = float(np.quantile(check.mean_shift.values, 0.95)), check.sd_ratio.values
+    shift, ratio = _mean_shift(check), check.sd_ratio.values
     wide = float(ratio[np.abs(np.log(ratio)).argmax()])
     text += (
         f"Predictive means shift by up to {shift:.2f} predictive sds (95% of rows), sds by a factor of "
@@ -94,6 +126,11 @@ def _subset(check):
     if not (shift <= LIMITS["mean_shift"] and abs(np.log(wide)) <= LIMITS["sd_ratio"]):
         bad.append("predictions differ")
     return text, bad
+
+
+def _mean_shift(check) -> float:
+    """Shift of predictive means, in predictive sds, which 95% of the rows do not exceed."""
+    return float(np.quantile(check.mean_shift.values, 0.95))
 
 
 def _frozen(check):
@@ -143,7 +180,7 @@ def _all(check):
     words, near = _weights(check, "_all")
     text = (
         f"On {rows} the log density with inducing points and {a['neighbors']} neighbors is "
-        f"{_gap(a, '_all', 'this one')}{words and f'; weighted towards it, {words}'}. "
+        f"{_gap(a, '_all', 'this one')}{words and f'; with weights towards it, {words}'}. "
     )
     if near and np.isfinite(a["lost_all"]):
         return text, []
@@ -163,28 +200,25 @@ def _laplace(check):
     if "gap_laplace" in a:
         gap = _gap(a, "_laplace", "Laplace's approximation")
         words, near = _weights(check, "_laplace")
-        text += (
-            f"Draws of the function put the log density {gap} (Pareto k {a['k_hat_functions']:.2f})"
-        )
-        text += f"{words and f'; weighted towards it, {words}'}. "
+        text += f"Draws of the function put the log density {gap} (Pareto k-hat {a['k_hat_functions']:.2f})"
+        text += f"{words and f'; with weights towards it, {words}'}. "
         if not (near and a["k_hat_functions"] <= LIMITS["k_hat"]):
             bad.append("Laplace's approximation is poor")
     return text, bad
 
 
 def _missing(check, training):
-    """Report the prior variance that features miss, unless neighbours account for it."""
+    """Report the residual variance, which features do not explain, unless neighbours account for it."""
     if check.attrs["holds_residual"]:
         return "", []
     missing = check.attrs["missing_mean"]
     worst = int(check.missing.values.argmax())
-    text = f"Features miss {missing:.1%} of the prior variance, {check.missing.values[worst]:.1%} at row "
-    text += f"{int(check.obs[worst])}. "
+    text = f"The features do not explain {missing:.1%} of the prior variance, "
+    text += f"{check.missing.values[worst]:.1%} at row {int(check.obs[worst])}. "
     if not missing <= LIMITS["missing"]:
-        text_bad = "what features miss is left out of the function"
         if training is not None and training.sigma is not None:
-            text_bad = "sigma may be off by what the features miss"
-        return text, [text_bad]
+            return text, ["sigma may contain variance that the features do not explain"]
+        return text, ["the function lacks variance that the features do not explain"]
     return text, []
 
 
@@ -198,8 +232,8 @@ def _solver(check):
         if not (compared or a["residual"] <= LIMITS["residual"]):
             bad.append("conjugate gradients have not converged")
     if "logdet_se" in a:
-        text += f"The log determinant is known to {a['logdet_se']:.2g} (se) and {a['logdet_excess']:.2g}"
-        text += " (bound of its excess). "
+        text += f"The log determinant has a standard error of {a['logdet_se']:.2g}, and is too large by "
+        text += f"{a['logdet_excess']:.2g} at most. "
         if not (compared or 0.5 * max(a["logdet_se"], a["logdet_excess"]) <= LIMITS["logdet"]):
             bad.append("the log determinant is uncertain")
     if "neighbors_moved" in a:
@@ -223,7 +257,7 @@ def remedy(gp, training, check) -> str:
         text += f" to {int(needed)} features or more"
     latent = training is None or training.sigma is None
     if "VIF" in gp.approximations and not latent and gp.frozen is None:
-        return f'{text}, or take approx="VIF", which puts back what they miss.'
+        return f'{text}, or take approx="VIF", whose neighbors hold what they do not explain.'
     other = "VecchiaLatent" if latent else "VecchiaMarginal"
     return f"{text}." if type(gp).__name__ == other else f"{text}, or take {other}."
 
@@ -253,9 +287,9 @@ def _gap(a: dict, suffix: str, other: str) -> str:
 
 
 def _weights(check, suffix: str) -> tuple[str, bool]:
-    """Describe the hyperparameter that weights move most, and tell whether it moves little.
+    """Describe the hyperparameter that weights shift most, and tell whether it shifts little.
 
-    No words, and nothing that moves, where there are too few draws for weights.
+    No words, and no shift, where there are too few draws for weights.
     """
     moved = check.get(f"moved{suffix}")
     if moved is None:
@@ -266,117 +300,8 @@ def _weights(check, suffix: str) -> tuple[str, bool]:
     # Weights without a tail have no k: nearly equal ones, or one draw with all the weight.
     light = k_hat <= LIMITS["k_hat"] or (np.isnan(k_hat) and lost <= LIMITS["even"])
     near = bool(light and abs(by) <= LIMITS["moved"])
-    tail = f" (Pareto k {k_hat:.2f})" if np.isfinite(k_hat) else ""
-    return f"{name} moves by {by:+.2f} posterior sds{tail}", near
+    return f"{name} shifts by {by:+.2f} posterior sds{_tail(k_hat)}", near
 
 
-# Title of each panel, and the values between which all is well.
-_PANELS = {
-    "difference": ("exact - approximate log density", ()),
-    "difference_all": ("more neighbors - this log density", ()),
-    "mean_shift": ("shift of predictive mean (sds)", (LIMITS["mean_shift"],)),
-    "sd_ratio": ("ratio of predictive sds", tuple(np.exp([-LIMITS["sd_ratio"], LIMITS["sd_ratio"]]))),
-    "missing": ("prior variance that features miss", (LIMITS["missing"],)),
-    "moved": ("move towards exact posterior (sds)", (-LIMITS["moved"], LIMITS["moved"])),
-    "moved_laplace": ("move without Laplace's error (sds)", (-LIMITS["moved"], LIMITS["moved"])),
-    "moved_all": ("move towards more neighbors (sds)", (-LIMITS["moved"], LIMITS["moved"])),
-}  # fmt: skip
-
-
-def plot_check(check: Check, *, backend: str | None = None, figure_kwargs=None) -> PlotCollection:
-    """Draw what ``gp.check`` found: one panel per quantity, dashed lines at the thresholds of its verdict.
-
-    Differences of log densities, over draws, and shifts, ratios and shares, over rows, are shown as
-    empirical distribution functions; moves of hyperparameters as points.
-
-    Parameters
-    ----------
-    check : xarray.Dataset
-        What :meth:`check` of a GP returned.
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Of ArviZ-plots; its default when left out.
-    figure_kwargs : dict, optional
-        Passed to the backend, such as ``figsize``.
-
-    Returns
-    -------
-    arviz_plots.PlotCollection
-        Shown in a notebook; ``.savefig(path)`` writes it.
-
-    Raises
-    ------
-    TypeError
-        For anything else than the result of a check.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pymc as pm
-    >>> import pymc_scalable_gp as sgp
-    >>> X = np.linspace(0.0, 1.0, 30)[:, None]
-    >>> with pm.Model():
-    ...     ell = pm.InverseGamma("ell", 3, 3)
-    ...     gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=ell), inducing=5)
-    ...     _ = gp.marginal_likelihood("y", X=X, y=np.sin(6.0 * X[:, 0]), sigma=0.1)
-    ...     found = gp.check({"ell": 0.3}, progressbar=False)
-    >>> type(sgp.plot_check(found, backend="none")).__name__
-    'PlotCollection'
-    >>> sgp.plot_check(found).savefig("check.png")  # doctest: +SKIP
-    """
-    if not isinstance(check, Check):
-        raise TypeError(f"plot_check draws what gp.check returns, got {type(check).__name__}")
-    shown = _panels(check)
-    backend = rcParams["plot.backend"] if backend is None else backend
-    layout = {"layout": "constrained"} if backend == "matplotlib" else {}
-    layout["figsize"] = (10.5, 3.0 * -(-len(shown) // 3))
-    figure_kwargs = layout | (figure_kwargs or {})
-    found = PlotCollection.wrap(
-        shown, cols=["__variable__"], col_wrap=3, backend=backend, figure_kwargs=figure_kwargs
-    )
-    points = [name for name in shown if name.startswith("moved")]
-    curves = [name for name in shown if name not in points]
-    found.map(_distribution, "distribution", data=shown[curves], color="C0")
-    if points:
-        found.map(_points, "points", data=shown[points], color="C0")
-    for k in range(2):
-        lines = {name: _PANELS[name][1][k] for name in shown if len(_PANELS[name][1]) > k}
-        if lines:
-            found.map(
-                visuals.vline,
-                f"threshold_{k}",
-                data=xr.Dataset(lines),
-                color="grey",
-                linestyle="--",
-            )
-    for name in shown:
-        found.map(visuals.labelled_x, "label", data=shown[[name]], text=_PANELS[name][0])
-    return found
-
-
-def _panels(check) -> xr.Dataset:
-    """Values to draw, by panel."""
-    found = {}
-    if "logp_exact" in check:
-        found["difference"] = check.logp_exact - check.logp_approx
-    if "logp_all" in check:
-        found["difference_all"] = check.logp_neighbors - check.logp_all
-    found |= {name: check[name] for name in _PANELS if name in check}
-    if check.attrs["holds_residual"]:  # nothing is missed for good
-        del found["missing"]
-    return xr.Dataset(found)
-
-
-def _distribution(values, target, **kwargs):
-    """Empirical distribution function."""
-    x = np.sort(np.ravel(values))
-    y = np.arange(1, len(x) + 1) / len(x)
-    backend = visuals.backend_from_object(target)
-    return backend.line(np.repeat(x, 2), np.insert(np.repeat(y, 2)[:-1], 0, 0.0), target, **kwargs)
-
-
-def _points(values, target, **kwargs):
-    """Draw one row per hyperparameter."""
-    backend = visuals.backend_from_object(target)
-    rows = np.arange(values.size)
-    backend.yticks(rows, [str(name) for name in values.hyperparameter.values], target)
-    return backend.scatter(values.values, rows, target, **kwargs)
+def _tail(k_hat) -> str:
+    return f" (k-hat {k_hat:.2f})" if np.isfinite(k_hat) else ""

@@ -18,7 +18,7 @@ _GRID = "multiply the kernels into one cov_func=; a grid of inputs is X=sgp.Regu
 _KERNEL = "give the kernel as cov_func="
 _NOISE = "give the noise's standard deviation to marginal_likelihood"
 _ARGUMENTS = {
-    "approx": "the class has one treatment of what features miss: leave it out",
+    "approx": "the class has one treatment of the residual variance: leave it out",
     "mean": "give the mean function as mean_func=",
     "cov": _KERNEL, "kernel": _KERNEL, "sigma": _NOISE, "noise": _NOISE,
 }  # fmt: skip

@@ -82,14 +82,14 @@ class InputRange:
 
 
 def _missed(feature_map, X: np.ndarray, point=None, model=None) -> np.ndarray:
-    """Shares (n,) of the prior variance at rows X (n, d) that the features miss."""
+    """Shares (n,) of the prior variance at rows X (n, d) that the features do not explain."""
     X = pt.constant(X)
     phi, prior = evaluate([feature_map.features(X), feature_map.kernel_diag(X)], point, model)
     return 1.0 - (phi**2).sum(axis=1) / prior
 
 
 def missing_share(feature_map, data) -> float:
-    """Mean share of prior variance that the features miss at rows of the data, at the initial point."""
+    """Mean share of prior variance that features do not explain at rows of the data, initially."""
     return float(_missed(feature_map, evenly(data.value, feature_map.block_rows)).mean())
 
 

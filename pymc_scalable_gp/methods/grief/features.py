@@ -25,7 +25,7 @@ class Missing(NamedTuple):
     rank: float  # belongs to eigenfunctions that were left out
 
     def warn(self, rank: int) -> None:
-        """Warn where the features miss much of the prior variance, with what to change."""
+        """Warn where the features leave much of the prior variance unexplained, with what to change."""
         total = self.nodes + self.rank
         if total <= MISSING_SHARE:
             return
@@ -37,7 +37,7 @@ class Missing(NamedTuple):
             f"{share:.0%} because {cause}" for cause, share in causes.items() if share > 0.1 * total
         ]
         warn(
-            f"the features miss {total:.0%} of the prior variance at the point of build, "
+            f"the features do not explain {total:.0%} of the prior variance at the point of build, "
             f"{' and '.join(parts)}: sigma may be estimated too large. If the hyperparameters there are "
             "unlikely, build at better ones: gp.build(X, point=sgp.subset_map(...))"
         )

@@ -52,7 +52,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         Of a Periodic kernel of one column with a fixed period, alone or as a term, the features are its
         Fourier series: no grid, and only their variances depend on parameters.
     approx : {"DTC", "FITC", "VFE", "VIF"}, optional
-        Treatment of the prior variance that r features miss, as in `pm.gp.MarginalApprox`.
+        Treatment of the prior variance that r features do not explain, as in `pm.gp.MarginalApprox`.
         Default: "FITC", and "DTC" (the only choice) with weights, ``rotate=True`` or a frozen basis.
     grid : int, sequence of int, or list of 1-D arrays, optional
         Nodes in each dimension, half way between even spacing and the column's quantiles; a column

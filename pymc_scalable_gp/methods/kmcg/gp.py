@@ -55,7 +55,7 @@ class KMCGMarginal(FeatureMarginal):
     cov_func : pm.gp.cov.Covariance
         Any kernel; on a grid a product over dimensions, or a sum of such.
     approx : {"DTC", "FITC", "VFE"}, optional
-        Treatment of the prior variance that the features miss, as in `pm.gp.MarginalApprox`.
+        Treatment of the prior variance that the features do not explain, as in `pm.gp.MarginalApprox`.
         Default: "DTC", as in the paper; the others need the features at all rows.
     n_iter : int, optional
         P, the number of steps and of features. Fixed, so that the density is one function of the

@@ -51,8 +51,8 @@ class _SKIP(FeatureGP):
         X : array, shape (n, d), or pm.Data
         point : dict, optional
             Hyperparameters at which the directions are best; the model's initial point when left
-            out. The closer they are to the posterior, the less the features miss at the same rank:
-            give a MAP estimate, for instance ``sgp.subset_map(gp, X, y, sigma)``.
+            out. The closer they are to the posterior, the more variance the features explain at the
+            same rank: give a MAP estimate, for instance ``sgp.subset_map(gp, X, y, sigma)``.
 
         Returns
         -------
@@ -85,7 +85,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     cov_func : pm.gp.cov.Covariance
         A product of 1-D kernels, as in :class:`GriefGP`, or a sum of such.
     approx : {"DTC", "FITC", "VFE", "VIF"}, optional
-        Treatment of the prior variance that the features miss, as in `pm.gp.MarginalApprox`.
+        Treatment of the prior variance that the features do not explain, as in `pm.gp.MarginalApprox`.
         Default "FITC": from about 6 inputs on, much is missed, and most of it lies on the diagonal.
         Under "VIF" the 1-D kernels are not interpolated but projected on the nodes, O(n d m r): such
         features never exceed the kernel, and what they miss is a covariance within the grids and beyond.

@@ -7,6 +7,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
@@ -57,7 +58,7 @@ def kernel(A, B, point):
     return point["eta"] ** 2 * np.exp(-0.5 * square / point["ell"] ** 2)
 
 
-@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.filterwarnings("ignore:the features do not explain")
 @pytest.mark.parametrize(
     "case",
     ["features", "neighbors"]
@@ -71,8 +72,8 @@ def test_a_poor_approximation_is_seen_and_gets_its_remedy(case):
     assert "Poor" in str(found)
     text = str(found).replace("\n", " ")
     assert re.search(words, text)
-    # Only classes with an approx= that leaves a residual out are told of what features miss.
-    assert ("sigma may be off by" in text) == (case != "neighbors")
+    # Only classes with an approx= that leaves a residual out are told of residual variance.
+    assert ("sigma may contain variance" in text) == (case != "neighbors")
     assert ("600 rows sgp.ExactMarginal is exact and costs less" in text) == (case == "neighbors")
     assert dict(found.sizes) == {"sample": 40, "obs": 25, "hyperparameter": 3}
     assert (np.log(found.sd_ratio) ** 2).max() > 0.01 or found.mean_shift.max() > 0.25
@@ -91,7 +92,7 @@ def test_a_good_one_is_called_good(case):
     np.testing.assert_allclose(found.mean_shift, 0.0, atol=0.2)
 
 
-@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.filterwarnings("ignore:the features do not explain")
 @pytest.mark.parametrize("sigma", [None, np.linspace(0.2, 0.4, N)], ids=["sigma", "sigma per row"])
 def test_its_figures_are_those_of_dense_algebra(sigma):
     gp, model = model_of(sgp.GriefGP, {"rank": 6, "grid": 8, "approx": "FITC"}, sigma)
@@ -135,29 +136,30 @@ def test_a_few_draws_are_compared_but_not_weighted():
 def test_what_is_not_finite_is_not_called_good():
     gp, model = model_of(sgp.ExactMarginal, {})
     found = gp.check(POINT, model=model, **OPTIONS)
-    assert "Good" in verdict(gp, gp.training, found)
+    assert "Good" in verdict(gp, gp.training, found)[0]
     for name in ("sd_ratio", "mean_shift"):
-        assert "predictions differ" in verdict(
-            gp, gp.training, found.assign({name: found[name] * np.nan})
+        assert (
+            "predictions differ"
+            in verdict(gp, gp.training, found.assign({name: found[name] * np.nan}))[0]
         )
     over = gp.check(draws(), model=model, **OPTIONS)
     names, zero = POINT.keys(), np.zeros(3)
     over = over.assign(moved=("hyperparameter", zero)).assign_coords(hyperparameter=list(names))
     over.attrs["k_hat"] = np.nan  # nearly equal weights
-    assert "Good" in verdict(gp, gp.training, over)
-    assert "Pareto" not in verdict(gp, gp.training, over)
+    assert "Good" in verdict(gp, gp.training, over)[0]
+    assert "k-hat" not in verdict(gp, gp.training, over)[0]
     over.attrs["lost"] = 50.0  # all weight on one draw
-    assert "the posterior of the hyperparameters" in verdict(gp, gp.training, over)
+    assert "the posterior of the hyperparameters" in verdict(gp, gp.training, over)[0]
     over.attrs["lost"] = 0.0
     unknown = over.assign(moved=("hyperparameter", zero * np.nan))
-    assert "the posterior of the hyperparameters" in verdict(gp, gp.training, unknown)
+    assert "the posterior of the hyperparameters" in verdict(gp, gp.training, unknown)[0]
     over.attrs["k_hat"] = 0.9
-    assert "the posterior of the hyperparameters" in verdict(gp, gp.training, over)
+    assert "the posterior of the hyperparameters" in verdict(gp, gp.training, over)[0]
     found.attrs["lost"] = np.nan
-    assert "log densities are not finite" in verdict(gp, gp.training, found)
+    assert "log densities are not finite" in verdict(gp, gp.training, found)[0]
 
 
-@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.filterwarnings("ignore:the features do not explain")
 def test_the_weights_go_towards_the_exact_posterior():
     gp, model = model_of(sgp.GriefGP, {"rank": 8, "grid": 8, "approx": "DTC"})
     idata = draws(600)
@@ -176,7 +178,7 @@ def test_the_weights_go_towards_the_exact_posterior():
     assert np.abs(found.moved).max() > 0.3
 
 
-@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.filterwarnings("ignore:the features do not explain")
 def test_all_rows_beside_more_neighbors():
     """With all rows as neighbours the reference is the exact Gaussian process."""
     gp, model = model_of(sgp.GriefGP, {"rank": 6, "grid": 8, "approx": "FITC"})
@@ -194,7 +196,7 @@ def test_all_rows_beside_more_neighbors():
     np.testing.assert_allclose(
         [found.attrs["gap_all"], found.attrs["lost_all"]], [gap.mean(), gap.std()]
     )
-    assert "On all 80 rows" in str(found)
+    assert "On all 80 rows" in found.attrs["details"]
     assert "on all rows the posterior is another one" in found.attrs["verdict"]
     assert dict(found.sizes) == {"sample": 40, "obs": 25, "hyperparameter": 3}
     assert "logp_all" not in gp.check(POINT, model=model, progressbar=False)  # the subsample is all
@@ -224,7 +226,7 @@ def test_a_likelihood_without_subsamples_is_compared_on_all_rows():
     assert "logp_exact" not in found
     assert found.attrs["lost_all"] < 0.5
     assert {"residual", "steps_needed", "logdet_se", "logdet_excess"} <= set(found.attrs)
-    assert "Conjugate gradients leave" in str(found)
+    assert "Conjugate gradients leave" in found.attrs["details"]
     # What iterations leave is in the comparison; alone it is what the verdict goes by.
     assert "Good." in str(found)
     alone = gp.check(draws(), model=model, neighbors=None, progressbar=False)
@@ -241,9 +243,9 @@ def test_a_likelihood_without_subsamples_is_compared_on_all_rows():
         assert alone.attrs[name] == all_of_them[name]
 
 
-@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.filterwarnings("ignore:the features do not explain")
 @pytest.mark.parametrize(
-    ("rank", "verdict"), [(3, "Poor: what features miss is left out"), (64, "no exact likelihood")]
+    ("rank", "verdict"), [(3, "Poor: the function lacks variance"), (64, "no exact likelihood")]
 )
 def test_latent_functions(rank, verdict):
     with pm.Model():
@@ -260,14 +262,14 @@ def test_latent_functions(rank, verdict):
     assert over.attrs["draws"] == 40
 
 
-@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.filterwarnings("ignore:the features do not explain")
 def test_so_many_rows_are_compared_at_most():
     """Of more rows a part that lies as all do gets the likelihood with neighbours."""
     gp, model = model_of(sgp.GriefGP, {"rank": 6, "grid": 8, "approx": "FITC"})
     options = {"rows": 20, "neighbors": 45, "progressbar": False, "model": model}
     part = gp.check(POINT, most_rows=45, **options)
     assert (part.attrs["n"], part.attrs["n_all"]) == (45, N)
-    assert "On 45 of 80 rows the log density with inducing points" in part.attrs["verdict"]
+    assert "On 45 of 80 rows the log density with inducing points" in part.attrs["details"]
     rng = np.random.default_rng(0)
     subsamples(X, 20, 10, rng)
     chosen = subsamples(X, 45, 0, rng)[0]
@@ -289,15 +291,47 @@ def test_what_is_none_of_some_rows_says_so():
     gp, model = krylov(n_iter=40, probes=8)
     found = gp.check(POINT, model=model, rows=50, most_rows=60, progressbar=False)
     assert "logp_all" not in found
-    assert "most_rows=None compares them all" in found.attrs["verdict"]
+    assert "most_rows=None compares them all" in found.attrs["details"]
 
 
-def test_the_verdict_comes_first():
+def test_the_verdict_comes_first_and_all_figures_on_request():
     gp, model = model_of(sgp.ExactMarginal, {})
     found = gp.check(draws(), model=model, **OPTIONS)
     assert str(found).splitlines()[0] == "Good."
-    assert str(found).splitlines()[1].startswith("On 50 rows the exact log density")
+    assert (
+        str(found).splitlines()[1].startswith("Compared with the exact GP on 50 rows, predictive")
+    )
+    assert found.details.startswith("On 50 rows the exact log density")
+    assert "nats (natural logarithms)" in found.details
     assert repr(found).startswith(f"{found}\n\n<xarray.Check>")
+
+
+@pytest.mark.parametrize("suffix", ["", "_all", "_laplace"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_good_result_is_three_lines_with_its_largest_shift(suffix, weighted):
+    gp, model = model_of(sgp.ExactMarginal, {})
+    found = gp.check(draws(), model=model, **OPTIONS)
+    zero = xr.zeros_like(found.logp_exact)
+    found = found.drop_vars("moved", errors="ignore").assign(logp_all=zero, logp_neighbors=zero)
+    found.attrs |= {"neighbors": 120, "n": 1_000_000, "n_all": 1_000_000, "rows": 4000}
+    found.attrs |= {"modes_missing": 0, "k_hat_functions": 0.2}
+    for each in ("", "_all", "_laplace"):
+        size = 0.43 if each == suffix else 0.11
+        found.attrs |= {f"gap{each}": -size, f"lost{each}": 0.1, f"k_hat{each}": size}
+        if weighted:
+            found[f"moved{each}"] = ("hyperparameter", [0.0, -size, 0.05])
+    found = found.assign_coords(hyperparameter=list(POINT))
+    text, details = verdict(gp, gp.training, found)
+    found.attrs |= {"verdict": text, "details": details}
+    lines = str(found).splitlines()
+    assert lines[0] == "Good."
+    assert len(lines) <= 3
+    assert max(map(len, lines)) <= 88
+    better = {"": "the exact GP on 4000 rows", "_all": "120 neighbors on 1000000 rows"}
+    shown = " ".join(lines).partition(f"with {better.get(suffix, 'draws of the function')},")[2]
+    words = "shift by up to 0.43 sds (k-hat 0.43)" if weighted else "differ by 0.43 nats"
+    assert words in shown
+    assert len(found.details.splitlines()) > 3
 
 
 def test_how_many_features_are_needed():
@@ -314,7 +348,7 @@ def test_how_many_features_are_needed():
     assert rough["rank_needed"] == np.inf
 
 
-@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.filterwarnings("ignore:the features do not explain")
 def test_the_noise_that_features_add():
     gp, model = model_of(sgp.GriefGP, {"rank": 4, "grid": 8, "approx": "DTC"})
     found = gp.check(POINT, model=model, **OPTIONS)
@@ -340,7 +374,7 @@ def test_weights_and_tasks_have_no_exact_counterpart():
     np.testing.assert_allclose(found.missing, 1.0 - (phi**2).sum(axis=1), rtol=0, atol=1e-10)
 
 
-@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.filterwarnings("ignore:the features do not explain")
 @pytest.mark.parametrize("over", ["draws", pytest.param("point", marks=pytest.mark.slow)])
 def test_the_picture(over):
     gp, model = model_of(sgp.GriefGP, {"rank": 6, "grid": 8, "approx": "FITC"})

@@ -92,7 +92,7 @@ def precision_of_the_density(model, point):
     return alpha, 2.0 * base - plus - minus, block
 
 
-@pytest.mark.filterwarnings("ignore:the features miss")
+@pytest.mark.filterwarnings("ignore:the features do not explain")
 @pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
 @pytest.mark.filterwarnings("ignore:the points are")
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ FIGURES = {
     "mean_shift": (LIMITS["mean_shift"], "predictions differ"),
     "sd_ratio": (np.exp(LIMITS["sd_ratio"]), "predictions differ"),
     "sd_ratio, down": (np.exp(-LIMITS["sd_ratio"]), "predictions differ"),
-    "missing_mean": (LIMITS["missing"], "sigma may be off"),
+    "missing_mean": (LIMITS["missing"], "sigma may contain variance"),
     "residual": (LIMITS["residual"], "conjugate gradients have not converged"),
     "logdet": (LIMITS["logdet"], "log determinant is uncertain"),
     "logdet_excess": (LIMITS["logdet"], "log determinant is uncertain"),
@@ -75,7 +75,7 @@ def test_a_figure_is_good_up_to_its_limit_and_poor_beyond(sound, figure):
     one = 1.0 if name == "sd_ratio" else 0.0
     for share, poor in ((0.99, False), (1.01, True)):
         at = changed(check, name, one + share * (limit - one))
-        text = verdict(gp, gp.training, at)
+        text = verdict(gp, gp.training, at)[0]
         assert (words in text) == poor, text
         assert ("Poor" in text) == poor, text
 
@@ -94,6 +94,6 @@ def test_what_is_said_of_few_draws(sound, draws, words):
     gp, check = sound
     at = check.copy(deep=True)
     at.attrs["draws"] = draws
-    text = verdict(gp, gp.training, at)
+    text = verdict(gp, gp.training, at)[0]
     assert "Good" in text
     assert words in text
