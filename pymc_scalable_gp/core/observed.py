@@ -322,9 +322,9 @@ class ObservedGP(FeatureGP):
                 "likelihood= goes with X and y, in place of sigma=, statistics= and jitter="
             )
         model = pm.modelcontext(None).root
-        checked = check_inputs(X)
-        n = len(held_value(checked, "X"))
-        fixed = not (checked.mutable or check_target(y, n).mutable)
+        inputs, target = self._checked_pair(X, y)
+        n = len(held_value(inputs, "X"))
+        fixed = not (inputs.mutable or target.mutable)
         rows, ones = RowDistribution(likelihood, model, n if fixed else None), pt.ones(n)
         data = self._data(X, y, ones, weights)
         check_dims(kwargs.get("dims"), data.X, "X")
@@ -360,9 +360,13 @@ class ObservedGP(FeatureGP):
     def _checked(self, X, y, sigma):
         if "missing targets" in self.abilities:
             X, y, sigma = rows_with_targets(X, y, sigma)
-        X = check_inputs(X)
-        y = check_target(y, X.value.shape[0])
+        X, y = self._checked_pair(X, y)
         return X, y, check_sigma(sigma, None if X.mutable else X.value.shape[0])
+
+    def _checked_pair(self, X, y) -> tuple[Data, Data]:
+        """Inputs and targets, none of which is missing."""
+        data = check_inputs(X)
+        return data, check_target(y, data.value.shape[0])
 
     def _map_for(self, X) -> FeatureMap:
         self.build_for(X, bound=self.approx not in KEEPS_ALL)

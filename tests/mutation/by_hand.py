@@ -232,7 +232,7 @@ BY_HAND = [
             "methods/cholqr/test_search.py -k test_a_step_that_does_not_lower",
         ),
         (
-            "methods/grief/grid.py",
+            "core/features/eigenfunctions.py",
             "order = sorted(range(len(cells)), key=cells.__getitem__)",
             "order = range(len(cells))",
             "methods/grief/test_grid.py -k test_share_rank",

@@ -4,17 +4,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pytensor.tensor as pt
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.traversal import ancestors
 
-from pymc_scalable_gp.core.features.feature_map import FeatureMap, side_by_side
-from pymc_scalable_gp.core.features.reach import MISSING_SHARE, InputRange
+from pymc_scalable_gp.core.features.eigenfunctions import (
+    EigenfunctionMap,
+    TermGrid,
+    is_constant,
+)
+from pymc_scalable_gp.core.features.reach import MISSING_SHARE
 from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.core.rows.triangle import RowFunction, triangle_of_rows
-from pymc_scalable_gp.methods.grief.eigenfunctions import TermGrid
 from pymc_scalable_gp.methods.grief.waves import WaveTerm
-from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.warn import warn
 
 
@@ -43,7 +42,7 @@ class Missing(NamedTuple):
         )
 
 
-class GriefMap(FeatureMap):
+class GriefMap(EigenfunctionMap):
     """Leading eigenfunctions of a (sum of) product kernel(s) on a Cartesian grid, and Fourier series.
 
     Its attributes never change. :meth:`rotated` gives another map, whose basis is orthogonal on some rows.
@@ -53,14 +52,14 @@ class GriefMap(FeatureMap):
         self, cov_func, grids: Sequence[TermGrid | WaveTerm], missing: Missing, columns: int,
         rotation: Singular | None = None,
     ):  # fmt: skip
-        self.cov_func, self.grids, self.columns = cov_func, tuple(grids), columns
+        super().__init__(cov_func, grids, columns)
         self.missing, self.rotation = missing, rotation
 
     @property
     def rank(self):
         if self.rotation is not None:
             return len(self.rotation.values)
-        return sum(grid.rank for grid in self.grids)
+        return super().rank
 
     def features(self, X):
         phi = self.basis(X)
@@ -68,21 +67,12 @@ class GriefMap(FeatureMap):
 
     def basis(self, X):
         """Eigenfunctions (n, r) before any rotation."""
-        return side_by_side([grid.features(X) for grid in self.grids])
+        return super().features(X)
 
     @property
     def is_constant(self):
         """Whether the features depend on the inputs alone, on no parameter and no shared value."""
         return all(is_constant(grid.term) for grid in self.grids)
-
-    @property
-    def input_range(self):
-        """Ends of the grid; infinite for columns that the kernel does not use."""
-        low, high = np.full(self.columns, -np.inf), np.full(self.columns, np.inf)
-        for grid in self.grids:
-            for nodes, dim in zip(grid.nodes, grid.term.dims, strict=True):
-                low[dim], high[dim] = nodes.min(), nodes.max()
-        return InputRange(low, high)
 
     def rotated(self, rotation: Singular) -> "GriefMap":
         """The map with the eigenfunctions combined by `rotation`."""
@@ -92,15 +82,3 @@ class GriefMap(FeatureMap):
         """The rotation that makes the eigenfunctions orthogonal on the rows of X (n, d)."""
         triangle = triangle_of_rows(RowFunction(self.basis), X, None, progressbar)
         return Singular.of(triangle)[0]
-
-    def outside(self, X):
-        text = self.input_range.outside(X, "the grid")
-        return text and f"{text} (a wider grid covers it)"
-
-
-def is_constant(term) -> bool:
-    """Whether a product term depends on no random variable and no shared value."""
-    point = pt.zeros((len(term.dims), 1))
-    outputs = [term.scale, term.gram(point, point)] if term.dims else [term.scale]
-    shared = any(isinstance(v, SharedVariable) for v in ancestors(outputs))
-    return not shared and not is_random(*outputs)

@@ -6,8 +6,8 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
+from pymc_scalable_gp.core.features.eigenfunctions import TermGrid
 from pymc_scalable_gp.core.features.feature_map import side_by_side
-from pymc_scalable_gp.methods.grief.eigenfunctions import TermGrid
 from pymc_scalable_gp.methods.grief.features import GriefMap
 from pymc_scalable_gp.methods.grief.waves import WaveTerm
 from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky

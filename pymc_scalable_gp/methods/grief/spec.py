@@ -5,31 +5,29 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_scalable_gp.core.features.eigenfunctions import (
+    PROBE_ROWS,
+    TermGrid,
+    fit_term,
+    share_rank,
+    stacked,
+)
 from pymc_scalable_gp.cov.kernels import kernel_diag
 from pymc_scalable_gp.cov.products import ProductTerm
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
-from pymc_scalable_gp.methods.grief.eigenfunctions import (
-    TermGrid,
-    column_factors,
-    frozen_basis,
-    select,
-)
-from pymc_scalable_gp.methods.grief.features import GriefMap, Missing, is_constant
+from pymc_scalable_gp.methods.grief.features import GriefMap, Missing
 from pymc_scalable_gp.methods.grief.grid import (
     check_grid,
     grid_nodes,
     least_resolving,
     node_ladder,
-    node_masses,
-    share_rank,
 )
 from pymc_scalable_gp.methods.grief.waves import WaveTerm, split_waves
 from pymc_scalable_gp.utils.blocks import evenly
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.warn import warn
 
-# Rows, evenly spaced through X, on which eigenfunctions are compared, and on which sets of nodes are.
-PROBE_ROWS = 2048
+# Rows, evenly spaced through X, on which sets of nodes are compared.
 NODE_PROBE_ROWS = 200
 
 
@@ -83,44 +81,7 @@ class NodesTerm(NamedTuple):
 
     def within(self, rank: int, probe: np.ndarray, point) -> tuple[TermGrid, float, float]:
         """Grid, and the prior variance at probe rows on the whole grid and in at most `rank` features."""
-        term, columns = self
-        if not columns:  # a constant kernel
-            held = evaluate([term.scale], point)[0] * len(probe)
-            grid = TermGrid(term, np.zeros((0, 1)), np.zeros((0, 1, 1)), np.zeros((1, 0), int))
-            return grid, held, held
-        nodes = _stacked(columns)
-        d, m = nodes.shape
-        rows = probe[:, term.dims].T
-        outputs = [term.gram(nodes, nodes), term.gram(nodes, rows), term.scale]
-        grams, crosses, scale = evaluate(outputs, point)
-        if not (np.isfinite(grams).all() and np.isfinite(crosses).all() and np.isfinite(scale)):
-            raise ValueError(
-                "the kernel is not finite at the hyperparameters of the build: give build(X, point=...) "
-                "other ones"
-            )
-        basis, used = np.zeros((d, m, m)), np.zeros((d, m), bool)
-        factors = np.zeros((d, m, len(probe)))
-        for i, column in enumerate(columns):
-            own = slice(column.size)
-            used[i, own] = True
-            basis[i, own, own] = frozen_basis(grams[i, own, own], node_masses(rows[i], column))
-            factors[i, own] = column_factors(
-                grams[i, own, own], crosses[i, own], basis[i, own, own]
-            )
-        selection = select(factors, used, rank, fixed=is_constant(term))
-        # Cholesky factors are nested: functions behind the last one in use are not needed.
-        basis = np.ascontiguousarray(basis[:, :, : 1 + selection.max(initial=0)])
-        phi = math.prod(factors[i, selection[:, i]] for i in range(d))
-        resolved = np.square(factors).sum(axis=1).prod(axis=0).sum()
-        grid = TermGrid(term, nodes, basis, selection)
-        return grid, scale * resolved, scale * np.square(phi).sum()
-
-
-def _stacked(columns):
-    """Columns of unequal length as a matrix (d, m), filled with the last entry of each."""
-    m = max((column.size for column in columns), default=1)
-    padded = [np.pad(column, (0, m - column.size), mode="edge") for column in columns]
-    return np.array(padded).reshape(len(columns), m)
+        return fit_term(self.term, self.columns, rank, probe, point)
 
 
 def _choose_nodes(term, X, sizes, point):
@@ -138,8 +99,8 @@ def _choose_nodes(term, X, sizes, point):
         np.concatenate([probe[:, dim], *ladder])
         for dim, ladder in zip(term.dims, ladders, strict=True)
     ]
-    stacked = _stacked(points)
-    (grams,) = evaluate([term.gram(stacked, stacked)], point)
+    both = stacked(points)
+    (grams,) = evaluate([term.gram(both, both)], point)
     return [
         ladder[least_resolving(gram[: own.size, : own.size], [nodes.size for nodes in ladder])]
         for gram, ladder, own in zip(grams, ladders, points, strict=True)

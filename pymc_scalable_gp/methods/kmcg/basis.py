@@ -119,7 +119,7 @@ class KrylovBasis:
         spans = distinct and steps >= size
         steps = min(steps, size)
         start = pt.specify_shape(start, (None if X.mutable else size,))
-        Q, alpha, beta = lanczos(operator, _nonzero(start), steps)
+        Q, alpha, beta = lanczos(operator, nonzero(start), steps)
         return cls(
             cov_func, steps, X, inner, size, operator, Q, alpha, beta, subset is not None, weights,
             group, spans,
@@ -198,7 +198,7 @@ class KrylovBasis:
         return np.array([cg_residuals(*run) for run in runs])
 
 
-def _nonzero(start):
+def nonzero(start):
     """The start vector; ones in place of zeros, which have no direction."""
     return pt.switch(pt.eq(start, 0.0).all(), pt.ones_like(start), start)
 

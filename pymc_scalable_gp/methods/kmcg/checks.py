@@ -1,8 +1,11 @@
-"""Warnings when KMCG's likelihood is made."""
+"""Refusals and warnings when KMCG's likelihood is made."""
 
 from pymc import modelcontext
 
+from pymc_scalable_gp.core.features.reach import MISSING_SHARE, missing_share
+from pymc_scalable_gp.core.likelihoods.base import MarginalData
 from pymc_scalable_gp.methods.kmcg.likelihood import KrylovLikelihood
+from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.warn import warn
 
@@ -10,6 +13,33 @@ from pymc_scalable_gp.utils.warn import warn
 CHECKED_ROWS = 2048
 # Error of the log density, in nats, above which a warning follows.
 TOLERATED = 2.0
+
+
+def check_integrable(gp, X) -> None:
+    """Raise TypeError or ValueError if a GP takes no ``likelihood=`` with inputs X.
+
+    The Krylov space is that of Gaussian targets, and pseudo-targets are others at every step.
+    """
+    if gp.probes:
+        raise ValueError(
+            "probes= are for Gaussian noise: under likelihood= the determinant is that of the features"
+        )
+    if X is not None and not isinstance(X, RegularGrid):
+        raise TypeError(
+            "KMCG's features are made of Gaussian targets, but on a grid, where likelihood= takes the "
+            "eigenvectors of its axes. Where X lies on one, give grid, order = "
+            f"sgp.RegularGrid.from_points(X), and y[order]; else take {gp.names_with('likelihood')}"
+        )
+
+
+def warn_of_features(data: MarginalData) -> None:
+    """Warn if the features leave much of the prior variance unexplained at the model's initial point."""
+    share = missing_share(data.feature_map, data.X)
+    if share > MISSING_SHARE:
+        warn(
+            f"the features do not explain {share:.0%} of the prior variance at the model's initial point: raise "
+            f"n_iter=, now {data.feature_map.rank}, unless lengthscales are longer than there"
+        )
 
 
 def warn_of_logdet(likelihood: KrylovLikelihood, probes: int | None) -> None:

@@ -5,17 +5,21 @@ from dataclasses import replace
 import numpy as np
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_target
 from pymc_scalable_gp.core.data.mean import mean_vector
+from pymc_scalable_gp.core.features.feature_map import SumMap
+from pymc_scalable_gp.core.likelihoods.base import FullRows
+from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.sums import SumOfKernels, joint_approx
 from pymc_scalable_gp.cov.queries import check_rows, used_columns
 from pymc_scalable_gp.methods.kmcg.basis import DEFAULT_STEPS, KrylovBasis
-from pymc_scalable_gp.methods.kmcg.checks import warn_of_logdet
+from pymc_scalable_gp.methods.kmcg.cells import CellMap
+from pymc_scalable_gp.methods.kmcg.checks import check_integrable, warn_of_features, warn_of_logdet
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator, warn_of_grid
-from pymc_scalable_gp.methods.kmcg.kronecker import GridLikelihood
-from pymc_scalable_gp.methods.kmcg.likelihood import KrylovSettings, likelihood_for
+from pymc_scalable_gp.methods.kmcg.kronecker import GridLikelihood, NoFeatures
+from pymc_scalable_gp.methods.kmcg.likelihood import DENSE_CELLS, KrylovSettings, likelihood_for
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.utils.checks import check_count, check_positive
 from pymc_scalable_gp.utils.graphs import fixed_shared
@@ -23,6 +27,8 @@ from pymc_scalable_gp.utils.warn import warn
 
 # Probes of the log determinant where none are given.
 DEFAULT_PROBES = 8
+# Eigenvector products under any likelihood, where no number is given.
+DEFAULT_PRODUCTS = 500
 
 
 class KMCGMarginal(FeatureMarginal):
@@ -145,7 +151,7 @@ class KMCGMarginal(FeatureMarginal):
     """
 
     default_approx = "DTC"
-    abilities = {"marginal_likelihood": "", "grid": ""}
+    abilities = {"marginal_likelihood": "", "likelihood": "on a RegularGrid", "grid": ""}
     knobs = "n_iter= and probes="
     decomposes: bool = True  # whether complete grids get the exact likelihood, where there is one
 
@@ -181,33 +187,38 @@ class KMCGMarginal(FeatureMarginal):
             As in the base class; on a grid, y may have the grid's shape, with NaN where it is not
             observed.
         X : array, shape (n, d), pm.Data or RegularGrid
-        likelihood
-            None: the features follow from Gaussian targets.
+        likelihood : callable, optional
+            As in the base class, on a grid alone.
         random_seed : int
             Seed of the probes: they are drawn once, so that the density is one function.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As the base class, and for ``likelihood=`` with inputs that are no grid, or with probes.
 
         Warns
         -----
         UserWarning
             With free hyperparameters: where probes cannot be used and ``probes=0`` was not asked for;
             or, up to 2048 rows, where the log determinant's error at the model's initial point makes
-            the log density uncertain by more than 2.
+            the log density uncertain by more than 2. With ``likelihood=``, where the features miss more
+            than 5% of the prior variance.
         """
         keywords = self._likelihood_keywords(kwargs)
+        if integrated := likelihood is not None:
+            check_integrable(self, X)
+        self.default_approx = "FITC" if integrated else "DTC"
         variable = self._likelihood_variable(
             name, X, y, sigma, statistics, progressbar, keywords, likelihood,
-            random_seed=random_seed,
+            random_seed=random_seed, integrated=integrated,
         )  # fmt: skip
-        if not self._training.is_exact:
-            warn_of_logdet(self._training, self.probes)
+        if not self._training.gaussian.is_exact:
+            if integrated:
+                warn_of_features(self._training.gaussian.data)
+            else:
+                warn_of_logdet(self._training, self.probes)
         return variable
-
-    def check_integrable(self):
-        """Raise TypeError: the features come from Gaussian targets."""
-        raise TypeError(
-            "KMCG's features are made of Gaussian targets, and likelihood= has others at every step: take "
-            f"{self.names_with('likelihood')}"
-        )
 
     def check_summarizable(self, approx=None):
         """Raise ValueError: the features come from the targets of all rows."""
@@ -316,21 +327,36 @@ class KMCGMarginal(FeatureMarginal):
                 y = data.grid.ravel(y)
         return data, check_target(y, data.value.shape[0])
 
-    def _checked(self, X, y, sigma):
-        data, target = self._checked_pair(X, y)
-        return data, target, check_sigma(sigma, None if data.mutable else data.value.shape[0])
-
     def _map_for(self, X):
         """None: the features are those of the likelihood's basis."""
 
-    def make_likelihood(self, data, progressbar=True, random_seed=0):
-        """The exact one of a complete grid where there is one, else with a basis made from the data."""
+    def make_likelihood(self, data, progressbar=True, random_seed=0, integrated=False):
+        """The exact one of a complete grid where there is one, else with a basis made from the data.
+
+        `integrated`: for the pseudo-targets of any likelihood, which no basis can be made from.
+        """
+        if integrated:
+            likelihood = self._without_targets(data)
+            self._map = likelihood.data.feature_map
+            return likelihood
         probes, exact = self._probes_for(data), self.probes != 0 and self.decomposes
         dense = self.n_iter is None and self.probes is None
         settings = KrylovSettings(self.n_iter, self.inducing, probes, random_seed, exact, dense)
         likelihood = likelihood_for(data, self.cov_func, settings)
         self._map = likelihood.data.feature_map
         return likelihood
+
+    def _without_targets(self, data):
+        """The exact likelihood of few cells, else that of features that do not depend on the targets."""
+        plain = self.given_approx in (None, "DTC") and self.n_iter is None and self.probes is None
+        if plain and data.X.grid.n <= DENSE_CELLS:
+            exact = replace(data, feature_map=NoFeatures(self.cov_func))
+            return ExactRows(exact, self.cov_func)
+        maps = [
+            CellMap.of(part.cov_func, data.X, part.n_iter or DEFAULT_PRODUCTS)
+            for part in self.parts
+        ]
+        return FullRows(replace(data, feature_map=maps[0] if len(maps) == 1 else SumMap(maps)))
 
     def _probes_for(self, data) -> int:
         """Number of probes: as given, or by default where they can be used."""
@@ -359,11 +385,12 @@ class AdditiveKMCG(SumOfKernels, KMCGMarginal):
     def __init__(self, parts):
         steps = [part.n_iter for part in parts if part.n_iter is not None]
         probes = [part.probes for part in parts if part.probes is not None]
-        inducing = parts[0].inducing
+        inducing, approx = parts[0].inducing, joint_approx(parts)
+        given = any(part.given_approx is not None for part in parts)
         if not all(np.array_equal(part.inducing, inducing) for part in parts):
             raise TypeError("cannot add GPs with different inducing=: a sum has one basis")
         super().__init__(
-            parts, approx=joint_approx(parts), n_iter=max(steps, default=None),
+            parts, approx=approx if given else None, n_iter=max(steps, default=None),
             probes=max(probes, default=None), inducing=inducing,
         )  # fmt: skip
 

@@ -25,8 +25,8 @@ class KrylovNormal(StructuredNormal):
     .. math:: \log p = \log N(q \mid 0, A A^\top + \sigma^2 I)
         - \tfrac12 \left( (n - P - 1) \log(2 \pi \sigma^2) + \|e - Q q\|^2 / \sigma^2 \right)
 
-    For the targets that the basis was made from, ``q = |e| e_1`` and ``e - Q q`` is zero. A given log
-    determinant takes the place of the features'.
+    For the targets that the basis was made from, ``q = |e| e_1`` and ``e - Q q`` is zero, and A may be
+    given again, without what rounding adds to it. A given log determinant takes the place of the features'.
 
     Parameters
     ----------
@@ -42,6 +42,8 @@ class KrylovNormal(StructuredNormal):
         Log determinant of the exact covariance, such as `ops.stochastic_logdet` estimates it.
     targets : array, shape (n,), optional
         The targets that the basis was made from: Q's first column is the direction of their residual.
+    own : tensor, shape (P + 1, P), optional
+        A in the density of those targets.
     mutable : bool
         Whether the data may be replaced. Each evaluation then checks that the basis starts at the present
         residual, and raises an error if not; a residual that is not finite gives NaN.
@@ -52,31 +54,29 @@ class KrylovNormal(StructuredNormal):
     noise: TensorVariable
     logdet: TensorVariable | None = None
     targets: np.ndarray | None = None
+    own: TensorVariable | None = None
     mutable: bool = False
 
     def draw(self, rng, size):
         """In O(n P)."""
         return draw_low_rank(self.mean, product(self.Q, self.A), self.noise, rng, size)
 
-    def _inside(self, coordinates):
-        """Log density of some coordinates q."""
-        return lowrank_logp(self.A, self.noise, coordinates).logp
-
     def logp(self, value):
         """In the coordinates q."""
         Q, noise, residual, count = self.Q, self.noise, value - self.mean, self.A.shape[0]
         length = pt.sqrt((residual**2).sum())
         aligned = self.targets is not None and np.array_equal(present_value(value), self.targets)
+        A = self.own if aligned and self.own is not None else self.A
         if aligned:
             projected, rest = pt.concatenate([length[None], pt.zeros(count - 1)]), 0.0
         else:
             projected = product(Q, residual, transpose_a=True)
             rest = ((residual - product(Q, projected)) ** 2).sum()
-        logp = self._inside(projected) - 0.5 * rest / noise
+        logp = lowrank_logp(A, noise, projected).logp - 0.5 * rest / noise
         if self.logdet is None:
             logp = logp - 0.5 * (value.shape[0] - count) * (_LOG_2PI + pt.log(noise))
         else:  # log p(e) - log p(0) is the quadratic form
-            logp = logp - self._inside(pt.zeros_like(projected))
+            logp = logp - lowrank_logp(A, noise, pt.zeros_like(projected)).logp
             logp = logp - 0.5 * (self.logdet + value.shape[0] * _LOG_2PI)
         if not (aligned and self.mutable):
             return logp

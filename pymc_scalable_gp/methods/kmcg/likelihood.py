@@ -13,6 +13,7 @@ from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
+from pymc_scalable_gp.methods.kmcg.eigenspaces import in_eigenspaces
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
 from pymc_scalable_gp.methods.kmcg.kronecker import (
     GridLikelihood,
@@ -131,8 +132,15 @@ class KrylovCoordinates(KrylovLikelihood):
         return KrylovNormal(
             data.mean, self.basis.Q, self.basis.coordinates, noise,
             None if logdet is None else logdet.estimate(),
-            targets=np.array(data.y.value), mutable=data.X.mutable or data.y.mutable,
+            targets=np.array(data.y.value), own=self._own, mutable=data.X.mutable or data.y.mutable,
         )  # fmt: skip
+
+    @cached_property
+    def _own(self):
+        """Coordinates for the data's own targets: under probes rounding does not enter the density."""
+        if self.logdet is not None:
+            return None
+        return in_eigenspaces(self.basis, self.data.residual).coordinates
 
     @cached_property
     def logdet(self):

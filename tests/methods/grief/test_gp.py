@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.methods.grief.grid import node_masses
+from pymc_scalable_gp.core.features.eigenfunctions import node_masses
 from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp, dense_marginal
 from pymc_scalable_gp.utils.compiled import evaluate
 

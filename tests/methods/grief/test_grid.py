@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from pymc_scalable_gp.core.features.eigenfunctions import (
+    node_masses,
+    share_rank,
+    top_products,
+)
 from pymc_scalable_gp.methods.grief.grid import (
     check_grid,
     grid_nodes,
     least_resolving,
     node_ladder,
-    node_masses,
-    share_rank,
-    top_products,
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.methods.grief.eigenfunctions import frozen_basis
+from pymc_scalable_gp.core.features.eigenfunctions import frozen_basis
 from pymc_scalable_gp.methods.grief.spec import GriefSpec
 from pymc_scalable_gp.utils.compiled import evaluate
 

@@ -293,7 +293,9 @@ def test_features_and_likelihood_argument(both):
         assert evaluate([gp.features(POINTS)], POINT, model)[0].shape == (4, 0)
     other = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0))
     with pm.Model(), pytest.raises(TypeError, match="features are made of Gaussian targets"):
-        other.marginal_likelihood("z", GRID, Y, likelihood=lambda f: pm.Poisson.dist(pt.exp(f)))
+        other.marginal_likelihood(
+            "z", GRID.points, Y.ravel(), likelihood=lambda f: pm.Poisson.dist(pt.exp(f))
+        )
 
 
 def test_bad_values_give_nan(both):

@@ -1,0 +1,69 @@
+"""Features of the cells of a grid that do not depend on the targets: leading eigenvectors of its axes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pymc_scalable_gp.core.data.inputs import Data
+from pymc_scalable_gp.core.features.eigenfunctions import (
+    PROBE_ROWS,
+    EigenfunctionMap,
+    TermGrid,
+    fit_term,
+    share_rank,
+    stacked,
+)
+from pymc_scalable_gp.core.features.feature_map import side_by_side
+from pymc_scalable_gp.cov.products import product_terms
+from pymc_scalable_gp.methods.kmcg.kronecker import LONG_AXIS
+from pymc_scalable_gp.utils.blocks import evenly
+
+
+class CellMap(EigenfunctionMap):
+    r"""Products of eigenvectors of the axes' kernel matrices, on all cells and between them.
+
+    .. math:: \phi_j(x) = \sqrt{s} \prod_i \big[ k_i(x_i, U_i)\, B_i L_i^{-\top} \big]_{I_{ji}}, \qquad
+        L_i L_i^\top = B_i^\top k_i(U_i, U_i)\, B_i
+
+    with U_i the coordinates of an axis (at most 1000 of them, evenly spaced), and B_i the eigenvectors of
+    its kernel matrix, weighted by how many cells are observed at each coordinate, at the point where the
+    map was made. There the features are ``sqrt(lambda) u``, with u the products of eigenvectors of the
+    largest eigenvalues; elsewhere B_i stays and L_i follows the kernel, so that nothing jumps where
+    eigenvalues cross. With all products the approximation is the kernel itself at the cells.
+    """
+
+    def __init__(self, cov_func, grids: Sequence[TermGrid], cells: Data):
+        super().__init__(cov_func, grids, len(cells.grid.axes))
+        self.cells = cells
+
+    @classmethod
+    def of(cls, cov_func, cells: Data, rank: int, point=None) -> "CellMap":
+        """At most `rank` products, chosen at a point of the model."""
+        terms, grid = product_terms(cov_func), cells.grid
+        columns = [[evenly(grid.axes[dim], LONG_AXIS) for dim in term.dims] for term in terms]
+        ranks = share_rank(rank, [int(np.prod([len(u) for u in each])) for each in columns])
+        n = len(cells.value)
+        # At random: evenly spaced cells are often those of a few columns.
+        chosen = np.random.default_rng(0).choice(n, min(n, PROBE_ROWS), replace=False)
+        probe = cells.value[np.sort(chosen)]
+        parts = zip(terms, columns, ranks, strict=True)
+        return cls(cov_func, [fit_term(*part, probe, point)[0] for part in parts], cells)
+
+    def features(self, X):
+        """Eigenfunctions (n, r) at inputs (n, d): from those of each axis where X are the cells."""
+        if X is not self.cells.tensor:
+            return super().features(X)
+        return side_by_side([self._at_cells(grid) for grid in self.grids])
+
+    def _at_cells(self, term_grid):
+        dims, grid = term_grid.term.dims, self.cells.grid
+        if not dims:
+            return term_grid.features(self.cells.tensor)
+        along = stacked([grid.axes[dim] for dim in dims])
+        coordinates = np.zeros((along.shape[1], len(grid.axes)))
+        coordinates[:, dims] = along.T
+        factors = term_grid.factors(pt.constant(coordinates))
+        places = np.arange(grid.size) if grid.places is None else grid.places
+        at = np.unravel_index(places, grid.shape)
+        return term_grid.combined(pt.stack([factors[i][:, at[dim]] for i, dim in enumerate(dims)]))
