@@ -37,8 +37,8 @@ def warn_of_features(data: MarginalData) -> None:
     share = missing_share(data.feature_map, data.X)
     if share > MISSING_SHARE:
         warn(
-            f"the features do not explain {share:.0%} of the prior variance at the model's initial point: raise "
-            f"n_iter=, now {data.feature_map.rank}, unless lengthscales are longer than there"
+            f"the features do not explain {share:.0%} of the prior variance at the model's initial point: "
+            f"raise n_iter=, now {data.feature_map.rank}, unless lengthscales are longer than there"
         )
 
 

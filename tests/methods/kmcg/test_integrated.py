@@ -18,7 +18,7 @@ RNG = np.random.default_rng(5)
 F = np.sin(2.0 * GRID.points[:, 0]) + np.cos(GRID.points[:, 1])
 Y = RNG.poisson(np.exp(F)).astype(float)
 POINT = {"ell": 0.9, "eta": 1.2}
-FEW = pytest.mark.filterwarnings("ignore:the features miss")
+FEW = pytest.mark.filterwarnings("ignore:the features do not explain")
 
 
 def counts(f):
@@ -147,7 +147,7 @@ def test_refusals_and_the_warning():
         sgp.KMCGMarginal(cov_func=cov, probes=4).marginal_likelihood(
             "y", X=GRID, y=Y, likelihood=counts
         )
-    with pm.Model(), pytest.warns(UserWarning, match="the features miss .* raise n_iter=, now 2"):
+    with pm.Model(), pytest.warns(UserWarning, match="the features do not explain .* raise n_iter=, now 2"):
         sgp.KMCGMarginal(cov_func=cov, n_iter=2).marginal_likelihood(
             "y", X=GRID, y=Y, likelihood=counts
         )
