@@ -19,12 +19,7 @@ from numba.extending import register_jitable
 from pymc_scalable_gp.ops._elementwise import add_multiple, sum_product
 from pymc_scalable_gp.ops._kernels import matvec
 from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI
-from pymc_scalable_gp.ops._markov_steps import (
-    add_prior,
-    carry,
-    carry_rows,
-    retime,
-)
+from pymc_scalable_gp.ops._markov_steps import add_prior, carry, carry_rows, retime
 from pymc_scalable_gp.ops._small import factor_small, inverse_small, multiply_small
 
 ROWS = 16  # of a block

@@ -7,12 +7,7 @@ blocks here are too small for it, and chains that run side by side would wait fo
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_scalable_gp.ops._kernels import (
-    cholesky_lower,
-    invert_lower,
-    multiply_any,
-    solve_lower,
-)
+from pymc_scalable_gp.ops._kernels import cholesky_lower, invert_lower, multiply_any, solve_lower
 
 _SMALL = 128  # rows, up to which loops take the place of LAPACK
 _WORK = 200_000  # multiplications, up to which OpenBLAS keeps to one thread

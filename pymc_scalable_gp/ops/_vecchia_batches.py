@@ -6,11 +6,7 @@
 import numpy as np
 
 from pymc_scalable_gp.ops._jax import jax
-from pymc_scalable_gp.ops._stationary import (
-    SHAPED,
-    shape_slope_of_squares,
-    slope_of_squares,
-)
+from pymc_scalable_gp.ops._stationary import SHAPED, shape_slope_of_squares, slope_of_squares
 from pymc_scalable_gp.utils.stationary import kernel_of_squares
 
 _ENTRIES = 2**22  # of a stack of blocks

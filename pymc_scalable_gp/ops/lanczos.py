@@ -8,12 +8,7 @@ from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._jax import register_jax
-from pymc_scalable_gp.ops._krylov_products import (
-    HasProducts,
-    Products,
-    cache_key,
-    python_function,
-)
+from pymc_scalable_gp.ops._krylov_products import HasProducts, Products, cache_key, python_function
 from pymc_scalable_gp.ops._lanczos_steps import CHUNK, jax_backward, jax_forward
 from pymc_scalable_gp.ops._numba import inlined
 from pymc_scalable_gp.ops._pruning import ParametrizedOp

@@ -6,12 +6,7 @@ from numba.extending import register_jitable
 from scipy import fft
 
 from pymc_scalable_gp.ops._base import GufuncOp
-from pymc_scalable_gp.ops._fft import (
-    backward_fft,
-    circulant_length,
-    forward_fft,
-    roots_of_unity,
-)
+from pymc_scalable_gp.ops._fft import backward_fft, circulant_length, forward_fft, roots_of_unity
 from pymc_scalable_gp.ops._jax import jax_form, jnp
 from pymc_scalable_gp.ops._numba import numba_form
 
