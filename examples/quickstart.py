@@ -38,7 +38,7 @@ with pm.Model() as model:
     idata = sgp.sample_importance(random_seed=1)
 
 print(gp.check(idata))  # is the approximation good, and what to change if it is not
-prediction = gp.predict_posterior(Xnew, idata, num_samples=30)  # "mean" and "sd"
+prediction = gp.predict_posterior(Xnew, idata, num_samples=30, random_seed=1)  # "mean" and "sd"
 seconds = time.perf_counter() - began
 
 mean, sd = prediction["mean"].values, prediction["sd"].values

@@ -359,4 +359,4 @@ def dense_marginal(phi, noise, residual, weights=None, kdiag=None, approx="DTC")
 def figures_at(gp, point, model=None) -> dict[str, float]:
     """What `gp.check` says of the approximation itself, at a point of the model."""
     found = gp.check(point, neighbors=None, progressbar=False, model=model).attrs
-    return {name: value for name, value in found.items() if name != "verdict"}
+    return {name: value for name, value in found.items() if name not in ("verdict", "details")}

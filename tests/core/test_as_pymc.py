@@ -108,7 +108,15 @@ def test_a_sum_is_the_gp_of_the_sums(kind, make, density):
     close(noisy, (mean, np.diag(cov) + SIGMA**2))
 
 
-@pytest.mark.parametrize(("kind", "tol"), [("points", 1e-4), ("exact", 1e-9)])
+@pytest.mark.parametrize(
+    ("kind", "tol"),
+    [
+        ("points", 1e-4),
+        ("exact", 1e-9),
+        ("vecchia", 1e-6),
+        *(pytest.param(kind, 1e-6, marks=pytest.mark.slow) for kind in ("cholqr", "grief")),
+    ],
+)
 def test_parts_of_a_sum_with_given(kind, tol):
     """``given={"gp": total}``, with and without data beside it, and with other data."""
     with pm.Model() as model:
@@ -121,7 +129,7 @@ def test_parts_of_a_sum_with_given(kind, tol):
         mean, cov = dense(places, y)
         found = gp.predict(XNEW, {}, diag=True, given=given, model=model)
         close(found, (mean, np.diag(cov)), tol)
-        if kind == "exact":
+        if kind != "points":
             close(gp.predict(XNEW, {}, given=given, model=model), (mean, cov), tol)
 
     check(parts[1], {"gp": total}, [1])
@@ -159,7 +167,7 @@ def test_a_sum_at_the_same_points_is_no_less_than_one(approx):
     assert errors[0] < errors[1] + 1e-3
 
 
-@pytest.mark.parametrize("kind", ["points", "exact"])
+@pytest.mark.parametrize("kind", ["points", "exact", "vecchia"])
 def test_the_conditional_of_a_sum_is_that_of_its_predictions(kind):
     with pm.Model() as model:
         parts, total = summed(*EXACT[kind])

@@ -28,17 +28,24 @@ class Regressions(NamedTuple):
         return pt.log((self.L * np.eye(self.L.type.shape[1])).sum(axis=2)).sum()
 
 
-def regressions(cov_func, X, phi, noise, neighbors, block: int, first=0) -> Regressions:
+def regressions(cov_func, X, phi, noise, neighbors, block: int, first=0, rest=None) -> Regressions:
     r"""Regressions of blocks of rows on their neighbours under ``K - Phi Phi' + diag(noise)``.
 
     Inputs X (n, d), features (n, r) and noise (n,) are in the order of the blocks of `block` rows, cut from
     the row `first` on; of their neighbors (b, k), k is static. A scaled stationary kernel is evaluated
     block by block; of others all blocks are formed, b (k + g)^2 numbers.
+    With `rest`, another kernel and a number of rows before `first`, K holds that kernel too between those rows.
     """
     neighbors, kernel = pt.as_tensor(neighbors), fused_kernel(cov_func, X)
-    if kernel is not None:
+    if kernel is not None and rest is None:
         return fused_regressions(kernel, phi, noise, neighbors, block, first)
     blocks = _blocks(cov_func, X, neighbors, block, first)
+    if rest is not None:
+        other, count = rest
+        own = pt.zeros((neighbors.shape[0], block), dtype=bool)
+        among = pt.concatenate([pt.lt(neighbors, count), own], axis=1)
+        both = among[:, :, None] & among[:, None]
+        blocks = blocks + pt.switch(both, _blocks(other, X, neighbors, block, first), 0.0)
     return Regressions(*vecchia_factor(blocks, phi, noise, neighbors, first), neighbors)
 
 

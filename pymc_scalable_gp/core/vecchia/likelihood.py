@@ -23,6 +23,7 @@ from pymc_scalable_gp.core.vecchia.normal import (
     StationaryNormal,
     posterior_terms,
 )
+from pymc_scalable_gp.core.vecchia.parts import PartsMap
 from pymc_scalable_gp.core.vecchia.precision import VecchiaPrecisions
 from pymc_scalable_gp.core.vecchia.predictor import VecchiaPredictor, joint_conditional
 from pymc_scalable_gp.ops.stacked_product import product
@@ -142,11 +143,11 @@ class NeighborRows(TrainingRows):
         return self.regressed(self.noise)
 
     def of_parts(self, parts: Sequence, places: Sequence[int]):
-        """Raise NotImplementedError: the parts share one residual."""
-        raise NotImplementedError(
-            'approx="VIF" holds what the features of all parts of a sum miss as one residual, and cannot '
-            "tell the parts' functions apart: predict the sum, or give the sum another approx"
-        )
+        """A map that tells the parts; their coefficients go with those of the others, as residuals do."""
+        total = self.prediction_map()
+        if len(places) < len(parts):
+            total = PartsMap(total, [part.cov_func for part in parts], places)
+        return total, self.coefficients()
 
     def predictor(self, feature_map, mean_func, coef, noise, model):
         """Features and neighbours together."""

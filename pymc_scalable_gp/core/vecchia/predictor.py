@@ -11,6 +11,7 @@ from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.residual import Regressions, regressions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.core.vecchia.normal import RegressedNormal
+from pymc_scalable_gp.core.vecchia.parts import PartsMap
 from pymc_scalable_gp.ops.repeat import by_parts
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.utils.blocks import blocks
@@ -32,13 +33,14 @@ class TrainingValues(NamedTuple):
     residual: TensorVariable  # (u,)
     noise: TensorVariable  # (u,)
     slack: TensorVariable  # mean noise variance of all training rows
+    known: TensorVariable  # how many of these rows have targets: those before new ones
 
 
 class VecchiaPredictor(Predictor):
     """As `Predictor`; what is known of a new row goes by its neighbours too.
 
     With ``a = (R + D)_NN^-1 R_N*`` the features are ``phi* - Phi_N' a``, the mean gets ``a' e_N``, and
-    what they miss is ``R** - a' R_N*``.
+    what they miss is ``R** - a' R_N*``; of parts of a sum see `PartsMap`.
     """
 
     def __init__(self, likelihood, feature_map, mean_func, coef, noise, model):
@@ -54,6 +56,7 @@ class VecchiaPredictor(Predictor):
             pt.vector("residual", dtype="float64"),
             pt.vector("noise", dtype="float64"),
             pt.scalar("slack", dtype="float64"),
+            pt.lscalar("known"),
         )
         # The rows' inputs are the draw's own: they may have a prior.
         rows = likelihood.inputs, likelihood.phi, likelihood.residual, likelihood.noise
@@ -61,12 +64,12 @@ class VecchiaPredictor(Predictor):
         states += [*rows, likelihood.noise.mean()]
         near_ = pt.specify_shape(near, (None, likelihood.plan.ordering.count))
         phi, mean = feature_map.features(X), mean_vector(mean_func, X)
-        prior, cov_func = feature_map.kernel_diag(X), likelihood.cov_func
+        prior, kernels = feature_map.kernel_diag(X), _kernels(likelihood, feature_map)
         # Alone, a new row's regression does not depend on its own noise.
         alone = ROUNDING * prior + training.slack
-        found = _regressions(cov_func, training, X, phi, alone, near_)
+        found = _regressions(kernels, training, X, phi, alone, near_)
         outputs = _given_neighbors(training, phi, mean, alone, found)
-        found = _regressions(cov_func, training, X, phi, ROUNDING * prior, near_)
+        found = _regressions(kernels, training, X, phi, ROUNDING * prior, near_)
         before = pt.matrix("before", dtype="float64")
         white = pt.matrix("white", dtype="float64")
         columns = vecchia_color(white, *found, before)
@@ -76,7 +79,8 @@ class VecchiaPredictor(Predictor):
         given = [X, near, *training, *self.inputs]
         self._features = compiled(given, outputs)
         # Compiled when first asked for: most callers want rows alone.
-        given = [X, near, training.X, training.phi, training.noise, before, white, *self.inputs]
+        given = [X, near, training.X, training.phi, training.noise, training.known, before, white]
+        given += self.inputs
         seen = [phi, ROUNDING * prior, columns, mean]
         self._jointly = cache(partial(compiled, given, seen))
 
@@ -103,7 +107,7 @@ class VecchiaPredictor(Predictor):
     def _around(self, state, rows):
         """What is known of training rows, and the values of the model's variables."""
         *values, X, phi, residual, noise, slack = state.values
-        return (X[rows], phi[rows], residual[rows], noise[rows], slack), values
+        return (X[rows], phi[rows], residual[rows], noise[rows], slack, len(rows)), values
 
     def _parts(self, state, X):
         for rows, block, around, near in self._located(X):
@@ -167,7 +171,7 @@ class VecchiaPredictor(Predictor):
             first, before = known(old), np.zeros((len(around), white.shape[1]))
             before[: len(old), : first.shape[1]], before[len(old) :] = first, seen[3][new]
             *made, mean[rows] = self._jointly()(
-                block, near, *training, before, white[rows], *values
+                block, near, *training, len(old), before, white[rows], *values
             )
             for kept, part in zip(seen[1:], made, strict=True):
                 kept[rows] = part
@@ -186,9 +190,18 @@ def _among(near, limit):
     return rows, np.where(near < 0, -1, places)
 
 
-def _regressions(cov_func, training, X, phi, noise, near) -> Regressions:
-    """New rows, one by one, on rows of ``[training; new]``."""
-    return regressions(cov_func, *_joined(training, X, phi, noise), near, 1, training.X.shape[0])
+def _kernels(likelihood, feature_map):
+    """Kernel of what is predicted, and of what training rows hold beside it, or None."""
+    if isinstance(feature_map, PartsMap):
+        return feature_map.cov_func, feature_map.rest
+    return likelihood.cov_func, None
+
+
+def _regressions(kernels, training, X, phi, noise, near, first=0) -> Regressions:
+    """New rows from `first` on, one by one, on rows of ``[training; new]``."""
+    (cov_func, rest), start = kernels, training.X.shape[0] + first
+    rest = None if rest is None else (rest, training.known)
+    return regressions(cov_func, *_joined(training, X, phi, noise), near, 1, start, rest)
 
 
 def _joined(training, X, phi, noise):
@@ -197,18 +210,16 @@ def _joined(training, X, phi, noise):
     return [pt.concatenate(pair) for pair in pairs]
 
 
-def _regressions_by_parts(cov_func, training, X, phi, noise, near: np.ndarray) -> Regressions:
+def _regressions_by_parts(kernels, training, X, phi, noise, near: np.ndarray) -> Regressions:
     """As `_regressions`, some new rows at a time: there are O(k^2) numbers for each of them."""
     count, rows = len(near), _rows_at_a_time(near.shape[1])
     if count <= rows:
-        return _regressions(cov_func, training, X, phi, noise, pt.constant(near))
+        return _regressions(kernels, training, X, phi, noise, pt.constant(near))
     firsts = np.arange(0, count, rows)
     padding = ((0, len(firsts) * rows - count), (0, 0))
     parts = np.pad(near, padding, constant_values=-1).reshape(len(firsts), rows, -1)
     first, some = pt.lscalar("first"), pt.lmatrix("near", shape=parts.shape[1:])
-    found = regressions(
-        cov_func, *_joined(training, X, phi, noise), some, 1, training.X.shape[0] + first
-    )
+    found = _regressions(kernels, training, X, phi, noise, some, first)
     A, L = by_parts([found.A, found.L], [first, some], [data_shared(firsts), data_shared(parts)])
     A, L = (x.reshape((-1, 1, x.shape[3]))[:count] for x in (A, L))
     return Regressions(A, L, pt.constant(near))
@@ -242,12 +253,13 @@ def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, vari
     near, n = ordering.nearest_jointly(data.value), len(ordering.order)
     noise = likelihood.noise
     training = TrainingValues(
-        likelihood.inputs, likelihood.phi, likelihood.residual, noise, noise.mean()
+        likelihood.inputs, likelihood.phi, likelihood.residual, noise, noise.mean(), noise.shape[0]
     )
     X = data.tensor
     phi, mean = feature_map.features(X), mean_vector(mean_func, X)
     own = variance + ROUNDING * feature_map.kernel_diag(X)
-    found = _regressions_by_parts(likelihood.cov_func, training, X, phi, own, near)
+    kernels = _kernels(likelihood, feature_map)
+    found = _regressions_by_parts(kernels, training, X, phi, own, near)
     moved, features = _carried(training, phi, found)
     factor = pt.zeros((X.shape[0], 0)) if coef.root is None else features @ coef.root.T
     new = pt.constant(np.where(near >= n, near - n, -1))

@@ -147,7 +147,10 @@ def test_refusals_and_the_warning():
         sgp.KMCGMarginal(cov_func=cov, probes=4).marginal_likelihood(
             "y", X=GRID, y=Y, likelihood=counts
         )
-    with pm.Model(), pytest.warns(UserWarning, match="the features do not explain .* raise n_iter=, now 2"):
+    with (
+        pm.Model(),
+        pytest.warns(UserWarning, match="the features do not explain .* raise n_iter=, now 2"),
+    ):
         sgp.KMCGMarginal(cov_func=cov, n_iter=2).marginal_likelihood(
             "y", X=GRID, y=Y, likelihood=counts
         )

@@ -1,5 +1,7 @@
 """CO2 at Mauna Loa, the model of PyMC's gallery: trend, changing season, medium term, correlated noise."""
 
+from functools import partial
+
 import numpy as np
 import pymc as pm
 from numpy.testing import assert_allclose
@@ -53,3 +55,12 @@ def test_in_state_space_with_the_nearest_kernels():
     found, exact = (components(kind, True) for kind in (sgp.StateSpaceMarginal, sgp.ExactMarginal))
     assert_allclose(found, exact, rtol=0, atol=1e-5)
     assert np.abs(found - components(sgp.ExactMarginal)).max() > 0.05  # other kernels
+
+
+def test_with_inducing_points_and_neighbors():
+    """To .1 ppm: few points for each part, and neighbours for what they miss."""
+    exact = components(sgp.ExactMarginal)
+    found = components(partial(sgp.VecchiaMarginal, n_inducing=20))
+    assert_allclose(found, exact, rtol=0, atol=0.1)
+    few = partial(sgp.VecchiaMarginal, n_inducing=5, neighbors=3)
+    assert np.abs(components(few) - exact).max() > 0.1
