@@ -9,8 +9,9 @@ from pytensor.compile.mode import get_mode
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._numba import form_of, one_source, register_numba
 
-# Rows from which Python, too, takes machine code: a row costs it thousands of times as much.
-MANY = 2000
+# Rows of a few features from which Python, too, takes machine code: a row costs it thousands of times as
+# much, and four times that where there are twice as many features, from about ten on.
+MANY, FEATURES = 2000, 10
 
 
 class MarkovOp(GufuncOp):
@@ -53,7 +54,7 @@ def recursion(op_class, single=None):
         in_python = op_class.perform
 
         def perform(self, node, inputs, output_storage):
-            if len(inputs[0]) < MANY:
+            if len(inputs[0]) * (1.0 + (sum(self.sizes) / FEATURES) ** 2) < MANY:
                 in_python(self, node, inputs, output_storage)
                 return
             self.check_lengths(inputs)

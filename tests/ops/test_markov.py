@@ -79,10 +79,19 @@ def test_rows_that_are_not_all_kept(monkeypatch):
         assert_allclose(found.eval(), value, rtol=1e-12, atol=1e-14)
 
 
-def test_many_rows_in_python_are_machine_code(monkeypatch):
-    monkeypatch.setattr(_markov_op, "MANY", 5)
+@pytest.mark.parametrize(("many", "features"), [(5, 10), (20, 4)])
+def test_many_rows_in_python_are_machine_code(monkeypatch, many, features):
+    """Seven rows of six features are many, or the features are."""
+    taken = []
+    machine = _markov_op._machine
+    monkeypatch.setattr(_markov_op, "MANY", many)
+    monkeypatch.setattr(_markov_op, "FEATURES", features)
+    monkeypatch.setattr(_markov_op, "_machine", lambda *key: taken.append(key) or machine(*key))
     args = inputs(7)
     assert_allclose(markov_logp(*args, **KIND).eval(), dense_logp(*args), rtol=1e-11)
+    assert len(taken) == 1
+    markov_logp(*inputs(2), **KIND).eval()
+    assert len(taken) == 1
 
 
 def test_what_the_graph_computes():

@@ -34,7 +34,7 @@ def regressions(cov_func, X, phi, noise, neighbors, block: int, first=0, rest=No
     Inputs X (n, d), features (n, r) and noise (n,) are in the order of the blocks of `block` rows, cut from
     the row `first` on; of their neighbors (b, k), k is static. A scaled stationary kernel is evaluated
     block by block; of others all blocks are formed, b (k + g)^2 numbers.
-    With `rest`, another kernel and a number of rows before `first`, K holds that kernel too between those rows.
+    With `rest`, another kernel and a number of rows before `first`, K holds it too between those rows.
     """
     neighbors, kernel = pt.as_tensor(neighbors), fused_kernel(cov_func, X)
     if kernel is not None and rest is None:
