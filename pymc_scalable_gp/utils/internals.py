@@ -145,10 +145,7 @@ def _part_class():
 
 @contextmanager
 def compiled_as_one():
-    """What Numba compiles meanwhile becomes machine code as a whole: its parts do not, one by one.
-
-    A quarter of the time that compilation takes otherwise is saved.
-    """
+    """What Numba compiles meanwhile becomes machine code as a whole: its parts do not, one by one."""
     if not can_compile_apart():
         yield
         return
