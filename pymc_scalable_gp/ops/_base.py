@@ -105,12 +105,15 @@ class GufuncOp(Op):
         shapes = ", ".join(f"({', '.join(names)})" for names in needed)
         return f"{type(self).__name__} needs inputs of shapes {shapes}"
 
+    def named_lengths(self, arrays) -> list[tuple[str, int]]:
+        """Names in the signature and lengths of all axes."""
+        needed, _ = parse_signature(self.signature(arrays))
+        named = zip(arrays, needed, strict=True)
+        return [pair for x, names in named for pair in zip(names, np.shape(x), strict=True)]
+
     def check_lengths(self, arrays) -> None:
         """Raise ValueError if lengths of one name differ."""
-        needed, _ = parse_signature(self.signature(arrays))
-        known, found = dict(self.lengths()), []
-        for x, names in zip(arrays, needed, strict=True):
-            found += zip(names, np.shape(x), strict=True)
+        known, found = dict(self.lengths()), self.named_lengths(arrays)
         if any(known.setdefault(name, length) != length for name, length in found):
             names, lengths = zip(*self.lengths().items(), *found, strict=True)
             raise LengthError(self.needs(arrays), " ".join(names), *lengths)

@@ -9,7 +9,11 @@ from pytensor.gradient import disconnected_type
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import GufuncOp, connected
 from pymc_scalable_gp.ops._jax import jnp, register_jax
+from pymc_scalable_gp.ops._numba import by_machine_code
 from pymc_scalable_gp.ops._stationary import KindOp
+
+# Of multiplications: a tenth of a second in NumPy, where compiling takes seconds, once per machine.
+MUCH = 1e8
 
 
 class ArrayOp(GufuncOp):
@@ -25,7 +29,14 @@ class ArrayOp(GufuncOp):
     def values(self, xp, *inputs) -> tuple:
         """Outputs, where `xp` is NumPy or ``jax.numpy``."""
 
+    def work(self, inputs) -> float:
+        """Multiplications, roughly; from `MUCH` on, Python calls machine code."""
+        return 0.0
+
     def perform(self, node, inputs, output_storage):
+        if self.work(inputs) >= MUCH:
+            by_machine_code(self, inputs, output_storage)
+            return
         with np.errstate(all="ignore"):
             outputs = self.values(np, *inputs)
         for storage, value in zip(output_storage, outputs, strict=True):
@@ -53,6 +64,12 @@ class BlockOp(ArrayOp):
     def lengths(self):
         """The length of a block."""
         return {"g": self.block}
+
+    def work(self, inputs):
+        """``b (k + g)^2 (r + k + g)``: NumPy takes three to five times as long for it."""
+        at = dict(self.named_lengths(inputs))
+        s = at["k"] + self.block
+        return at["b"] * s**2 * (at["r"] + s)
 
 
 class StationaryBlockOp(KindOp, BlockOp):

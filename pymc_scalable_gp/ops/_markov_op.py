@@ -1,13 +1,7 @@
 """What the Ops on sums of Markov processes share."""
 
-from functools import cache
-
-import pytensor
-import pytensor.tensor as pt
-from pytensor.compile.mode import get_mode
-
 from pymc_scalable_gp.ops._base import GufuncOp
-from pymc_scalable_gp.ops._numba import form_of, one_source, register_numba
+from pymc_scalable_gp.ops._numba import by_machine_code, form_of, one_source, register_numba
 
 # Rows of a few features from which Python, too, takes machine code: a row costs it thousands of times as
 # much, and four times that where there are twice as many features, from about ten on.
@@ -36,13 +30,6 @@ class MarkovOp(GufuncOp):
         return {"f": len(self.orders), "k": sum(self.sizes)}
 
 
-@cache
-def _machine(op, dims):
-    """Compiled function of an Op for inputs of these numbers of dimensions."""
-    inputs = [pt.tensor(dtype="float64", shape=(None,) * ndim) for ndim in dims]
-    return pytensor.function(inputs, op(*inputs, return_list=True), mode=get_mode("NUMBA"))
-
-
 def recursion(op_class, single=None):
     """Decorator: as `one_source`, and for many rows Python calls the Numba form as well.
 
@@ -58,9 +45,7 @@ def recursion(op_class, single=None):
                 in_python(self, node, inputs, output_storage)
                 return
             self.check_lengths(inputs)
-            dims = tuple(x.type.ndim for x in node.inputs)
-            for storage, value in zip(output_storage, _machine(self, dims)(*inputs), strict=True):
-                storage[0] = value
+            by_machine_code(self, inputs, output_storage)
 
         op_class.perform = perform
         if single is not None:

@@ -83,10 +83,12 @@ def test_rows_that_are_not_all_kept(monkeypatch):
 def test_many_rows_in_python_are_machine_code(monkeypatch, many, features):
     """Seven rows of six features are many, or the features are."""
     taken = []
-    machine = _markov_op._machine
+    machine = _markov_op.by_machine_code
     monkeypatch.setattr(_markov_op, "MANY", many)
     monkeypatch.setattr(_markov_op, "FEATURES", features)
-    monkeypatch.setattr(_markov_op, "_machine", lambda *key: taken.append(key) or machine(*key))
+    monkeypatch.setattr(
+        _markov_op, "by_machine_code", lambda *given: taken.append(given) or machine(*given)
+    )
     args = inputs(7)
     assert_allclose(markov_logp(*args, **KIND).eval(), dense_logp(*args), rtol=1e-11)
     assert len(taken) == 1

@@ -8,6 +8,7 @@ from block_plans import plan
 from numpy.testing import assert_allclose
 from scipy import stats
 
+from pymc_scalable_gp.ops import _block_factor
 from pymc_scalable_gp.ops._stationary import KINDS, SHAPED
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stationary_factor import StationaryFactor, stationary_factor
@@ -105,6 +106,25 @@ def test_factor(n, g, k, r, first):
         twin=lambda X, phi, noise: twin_factor(X, phi, noise, neighbors, g, n, first),
         modes=("NUMBA",) if (n, g) == (11, 3) else (), jax_cases=1,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("much", "calls"), [(4 * 7**2 * (2 + 7), 1), (4 * 7**2 * (2 + 7) + 1, 0)])
+def test_much_work_in_python_is_machine_code(monkeypatch, much, calls):
+    """Four blocks of three rows with four neighbours, on two features."""
+    taken, machine = [], _block_factor.by_machine_code
+    monkeypatch.setattr(_block_factor, "MUCH", much)
+    monkeypatch.setattr(
+        _block_factor, "by_machine_code", lambda *given: taken.append(given) or machine(*given)
+    )
+    neighbors, noise = plan(11, 3, 4), np.full(11, 0.7)
+    X, phi = np.linspace(0.0, 3.0, 22).reshape(11, 2), np.linspace(-0.1, 0.1, 22).reshape(11, 2)
+    factors = vecchia_factor(blocks_of(pt.constant(X), neighbors, 3), phi, noise**2, neighbors)
+    found = pytensor.function([], list(factors), mode=PY)()
+    for value, expected in zip(
+        found, dense_factor(covariance(X, phi, noise), neighbors, 3), strict=True
+    ):
+        assert_allclose(value, expected, rtol=1e-12, atol=1e-14)
+    assert len(taken) == calls
 
 
 def roots(A, L, g=3):
