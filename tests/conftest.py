@@ -17,6 +17,8 @@ if not named & {"mode", "linker"}:
     flags.append("mode=FAST_COMPILE")
 if "traceback__limit" not in named:  # where each variable was made is kept at some cost
     flags.append("traceback__limit=0")
+if "cxx" not in named:  # PyTensor has C for softmax and its like even in Python: seconds for each
+    flags.append("cxx=")
 if not named & {"base_compiledir", "compiledir"}:
     flags.append(f"base_compiledir={cache}")
 os.environ["PYTENSOR_FLAGS"] = ",".join(flags)

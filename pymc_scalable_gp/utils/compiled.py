@@ -8,9 +8,11 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import get_mode
+from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Constant
-from pytensor.graph.rewriting.basic import in2out, node_rewriter
+from pytensor.graph.rewriting.basic import dfs_rewriter, in2out, node_rewriter
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Clip
 from pytensor.tensor.elemwise import Elemwise
@@ -30,6 +32,12 @@ def _clip_by_extremes(fgraph, node):
     return [out if unbounded else pt.minimum(out, high)]
 
 
+@node_rewriter([OpFromGraph])
+def _by_its_graph(fgraph, node):
+    """The graph of softmax, logsumexp and their like: PyTensor would compile each in C, for seconds."""
+    return inline_ofg_node(node)
+
+
 _RANDOM = RandomVariable | RNGConsumerOp
 
 # Rewrites that make one operation of a long sum or product: in Python it takes no more than 32 operands.
@@ -38,7 +46,9 @@ IN_PYTHON = get_mode("FAST_COMPILE").excluding(*FLATTENING)
 
 # For functions that are called a few times: Numba would take longer to compile than they run, and on
 # large arrays the time goes to the Ops' own kernels and BLAS either way.
-FEW_CALLS = IN_PYTHON.including("expanded").register((in2out(_clip_by_extremes), 1.9))
+FEW_CALLS = IN_PYTHON.including("expanded").register(
+    (dfs_rewriter(_by_its_graph), 1.8), (in2out(_clip_by_extremes), 1.9)
+)
 
 
 def compiled(inputs, outputs, **options):

@@ -7,6 +7,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_array_equal
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import FAST_COMPILE
 from pytensor.scalar.basic import Clip
 
@@ -41,3 +42,29 @@ def test_sums_of_many_terms_run_in_python():
         np.testing.assert_allclose(found, expected)
     for mode in (IN_PYTHON, FEW_CALLS):
         assert set(FLATTENING) <= set(mode.provided_optimizer.exclude)
+
+
+def test_softmax_and_its_like_run_by_their_graphs():
+    """PyTensor would compile each in C, also in a loop's steps; the values and gradients are the same."""
+    x = pt.vector(dtype="float64")
+
+    def total(v):
+        return pt.logsumexp(v) + pt.special.softmax(v)[0]
+
+    steps = pytensor.scan(total, sequences=[pt.stack([x, 2.0 * x])], return_updates=False)
+    outputs = [total(x), pt.grad(total(x), x), steps]
+    fast = pytensor.function([x], outputs, mode=FEW_CALLS)
+    assert not [n for n in all_nodes(fast.maker.fgraph) if isinstance(n.op, OpFromGraph)]
+    values = np.array([-1.0, 0.5, 700.0])
+    slow = pytensor.function([x], outputs, mode="FAST_COMPILE")
+    assert [n for n in all_nodes(slow.maker.fgraph) if isinstance(n.op, OpFromGraph)]
+    for found, expected in zip(fast(values), slow(values), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+def all_nodes(graph):
+    """Nodes of a graph and of its loops' steps."""
+    for node in graph.apply_nodes:
+        yield node
+        if hasattr(node.op, "fgraph") and not isinstance(node.op, OpFromGraph):
+            yield from all_nodes(node.op.fgraph)

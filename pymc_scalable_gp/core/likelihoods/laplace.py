@@ -130,10 +130,12 @@ class LaplaceGraph:
         back = pt.grad(moved(point, w), point, consider_constant=[w])
         after = start + back
         change = pt.sqrt(((after - w) ** 2).sum() / pt.maximum((after**2).sum(), 1e-300))
-        last = pt.scalar("change", dtype="float64")
-        (w_, _) = repeat(
-            [w, last], [after, change], [start, _FAR], ~(change > ADJOINT_TOLERANCE),
-            ADJOINT_LIMIT,
+        last, left = (pt.scalar(name, dtype="float64") for name in ("change", "left"))
+        # The next step is to this one about as this one to the last.
+        remaining = change * pt.switch(pt.isinf(last), 1.0, pt.minimum(change / last, 1.0))
+        w_, *_ = repeat(
+            [w, last, left], [after, change, remaining], [start, _FAR, _FAR],
+            ~(remaining > ADJOINT_TOLERANCE), ADJOINT_LIMIT,
         )  # fmt: skip
         return self.density(f, y) + moved(f, disconnected_grad(w_))
 
@@ -154,14 +156,13 @@ class LaplaceDensity(Expanded):
     def _floats(self):
         return [place.type.dtype.startswith("float") for place in self.places]
 
+    @cached_property
+    def _gradient(self):
+        return LaplaceGradient(self.graph, self.known, self._floats())
+
     def pullback(self, inputs, outputs, cotangents):
-        """By implicit differentiation of the mode: see :meth:`LaplaceGraph.carried`."""
-        f = self.graph.rows.vector("mode")
-        floats = [p for p, is_float in zip(self.known, self._floats(), strict=True) if is_float]
-        carried = self.graph.carried(f, self.graph.rows.y)
-        grads = pt.grad(carried, floats, disconnected_inputs="ignore")
-        given = dict(zip([f, *self.known], [outputs[1], *inputs], strict=True))
-        grads = iter(graph_replace(grads, given, strict=False))
+        """See `LaplaceGradient`, one Op also where a gradient is taken parameter by parameter."""
+        grads = iter(self._gradient(outputs[1], *inputs, return_list=True))
         return [
             next(grads) * cotangents[0] if is_float else DisconnectedType()()
             for is_float in self._floats()
@@ -172,6 +173,24 @@ class LaplaceDensity(Expanded):
         return [[is_float, False, False] for is_float in self._floats()]
 
 
+class LaplaceGradient(Expanded):
+    """Gradient of the density, of (mode, targets, parameters), in those that are floats.
+
+    By implicit differentiation of the mode: see :meth:`LaplaceGraph.carried`.
+    """
+
+    def __init__(self, graph: LaplaceGraph, known, floats):
+        f = graph.rows.vector("mode")
+        wanted = [place for place, is_float in zip(known, floats, strict=True) if is_float]
+        grads = pt.grad(graph.carried(f, graph.rows.y), wanted, disconnected_inputs="ignore")
+        super().__init__([f, *known], grads)
+
+    def connection_pattern(self, node):
+        """It has no derivatives."""
+        return [[False] * len(self.outputs) for _ in node.inputs]
+
+
+@register_jax(LaplaceGradient, differentiable=False)
 @register_jax(LaplaceDensity)
 def jax_laplace(op):
     """The graph itself."""
