@@ -67,9 +67,6 @@ class LanczosAdjoint(ParametrizedOp):
             storage[0] = value
 
 
-_Q_BAR = LanczosAdjoint.own_inputs.index("(e,f)")
-
-
 def lanczos(operator: HasProducts, b, steps: int):
     r"""Orthonormal basis of the Krylov space ``span{b, A b, ..., A^P b}`` of a symmetric operator.
 
@@ -154,7 +151,7 @@ def numba_lanczos(op, node=None, **kwargs):
 def numba_lanczos_adjoint(op, node=None, **kwargs):
     body, key = op.products.numba_backward(op.wanted)
     key = cache_key("adjoint", key, op.products.chunk, op.wanted)
-    return op.products.numba_function(op, node, body, key, strided=(_Q_BAR,))
+    return op.products.numba_function(op, node, body, key)
 
 
 @register_jax(Lanczos)
