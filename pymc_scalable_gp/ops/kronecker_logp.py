@@ -24,17 +24,18 @@ from pymc_scalable_gp.ops._numba import from_source, inlined, sealed, source_ver
 
 
 class _Kronecker(GufuncOp):
-    """Op on the factors of `dims` dimensions."""
+    """Op on the factors of `dims` dimensions; `shapes` is its signature, for any number of them."""
 
     __props__ = ("dims",)
+    shapes: str
 
     def __init__(self, dims: int):
         self.dims = int(dims)
         names = [f"m{i}" for i in range(self.dims)]
-        self.gufunc_signature = self.shapes(
-            f"({','.join(names)})",
-            ",".join(f"({m},{m})" for m in names),
-            ",".join(f"({m})" for m in names),
+        self.gufunc_signature = self.shapes.format(
+            cells=f"({','.join(names)})",
+            squares=",".join(f"({m},{m})" for m in names),
+            values=",".join(f"({m})" for m in names),
         )
 
     def perform(self, node, inputs, output_storage):
@@ -56,10 +57,7 @@ class KroneckerLogp(_Kronecker):
 
     differentiable_outputs = (0,)
 
-    @staticmethod
-    def shapes(cells, squares, values):
-        """Signature."""
-        return f"{squares},(),{cells}->(),{cells},{squares},{values}"
+    shapes = "{squares},(),{cells}->(),{cells},{squares},{values}"
 
     def pullback(self, inputs, outputs, cotangents):
         r"""``K_i_bar = g U_i (A_i W_i A_i' - diag(t_i)) U_i' / 2``, and ``e_bar = -g (U_1 (x) ...) A``.
@@ -80,19 +78,13 @@ class KroneckerLogp(_Kronecker):
 class KroneckerLogpGrad(_Kronecker):
     """Gradients in the factors and the noise. It has none itself."""
 
-    @staticmethod
-    def shapes(cells, squares, values):
-        """Signature."""
-        return f"{cells},(),(),{squares},{values}->{squares},()"
+    shapes = "{cells},(),(),{squares},{values}->{squares},()"
 
 
 class KroneckerTurn(_Kronecker):
     """``(U_1 (x) U_2 (x) ...) values`` for eigenvectors as rows, ``U_i'``. It has no gradient itself."""
 
-    @staticmethod
-    def shapes(cells, squares, values):
-        """Signature."""
-        return f"{squares},{cells}->{cells}"
+    shapes = "{squares},{cells}->{cells}"
 
 
 def kronecker_logp(factors, noise, residual):

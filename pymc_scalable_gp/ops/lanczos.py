@@ -22,11 +22,7 @@ class Lanczos(ParametrizedOp):
     own_inputs = ("(n)",)
     own_outputs = ("(q,n)", "(p)", "(p)")
 
-    def __init__(self, products: Products, steps: int):
-        self.products, self.steps = products, steps
-
     def lengths(self):
-        """Vectors of the basis, and steps."""
         return {"q": self.steps + 1, "p": self.steps}
 
     def perform(self, node, inputs, output_storage):
@@ -56,9 +52,6 @@ class LanczosAdjoint(ParametrizedOp):
     __props__ = ("products", "wanted")
     own_inputs = ("(q,n)", "(p)", "(p)", "(n)", "(e,f)", "(p)", "(p)")
     own_outputs = ("(n)",)
-
-    def __init__(self, products: Products, wanted: tuple[int, ...]):
-        self.products, self.wanted = products, wanted
 
     def perform(self, node, inputs, output_storage):
         _, backward = self.products.python_steps(self.wanted)

@@ -45,23 +45,10 @@ class WhitenedProducts(LinearOperator):
     vectors: TensorVariable  # Q (n, q)
     shrinkage: TensorVariable  # h (q,)
 
-    @classmethod
-    def of(cls, roots, scale, vectors, shrinkage):
-        """From arrays or tensors."""
-        return cls(tuple(map(pt.as_tensor, roots)), *map(pt.as_tensor, (scale, vectors, shrinkage)))
-
     @property
     def shape(self):
         n = self.vectors.type.shape[0]
         return n, n
-
-    @property
-    def parameters(self):
-        return *self.roots, self.scale, self.vectors, self.shrinkage
-
-    @property
-    def T(self):
-        return self
 
     def matmat(self, V):
         """Product with V (n, k): O(n k (sum a b + q))."""
@@ -137,7 +124,7 @@ class ProductNormal(StructuredNormal):
     @property
     def operator(self) -> WhitenedProducts:
         """The preconditioned matrix; a new object at each call."""
-        return WhitenedProducts.of(self.roots, self.variance**-0.5, self.vectors, self.shrinkage)
+        return WhitenedProducts(self.roots, self.variance**-0.5, self.vectors, self.shrinkage)
 
     def logp(self, value):
         operator = self.operator
