@@ -105,12 +105,6 @@ class ProductNormal(StructuredNormal):
     steps: int  # of Lanczos
     penalty: TensorVariable  # taken off logp: the trace term of the bound that "VFE" maximises
 
-    @classmethod
-    def of(cls, mean, roots, variance, preconditioner, probes, steps, penalty):
-        """With a frozen preconditioner."""
-        frozen = preconditioner.vectors, preconditioner.shrinkage, preconditioner.logdet, probes
-        return cls(mean, tuple(roots), variance, *map(fixed_shared, frozen), steps, penalty)
-
     def draw(self, rng, size):
         """In O(n sum a b)."""
         pairs = list(batched(self.roots, 2, strict=True))
@@ -186,9 +180,9 @@ class HadamardProducts(Likelihood):
     def normal(self, noise):
         roots = training_roots(self.data)
         variance, penalty = diagonal_beside(self.data, roots, noise)
-        return ProductNormal.of(
-            self.data.mean, roots, variance, self.preconditioner, self.probes, self.steps, penalty
-        )
+        P = self.preconditioner
+        frozen = map(fixed_shared, (P.vectors, P.shrinkage, P.logdet, self.probes))
+        return ProductNormal(self.data.mean, tuple(roots), variance, *frozen, self.steps, penalty)
 
     def _start(self, target=None, noise=None):
         """Preconditioned operator, residual, and what Lanczos steps make of both."""
