@@ -19,6 +19,9 @@ from pymc_scalable_gp.ops.lanczos import Lanczos, LanczosAdjoint
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.testing import PY
 
+# Of arrays that are not contiguous, which Numba copies in every product.
+pytestmark = pytest.mark.filterwarnings("error::numba.core.errors.NumbaPerformanceWarning")
+
 RNG = np.random.default_rng(0)
 N, STEPS = 24, 6
 X = np.linspace(0.0, 6.0, N)
