@@ -333,3 +333,12 @@ def test_the_basis_stays_orthogonal():
     assert_allclose(Q.T @ Q, np.eye(41), atol=1e-13)
     T = np.diag(alpha) + np.diag(beta[:-1], 1) + np.diag(beta[:-1], -1)
     assert_allclose(Q[:, :-1].T @ (d[:, None] * Q[:, :-1]), T, atol=1e-14)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_operator_of_one_vector_has_a_gradient(mode):
+    d = pt.vector("d", shape=(N,))
+    Q, alpha, beta = lanczos(Diagonal(d), B, 3)
+    grad = pt.grad((Q**3).sum() + alpha.sum() + beta.sum(), d)
+    found, expected = (pytensor.function([d], grad, mode=m)(X + 1.0) for m in (mode, PY))
+    assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
