@@ -6,7 +6,7 @@ from typing import Any
 from pymc_scalable_gp.advice.facts import Facts
 from pymc_scalable_gp.importance.density import MOST_PARAMETERS
 
-# Classes that lose nothing, at whatever hyperparameters.
+# Classes of exact likelihoods, at whatever hyperparameters.
 EXACT = ("ExactMarginal", "StateSpaceMarginal")
 
 # With more rows, a dense exact GP and a latent variable for each row are not listed. Fewer rows cannot

@@ -86,13 +86,11 @@ def count_distinct(X) -> int:
 
 def find_grid(X) -> RegularGrid | None:
     """The grid that rows X (n, d) lie on, where it is of use; a single axis has to be evenly spaced."""
-    sizes = [len(np.unique(column)) for column in X.T[:MOST_AXES]]
-    many = np.prod(sizes, dtype=float) * OBSERVED_SHARE > len(X)
-    if X.shape[1] > MOST_AXES or len(X) < 3 or many:
+    if X.shape[1] > MOST_AXES or len(X) < 3:
         return None
     try:
         grid, _ = RegularGrid.from_points(X)
     except ValueError:  # too many cells, once gaps are filled, or two points in one of them
         return None
-    even = len(sizes) > 1 or grid.spacing(0) is not None
+    even = X.shape[1] > 1 or grid.spacing(0) is not None
     return grid if even and grid.n >= OBSERVED_SHARE * grid.size else None

@@ -123,7 +123,7 @@ class Loss(NamedTuple):
 
 
 def expected_loss(candidate: Candidate, sample: Sample, facts: Facts) -> Loss:
-    """Kullback-Leibler divergence from the exact GP: what log density it loses on data of that GP.
+    """Kullback-Leibler divergence from the exact GP: the mean difference in log density on its data.
 
     The class itself is built on the sample, and its likelihood evaluated there; of a latent class the
     marginal one with the same features. Raises ValueError if the class refuses the kernel or the inputs.
@@ -134,7 +134,9 @@ def expected_loss(candidate: Candidate, sample: Sample, facts: Facts) -> Loss:
     if name.startswith("SoftKI"):
         return Loss()  # of points that are learned, which would take a training
     with sample.context(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # what is missed is a column of the table
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # unexplained variance is a column of the table
         if name == "KMCGMarginal":
             return Loss(loss_by_products(candidate.settings, sample, facts), 0.0)
         gp = marginal_of(candidate, sample.cov_func)

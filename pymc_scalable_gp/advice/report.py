@@ -12,7 +12,7 @@ from pymc_scalable_gp.core.checking.verdict import FASTER_EXACT
 
 GIB, WIDTH = 2**30, 80
 
-# Nats per thousand rows from which a posterior of hyperparameters is another one: a tenth of a nat per row.
+# Nats per thousand rows from which the posterior of the hyperparameters is another one: 0.1 per row.
 # A loss that is not known, or at one point alone, counts as so much: it is neither good nor bad.
 MUCH = 100.0
 
@@ -36,7 +36,7 @@ def short(value) -> str:
     """Two significant digits."""
     if not np.isfinite(value):
         return "-"
-    if 0.0 < value < 0.01:
+    if value != 0.0 and abs(value) < 0.01:  # a difference that is rounding may be negative
         return "<0.01"
     return f"{value:,.0f}" if value >= 100.0 else f"{value:.2g}"
 
@@ -53,8 +53,8 @@ def rank(row: dict, n: int, minutes: float, memory: float) -> dict:
         loss, why = MUCH, "not known: gp.check tells"
     elif row["settings"].get("basis") == "frozen":  # more elsewhere
         loss, why = max(loss, MUCH), f"{short(loss)} at its reference alone"
-    elif loss * n < 1000.0:  # less than a nat over all rows: no posterior shows it
-        loss, why = 0.0, "loses under a nat in all"
+    elif loss * n < 1000.0:  # below 1 nat over all rows: the posterior is the same
+        loss, why = 0.0, "below 1 nat on all rows"
     elif name == "KMCGMarginal":
         why = "steps and probes are few"
     elif row["missed"] > 0.0:
@@ -90,7 +90,7 @@ def notes_on(facts: Facts, sample: Sample, first: Candidate) -> list[str]:
     few = f"Below {FASTER_EXACT} rows the classes with neighbours are slower than the exact ones."
     found += [few] * (facts.n < FASTER_EXACT)
     if first.settings.get("basis") == "frozen":
-        found.append("A frozen basis loses that with reference= there; gp.check has it elsewhere.")
+        found.append("The loss of a frozen basis is that at its reference= alone: see gp.check.")
     if first.class_name.startswith("SoftKI"):
         found.append("Its points have to be learned: sgp.fit_inducing.")
     if facts.distinct < facts.n:

@@ -1,4 +1,4 @@
-"""Classes and settings for data, kernel and budget, with what they cost and what they lose."""
+"""Classes and settings for data, kernel and budget, with their costs and losses."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def suggest(
     X, y=None, cov_func=None, likelihood="normal", *, minutes=60.0, memory=None, point=None,
     random_seed=0, model=None,
 ) -> Suggestions:  # fmt: skip
-    """Which class, with which settings: a table of candidates, what each costs, and what it loses.
+    """Which class, with which settings: a table of candidates, with the cost and the loss of each.
 
     Nothing is fitted, and no other function of this package calls this one.
 
@@ -68,10 +68,10 @@ def suggest(
     -------
     xarray.Dataset
         Over ``candidate``, in this order: within the budget by ``ranked``, the exact ones first, then by
-        ``minutes``; beyond it by how far they miss it. ``ranked`` is ``loss``, but 0 under a nat over all
+        ``minutes``; beyond it by how far they exceed it. ``ranked`` is ``loss``, but 0 below 1 nat over all
         rows, and at least 100 where it is known at one point (a frozen basis) or not at all. ``why`` says
         it in words. ``class_name``; ``settings``, a dictionary of keywords; ``seconds_a_gradient``;
-        ``memory`` in bytes; ``missed``, the share of the prior variance that features leave out; ``fits``.
+        ``memory`` in bytes; ``missed``, the unexplained share of the prior variance; ``fits``.
         ``attrs``: ``facts``, ``verdict``, ``notes``, and ``code`` for the first. `print` shows five of
         the columns and these; ``to_dataframe()`` has all.
 
@@ -90,8 +90,8 @@ def suggest(
     a variable for each row. 90 seconds of compilation are added.
 
     *Loss* is the Kullback-Leibler divergence of a candidate's own likelihood, built on up to 6000 rows,
-    from the exact GP on up to 600, half of them in clumps of near rows, in nats per thousand rows. More is
-    lost on all rows of larger data. KMCG's is half the error of its log determinant, on cells side by side.
+    from the exact GP on up to 600, half of them in clumps of near rows, in nats per thousand rows. It is
+    larger on all rows of larger data. KMCG's is half the error of its log determinant, on adjacent cells.
     Under another likelihood it is that of the same features under the assumed noise; Laplace's
     approximation has its own loss, which :meth:`FeatureMarginal.check` tells.
 

@@ -108,7 +108,7 @@ class BuiltGP(Listed, Base):
         """Build for a likelihood or a prior of rows X, unless the user did.
 
         Features that were built for another likelihood, of other rows, are built again. `bound`: the
-        likelihood does not hold what the features miss, so that rows must lie within their range.
+        likelihood has no variance beside that of the features, so that rows must lie within their range.
 
         Raises ValueError for rows beyond the range of the user's build, where its features hold no
         variance.

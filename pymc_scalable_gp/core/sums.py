@@ -18,10 +18,7 @@ def sums(parts: Sequence[FeatureGP]):
 def joint_approx(parts) -> str:
     """The `approx` of a sum: the one that was given to some of its parts, or their common default.
 
-    Raises
-    ------
-    TypeError
-        If they disagree.
+    Raises TypeError if they disagree.
     """
     given = {part.given_approx for part in parts} - {None}
     wanted = given or {part.approx for part in parts}

@@ -1,12 +1,16 @@
 """Kernels that are stationary ones of other inputs: points in space, rows of groups far apart."""
 
 from abc import ABC, abstractmethod
+from inspect import signature
 from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance, Covariance, Stationary
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.cov.kernels import Traits, kernel_matrix
+from pymc_scalable_gp.utils.internals import own_columns
 
 
 class Embedded(NamedTuple):
@@ -29,6 +33,8 @@ class EmbeddedKernel(Covariance, ABC):
     What computes kernels, searches neighbours or lays out points asks for these inputs.
     """
 
+    traits = Traits(lambda cov, X, Z: cov.full(X, Z), stationary=False)
+
     @abstractmethod
     def of_columns(self, columns, origin=None) -> Embedded:
         """The kernel as one of other inputs, from the columns (n, c) in `active_dims`.
@@ -50,7 +56,32 @@ class EmbeddedKernel(Covariance, ABC):
         origin = None if origin is None else origin[self.active_dims]
         return self.of_columns(pt.as_tensor_variable(X)[:, self.active_dims], origin)
 
+    def full(self, X, Xs=None):
+        """Kernel matrix."""
+        X, Xs = own_columns(self, X, Xs)
+        origin = first_row(X)
+        left = self.of_columns(X, origin)
+        right = left if Xs is None else self.of_columns(Xs, origin)
+        K = kernel_matrix(left.kernel, left.inputs, None if Xs is None else right.inputs)
+        if left.apart is not None:
+            K = K * pt.eq(left.apart[:, None], right.apart)
+        return K * (left.scale[:, None] if left.scale.ndim else left.scale) * right.scale
+
 
 def first_row(X):
     """The first of the rows X (n, d), as an origin; zeros where there is none."""
     return X[:1].sum(axis=0)
+
+
+def check_stationary(kernel, params, example: str) -> None:
+    """Raise TypeError for what is no class of stationary kernels, or takes no such `params`."""
+    if not isinstance(kernel, type) or not issubclass(kernel, Stationary):
+        name = getattr(kernel, "__name__", type(kernel).__name__)
+        raise TypeError(
+            f"kernel must be a class of stationary kernels, such as pm.gp.cov.{example} (without "
+            f"parentheses), got {name}"
+        )
+    known = set(signature(kernel.__init__).parameters)
+    known -= {"self", "input_dim", "ls", "ls_inv", "active_dims"}
+    if unknown := sorted(set(params) - known):
+        raise TypeError(f"{kernel.__name__} takes no {', '.join(f'{k}=' for k in unknown)} here")

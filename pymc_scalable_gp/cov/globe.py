@@ -1,13 +1,12 @@
 """Kernels on the surface of the earth, from latitudes and longitudes in degrees."""
 
-from inspect import signature
-
 import numpy as np
 import pytensor.tensor as pt
 from pymc.gp.cov import Cosine, Exponential, Matern12, Periodic, Stationary
 from pytensor.graph.basic import Constant
 
-from pymc_scalable_gp.cov.embedded import Embedded, EmbeddedKernel
+from pymc_scalable_gp.cov.embedded import Embedded, EmbeddedKernel, check_stationary
+from pymc_scalable_gp.cov.kernels import Traits
 from pymc_scalable_gp.ops.stationary_kernel import stationary_kernel
 from pymc_scalable_gp.utils.checks import check_choice
 from pymc_scalable_gp.utils.internals import own_columns
@@ -22,6 +21,8 @@ _OF_ARCS = {Matern12: 1.0, Exponential: 0.5}
 
 class Arc(Stationary):
     """``exp(-alpha * angle)`` between points of the unit sphere, from their distance in space."""
+
+    traits = Traits(fused=True)
 
     def __init__(self, alpha):
         super().__init__(3, ls=1.0)
@@ -130,12 +131,6 @@ class GreatCircle(EmbeddedKernel):
             self.kernel, inputs, (EARTH_RADIUS / self.ls) * points, np.rad2deg(1.0) * points
         )
 
-    def full(self, X, Xs=None):
-        """Kernel matrix."""
-        X, Xs = own_columns(self, X, Xs)
-        points = [None if A is None else self.of_columns(A).inputs for A in (X, Xs)]
-        return self.kernel.full(*points)
-
     def diag(self, X):
         """Prior variances."""
         X, _ = own_columns(self, X)
@@ -167,24 +162,13 @@ def _lengthscale(ls):
 
 def _check_kernel(kernel, distance, params):
     """Raise TypeError or ValueError for what is no covariance on the globe."""
-    if not isinstance(kernel, type) or not issubclass(kernel, Stationary):
-        name = getattr(kernel, "__name__", type(kernel).__name__)
-        raise TypeError(
-            "kernel must be a class of stationary kernels, such as pm.gp.cov.Matern12 (without "
-            f"parentheses), got {name}"
-        )
+    check_stationary(kernel, params, "Matern12")
     name = kernel.__name__
     if issubclass(kernel, Cosine | Periodic):
         raise ValueError(f"{name} is a kernel of one input, and no covariance on the globe")
-    known = set(signature(kernel.__init__).parameters)
-    known -= {"self", "input_dim", "ls", "ls_inv", "active_dims"}
-    if distance == "arc":
-        if kernel not in _OF_ARCS:
-            raise ValueError(
-                f'{name} is not positive definite along great circles: give distance="chord", '
-                "the distance straight through the earth, with which any stationary kernel is valid, or "
-                f"one of {', '.join(kind.__name__ for kind in _OF_ARCS)}"
-            )
-        known = set()
-    if unknown := sorted(set(params) - known):
-        raise TypeError(f"{name} takes no {', '.join(f'{key}=' for key in unknown)} here")
+    if distance == "arc" and kernel not in _OF_ARCS:
+        raise ValueError(
+            f'{name} is not positive definite along great circles: give distance="chord", '
+            "the distance straight through the earth, with which any stationary kernel is valid, or "
+            f"one of {', '.join(kind.__name__ for kind in _OF_ARCS)}"
+        )

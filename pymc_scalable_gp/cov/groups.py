@@ -1,7 +1,7 @@
 """A function for each group of rows, independent of those of the others."""
 
+from dataclasses import replace
 from functools import reduce
-from inspect import signature
 from operator import add
 
 import numpy as np
@@ -21,7 +21,8 @@ from pymc.gp.cov import (
 from pytensor.graph.basic import Constant
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.cov.embedded import Embedded, EmbeddedKernel, first_row
+from pymc_scalable_gp.cov.embedded import Embedded, EmbeddedKernel, check_stationary
+from pymc_scalable_gp.cov.kernels import Traits
 from pymc_scalable_gp.ops.square_distances import BY_PRODUCT
 from pymc_scalable_gp.utils.internals import own_columns
 
@@ -36,7 +37,7 @@ _LAID_APART = 1e6
 class SameGroup(Covariance):
     """``[g = h] scale_g^2`` for the codes g, h in a column; of one group alone where told."""
 
-    categorical = True
+    traits = Traits(stationary=False, categorical=True)
 
     def __init__(self, input_dim, scale, group_dim, only=None):
         super().__init__(input_dim, [group_dim])
@@ -125,7 +126,7 @@ class PerGroup(EmbeddedKernel):
     5.459
     """
 
-    categorical = True
+    traits = replace(EmbeddedKernel.traits, categorical=True)
 
     def __init__(
         self, kernel: type[Stationary], input_dim: int, *, ls, scale=1.0, group_dim: int,
@@ -212,20 +213,6 @@ class PerGroup(EmbeddedKernel):
             return None
         return reduce(add, (product(self.ls[g], g) for g in range(self._known_count)))
 
-    def full(self, X, Xs=None):
-        """Kernel matrix."""
-        X, Xs = own_columns(self, X, Xs)
-        Z = X if Xs is None else Xs
-        rows, columns = (self._valid(A[:, -1]) for A in (X, Z))
-        inputs = [
-            (A - first_row(X))[:, :-1] / _as_column(of_codes(self.ls, codes))
-            for A, codes in ((X, rows), (Z, columns))
-        ]
-        kernel = self.kernel(len(self.active_dims) - 1, ls=1.0, **self.params)
-        K = kernel.full(inputs[0], None if Xs is None else inputs[1])
-        left, right = (of_codes(self.scale, codes) for codes in (rows, columns))
-        return pt.eq(rows[:, None], columns) * K * _as_column(left) * right
-
     def diag(self, X):
         """Prior variances."""
         X, _ = own_columns(self, X)
@@ -258,18 +245,9 @@ def _checked(name, value):
 
 def _check_kernel(kernel, params):
     """Raise TypeError or ValueError for what is no stationary kernel of distances."""
-    if not isinstance(kernel, type) or not issubclass(kernel, Stationary):
-        name = getattr(kernel, "__name__", type(kernel).__name__)
-        raise TypeError(
-            "kernel must be a class of stationary kernels, such as pm.gp.cov.Matern52 (without "
-            f"parentheses), got {name}"
-        )
+    check_stationary(kernel, params, "Matern52")
     if issubclass(kernel, Cosine | Periodic):
         raise ValueError(
             f"{kernel.__name__} does not fall with the distance: for periodic functions of each group "
             "multiply it with a sgp.cov.PerGroup of another kernel"
         )
-    known = set(signature(kernel.__init__).parameters)
-    known -= {"self", "input_dim", "ls", "ls_inv", "active_dims"}
-    if unknown := sorted(set(params) - known):
-        raise TypeError(f"{kernel.__name__} takes no {', '.join(f'{k}=' for k in unknown)} here")

@@ -37,9 +37,6 @@ from pymc.gp.cov import (
 )
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.cov.embedded import EmbeddedKernel, first_row
-from pymc_scalable_gp.cov.globe import Arc, GreatCircle
-from pymc_scalable_gp.cov.groups import PerGroup, SameGroup
 from pymc_scalable_gp.ops.square_distances import square_distances
 from pymc_scalable_gp.ops.stationary_kernel import stationary_kernel
 from pymc_scalable_gp.utils.internals import parts_of
@@ -66,9 +63,9 @@ class Traits:
 
 
 def traits(cov) -> Traits:
-    """Traits of a kernel."""
-    if type(cov) in KERNELS:
-        return KERNELS[type(cov)]
+    """Traits of a kernel: its own, which kernels of this package state, or those of :data:`KERNELS`."""
+    if found := getattr(cov, "traits", None) or KERNELS.get(type(cov)):
+        return found
     base = next((KERNELS[kind] for kind in type(cov).__mro__ if kind in KERNELS), UNKNOWN)
     return replace(base, form=None, fused=False, stacked=False)
 
@@ -172,16 +169,6 @@ def _periodic(cov, X, Z):
     return from_square_distance(inner, total)
 
 
-def _embedded(cov: EmbeddedKernel, X, Z):
-    origin = first_row(X)
-    left = cov.embedded(X, origin)
-    right = left if Z is None else cov.embedded(Z, origin)
-    K = _matrix(left.kernel, left.inputs, None if Z is None else right.inputs)
-    if left.apart is not None:
-        K = K * pt.eq(left.apart[:, None], right.apart)
-    return K * (left.scale[:, None] if left.scale.ndim else left.scale) * right.scale
-
-
 def _scaled(cov, X, Z):
     X, Z = _columns(cov, X, Z)
     left = cov.scaling_func(X, cov.args)
@@ -222,10 +209,6 @@ KERNELS = {
     Matern52: Traits(fused=True, stacked=True),
     RatQuad: Traits(fused=True),
     Cosine: Traits(stacked=True),
-    Arc: Traits(fused=True),
-    GreatCircle: Traits(_embedded, stationary=False),
-    PerGroup: Traits(_embedded, stationary=False, categorical=True),
-    SameGroup: Traits(stationary=False, categorical=True),
     Periodic: Traits(_periodic),
     WrappedPeriodic: Traits(_periodic),
     Stationary: Traits(),

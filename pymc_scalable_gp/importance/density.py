@@ -7,10 +7,9 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
-from pytensor.graph.replace import clone_replace
 
 from pymc_scalable_gp.utils.compiled import compiled
-from pymc_scalable_gp.utils.graphs import present_value
+from pymc_scalable_gp.utils.graphs import on_vector, present_value, raveled
 from pymc_scalable_gp.utils.internals import compiled_as_one
 
 MOST_PARAMETERS = 50
@@ -22,16 +21,9 @@ FEW_VALUES, SLOW = 3000, 0.2
 class Graphs:
     """Graphs of a log density on the unconstrained space, compiled when they are first asked for.
 
+    `smooth` is what is differentiated in the place of `logp`, both scalars of the vector `theta` (p,). With
+    `few_gradients` these are not worth machine code of their own, as long as they are fast without.
     Instances can be pickled: what was compiled stays behind.
-
-    Parameters
-    ----------
-    theta : TensorVariable
-        The vector (p,).
-    logp, smooth : TensorVariable
-        The log density, a scalar, and what is differentiated in its place.
-    few_gradients : bool
-        Gradients are not worth machine code of their own, as long as they are fast without.
     """
 
     def __init__(self, theta, logp, smooth, few_gradients: bool = False):
@@ -74,26 +66,15 @@ class Density:
     With ``T`` the transforms, ``theta = (T_1(v_1), ..., T_k(v_k))`` raveled, and the density is
     ``log p(y, v(theta)) + log |dv / dtheta|``, whose integral over ``theta`` is the evidence.
 
-    Parameters
-    ----------
-    model : pm.Model
-    logp : TensorVariable, optional
-        A scalar of the model's value variables, in place of the model's own log density.
-    smooth : TensorVariable, optional
-        A scalar close to it that is differentiated in its place.
-
-    Raises
-    ------
-    ValueError
-        Without free variables, with discrete ones, or with more than 50 in all.
+    `logp`, a scalar of the model's value variables, takes the place of the model's own log density, and
+    `smooth`, a scalar close to it, is differentiated in its place. Raises ValueError without free
+    variables, with discrete ones, or with more than 50 in all.
     """
 
     def __init__(self, model: pm.Model, logp=None, smooth=None):
         self.model = model
-        initial = checked_point(model)
-        self._values = list(model.value_vars)
-        self._shapes = [np.shape(initial[v.name]) for v in self._values]
-        self.initial = self.flat(initial)
+        self._point = checked_point(model)
+        self.initial = self.flat(self._point)
         theta = pt.vector("theta", dtype="float64", shape=(self.size,))
         logp = model.logp() if logp is None else logp
         both = [logp, logp if smooth is None else smooth]
@@ -111,7 +92,7 @@ class Density:
 
     def flat(self, point) -> np.ndarray:
         """Vector (p,) of a point of unconstrained values by name."""
-        return np.concatenate([np.ravel(point[v.name]).astype("float64") for v in self._values])
+        return raveled(self.model.value_vars, point)
 
     def start(self, point) -> np.ndarray:
         """Vector (p,) of a point of untransformed values; the initial point's for those left out."""
@@ -174,6 +155,9 @@ class Density:
             for v, each in zip(wanted, zip(*rows, strict=True), strict=True)
         }
 
+    def _on_vector(self, theta, outputs):
+        return on_vector(outputs, theta, self.model.value_vars, self._point)
+
     def _timed(self, kind, points):
         begin = perf_counter()
         found = (self.where if len(points) > 1 else self.graphs.rows)(kind, points)
@@ -186,16 +170,6 @@ class Density:
         self.failures += int(bad.sum())
         found[bad, 0] = -np.inf
         return found
-
-    def _on_vector(self, theta, outputs):
-        """`outputs` with pieces of `theta` in the value variables' place."""
-        parts, at = {}, 0
-        for v, shape in zip(self._values, self._shapes, strict=True):
-            size = int(np.prod(shape))
-            piece = theta[at : at + size].reshape(shape).astype(v.dtype)
-            parts[v] = v.type.filter_variable(piece)
-            at += size
-        return clone_replace(list(outputs), parts)
 
 
 def _observed_values(model) -> float:

@@ -31,21 +31,12 @@ class Mode(NamedTuple):
 
 
 def climb(density, start: np.ndarray, maxiter: int = 200, near=None, factor=None, gain=0.0):
-    """Highest point found by L-BFGS from `start` (p,), and scales (p,) of the coordinates there.
+    """Highest point found by L-BFGS from `start` (p,), its value, and scales (p,) of the coordinates there.
 
-    Parameters
-    ----------
-    density : Density
-    start : array (p,)
-    maxiter : int
-    near : callable, optional
-        A function of a point that ends the search early where it is true.
-    factor : array (p, p), optional
-        The search takes its steps in units of ``L``, as ``start + L z``.
-    gain : float
-        The search ends where a step raises the log density by less.
+    With a `factor` L (p, p) the search takes its steps in units of it, as ``start + L z``. It ends early
+    where ``near(point)`` is true, or a step raises the log density by less than `gain`.
     """
-    factor = np.eye(len(start)) if factor is None else factor
+    own, factor = factor is None, np.eye(len(start)) if factor is None else factor
     last = [np.inf]
 
     def objective(z):
@@ -60,8 +51,8 @@ def climb(density, start: np.ndarray, maxiter: int = 200, near=None, factor=None
         objective, np.zeros(len(start)), maxiter=maxiter, stop=arrived, ftol=1e-10, gtol=1e-4,
         maxls=40,
     )  # fmt: skip
-    scales = np.ones(len(start))
-    if found.hess_inv is not None:
+    scales = np.sqrt((factor**2).sum(axis=1))
+    if own and found.hess_inv is not None:
         scales = np.sqrt(np.clip(np.diag(found.hess_inv.todense()), 1e-10, 1.0))
     return start + factor @ found.theta, -found.value, scales
 
@@ -69,39 +60,31 @@ def climb(density, start: np.ndarray, maxiter: int = 200, near=None, factor=None
 def mode_near(density, start: np.ndarray, factor: np.ndarray) -> Mode:
     """Mode of a density near another one, whose mean (p,) and covariance's factor (p, p) are known.
 
-    The search goes in units of that factor; the curvature is the density's own.
-
-    Raises
-    ------
-    ValueError
-        If the density is not finite at the start.
+    The search goes in units of that factor; the curvature is the density's own. Raises ValueError if the
+    density is not finite at the start.
     """
-    location, logp, _ = climb(density, start, maxiter=50, factor=factor, gain=NEAR_GAIN)
-    if not np.isfinite(logp):
-        raise ValueError(
-            "the better log density or its gradient is not finite at the mean of the draws: are they "
-            "draws of this model?"
-        )
-    scales = np.sqrt((factor**2).sum(axis=1))
-    return Mode(location, logp, _factor(density, location, logp, scales))
+    found = climb(density, start, maxiter=50, factor=factor, gain=NEAR_GAIN)
+    return _mode(density, *found, "at the mean of the draws: are they draws of this model?")
 
 
 def find_mode(density, start: np.ndarray, maxiter: int = 200, near=None) -> Mode | None:
     """Mode by L-BFGS from `start` (p,), with its curvature; None where it is `near` a known one.
 
-    Raises
-    ------
-    ValueError
-        If the density is not finite at the start.
+    Raises ValueError if the density is not finite at the start.
     """
-    location, logp, scales = climb(density, start, maxiter, near)
-    if not np.isfinite(logp):
-        raise ValueError(
-            "the log density or its gradient is not finite where the search of the mode starts: give "
-            "start={...} with values of plausible size, or initval= to the priors"
-        )
-    if near is not None and near(location):
+    found = climb(density, start, maxiter, near)
+    if near is not None and np.isfinite(found[1]) and near(found[0]):
         return None
+    return _mode(
+        density, *found, "where the search of the mode starts: give start={...} with values of "
+        "plausible size, or initval= to the priors",
+    )  # fmt: skip
+
+
+def _mode(density, location, logp, scales, where) -> Mode:
+    """The mode at a point that a search found, where the density is finite."""
+    if not np.isfinite(logp):
+        raise ValueError(f"the log density or its gradient is not finite {where}")
     return Mode(location, logp, _factor(density, location, logp, scales))
 
 

@@ -26,11 +26,7 @@ class StudentT:
     points. The scale is therefore ``min(1 + 1 / p, 1.5)`` times that of the covariance, which costs
     less of the effective sample size the more dimensions there are: there the t itself reaches far.
 
-    Parameters
-    ----------
-    location : array (p,)
-    factor : array (p, p)
-        L with ``L L'`` the covariance of what it is fitted to.
+    `factor` L (p, p) has ``L L'`` the covariance of what it is fitted to.
     """
 
     def __init__(self, location, factor):
@@ -53,14 +49,7 @@ class StudentT:
 
 
 class Mixture:
-    """Mixture of t proposals, drawn in fixed shares.
-
-    Parameters
-    ----------
-    parts : list of StudentT
-    shares : array (k,)
-        Non-negative, with sum 1.
-    """
+    """Mixture of t proposals, drawn in fixed shares (k,), which are not negative and add up to 1."""
 
     kind = "t"
 

@@ -78,16 +78,7 @@ def equally_weighted(weighed, rng) -> np.ndarray:
 
 
 def as_tree(density, weighed, seconds: dict, rng):
-    """DataTree with posterior, sample_stats, observed_data and constant_data.
-
-    Parameters
-    ----------
-    density : Density
-    weighed : Weighed
-    seconds : dict
-        Seconds by phase.
-    rng : numpy.random.Generator
-    """
+    """DataTree with posterior, sample_stats, observed_data and constant_data; `seconds` are by phase."""
     which = equally_weighted(weighed, rng)
     attrs = {
         "sampling_method": "adaptive importance sampling",

@@ -8,6 +8,7 @@ import numpy as np
 from arviz_stats.base import array_stats
 from scipy.special import logsumexp
 
+from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import Mode, find_mode
 from pymc_scalable_gp.importance.proposals import Mixture, StudentT
 from pymc_scalable_gp.importance.surrogate import Learner
@@ -89,15 +90,9 @@ class Rounds:
     After rounds of ``n_k`` points from proposals ``q_k``, every point ``x`` of every round has weight
 
         w(x) = p(x, y) / sum_k (n_k / N) q_k(x),    N = sum_k n_k.
-
-    Parameters
-    ----------
-    density : Density
-    modes : list of Mode
-    rng : numpy.random.Generator
     """
 
-    def __init__(self, density, modes: list[Mode], rng):
+    def __init__(self, density: Density, modes: list[Mode], rng):
         self.density, self.rng = density, rng
         mass = np.array([mode.log_mass for mode in modes])
         shares = np.clip(np.exp(mass - logsumexp(mass)), 0.1, None)
@@ -205,18 +200,8 @@ def find_modes(density, start: np.ndarray, rng) -> list[Mode]:
 def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, tell=None) -> Weighed:
     """Rounds until the weights are worth `draws` effective draws, or until the budget is spent.
 
-    Parameters
-    ----------
-    density, modes, rng
-        As for `Rounds`.
-    draws : int
-        Effective sample size asked for.
-    max_evaluations : int, optional
-        Limit of densities; default: 40 rounds.
-    until : float, optional
-        Time by ``time.perf_counter`` after which no round begins.
-    tell : callable, optional
-        Called with the weighed points after each round.
+    That is `max_evaluations` densities (default: 40 rounds), or the time `until` of ``time.perf_counter``,
+    after which no round begins. `tell` is called with the weighed points after each round.
     """
     rounds = Rounds(density, modes, rng)
     chooser = Chooser(rounds, modes)
@@ -251,13 +236,7 @@ def is_enough(weighed: Weighed, draws: int) -> bool:
 
 
 class Chooser:
-    """The next round's proposal: t, or surrogate where a round of it was worth more for its price.
-
-    Parameters
-    ----------
-    rounds : Rounds
-    modes : list of Mode
-    """
+    """The next round's proposal: t, or surrogate where a round of it was worth more for its price."""
 
     def __init__(self, rounds: Rounds, modes: list[Mode]):
         self.rounds, self._modes = rounds, modes

@@ -37,23 +37,11 @@ class Clock:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run may take, checked.
+    """What a run may take, checked."""
 
-    Parameters
-    ----------
-    draws : int
-        Effective sample size asked for.
-    cores : int, optional
-        Processes; None for as many as pay, at most `most_cores`.
-    client : distributed.Client, optional
-    max_evaluations, max_seconds : int and float, optional
-    progressbar : bool
-    most_cores : int
-    """
-
-    draws: int
-    cores: int | None = None
-    client: Any = None
+    draws: int  # effective sample size asked for
+    cores: int | None = None  # processes; None for as many as pay, at most `most_cores`
+    client: Any = None  # a distributed.Client
     max_evaluations: int | None = None
     max_seconds: float | None = None
     progressbar: bool = True
@@ -71,22 +59,10 @@ def run(
     density: Density, start: np.ndarray, find: Callable[[], list[Mode]], budget: Budget,
     clock: Clock, rng, label: str,
 ) -> Weighed:  # fmt: skip
-    """Weighed points of a density around its modes; says what they are worth under `label`.
+    """Weighed points of a density around the modes that `find` gives; logs what they are worth, as `label`.
 
-    Parameters
-    ----------
-    density : Density
-    start : array (p,)
-        Where the density's seconds are taken.
-    find : callable
-        Gives the modes.
-    budget, clock, rng, label
-        What the run may take, and what it goes by.
-
-    Raises
-    ------
-    ValueError
-        If the density is finite at none of them.
+    At `start` (p,) the density's seconds are taken. Raises ValueError if the density is finite at none of
+    the points.
     """
     cores, draws = _cores(density, start, budget), budget.draws
     until = None if budget.max_seconds is None else clock.begin + budget.max_seconds

@@ -24,14 +24,8 @@ class Residual:
     axis. Axes along which the residual is steeper have the shorter lengthscales; their common factor,
     and whether they differ, are those of largest evidence on a small grid, with ``s^2`` at its maximum.
 
-    Parameters
-    ----------
-    z : array (n, p)
-    value : array (n,)
-    gradient : array (n, p)
-        Of the residual, with respect to z.
-    lengthscale : array (p,), optional
-        Known from fewer points: nothing is searched.
+    `value` (n,) and `gradient` (n, p) are those of the residual at `z` (n, p). With a `lengthscale` (p,),
+    known from fewer points, nothing is searched.
     """
 
     def __init__(self, z, value, gradient, lengthscale=None):
@@ -118,17 +112,8 @@ class Surrogate:
     own. It is drawn from by resampling 60 000 points of the t, which give its constant as well, and by
     Metropolis steps from there.
 
-    Parameters
-    ----------
-    mode : Mode
-        Its location and factor make the quadratic.
-    t : StudentT
-        Around the whole posterior.
-    points, logp, gradient : arrays (n, p), (n,), (n, p)
-        What is known of the log density.
-    rng : numpy.random.Generator
-    lengthscale : array (p,), optional
-        Of an earlier surrogate.
+    The `mode` makes the quadratic, `t` lies around the whole posterior, and `points` (n, p), `logp` and
+    `gradient` (n, p) are what is known of the log density; `lengthscale` (p,) is an earlier surrogate's.
     """
 
     kind = "surrogate"
@@ -190,13 +175,7 @@ class Surrogate:
 
 
 class Learner:
-    """The gradients that a surrogate is learnt from, and what it took.
-
-    Parameters
-    ----------
-    density : Density
-    mode : Mode
-    """
+    """The gradients that a surrogate is learnt from, and what it took."""
 
     def __init__(self, density, mode):
         self.density, self.mode = density, mode

@@ -9,15 +9,8 @@ import numpy as np
 from joblib.externals.loky import ProcessPoolExecutor
 
 PIECES = 4  # tasks for each worker: whoever is done early takes another
-_ONE_THREAD = {
-    name: "1"
-    for name in (
-        "OMP_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "NUMBA_NUM_THREADS",
-        "VECLIB_MAXIMUM_THREADS",
-    )
+_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")} | {
+    "VECLIB_MAXIMUM_THREADS": "1"
 }
 
 
@@ -41,47 +34,32 @@ def _evaluate(payload: bytes, kind: str, points: np.ndarray) -> np.ndarray:
 def side_by_side(graphs, cores: int = 1, client=None):
     """A function ``where(kind, points)`` for `Density`, or None for one core of this process.
 
-    Processes are started afresh, never forked, with one BLAS and Numba thread each.
-
-    Parameters
-    ----------
-    graphs : Graphs
-        Pickled with cloudpickle, and compiled in each worker.
-    cores : int
-    client : distributed.Client, optional
-        Takes precedence over `cores`.
+    Processes are started afresh, never forked, with one BLAS and Numba thread each; the workers of a
+    `client`, a distributed.Client, take precedence. The `graphs` are pickled with cloudpickle, and compiled
+    in each worker.
     """
     if client is not None:
         workers = max(len(client.scheduler_info()["workers"]), 1)
         payload = client.scatter(cloudpickle.dumps(graphs), broadcast=True, hash=False)
-
-        def on_cluster(kind, points):
-            futures = [
-                client.submit(_evaluate, payload, kind, piece, pure=False)
-                for piece in _pieces(points, workers)
-            ]
-            return np.concatenate(client.gather(futures))
-
-        yield on_cluster
+        yield _by_pieces(
+            lambda *given: client.gather(client.map(*given, pure=False)), payload, workers
+        )
     elif cores > 1:
-        payload = cloudpickle.dumps(graphs)
         pool = ProcessPoolExecutor(cores, env=_ONE_THREAD)
-
-        def on_cores(kind, points):
-            pieces = _pieces(points, cores)
-            count = len(pieces)
-            return np.concatenate(
-                list(pool.map(_evaluate, [payload] * count, [kind] * count, pieces))
-            )
-
         try:
-            yield on_cores
+            yield _by_pieces(pool.map, cloudpickle.dumps(graphs), cores)
         finally:
             pool.shutdown(wait=True, kill_workers=True)
     else:
         yield None
 
 
-def _pieces(points, workers):
-    """Points in a few pieces for each worker, none of them empty."""
-    return np.array_split(points, max(min(len(points), PIECES * workers), 1))
+def _by_pieces(spread, payload, workers):
+    """A function of points that is evaluated in a few pieces for each worker, none of them empty."""
+
+    def where(kind, points):
+        pieces = np.array_split(points, max(min(len(points), PIECES * workers), 1))
+        same = [payload] * len(pieces), [kind] * len(pieces)
+        return np.concatenate(list(spread(_evaluate, *same, pieces)))
+
+    return where

@@ -32,9 +32,11 @@ class LinearOperator(ABC):
     def __post_init__(self):
         """Operators that are dataclasses take as tensors what can be made one."""
         for field in fields(self):
+            value = getattr(self, field.name)
             if field.type is TensorVariable:
-                tensor = pt.as_tensor_variable(getattr(self, field.name))
-                object.__setattr__(self, field.name, tensor)
+                object.__setattr__(self, field.name, pt.as_tensor_variable(value))
+            elif field.type == tuple[TensorVariable, ...]:
+                object.__setattr__(self, field.name, tuple(map(pt.as_tensor_variable, value)))
 
     @property
     @abstractmethod

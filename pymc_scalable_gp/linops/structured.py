@@ -87,10 +87,6 @@ class LowRank(LinearOperator):
 class Toeplitz(LinearOperator):
     """Symmetric Toeplitz matrix, by its first column (m,): a stationary kernel on a regular axis.
 
-    See Also
-    --------
-    pymc_scalable_gp.ops.toeplitz_matvec : The product.
-
     Examples
     --------
     >>> import numpy as np

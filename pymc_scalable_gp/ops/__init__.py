@@ -18,7 +18,6 @@ from pymc_scalable_gp.ops.hadamard import (
     row_kronecker_apply,
     row_kronecker_project,
 )
-from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.khatri_rao import khatri_rao_features
 from pymc_scalable_gp.ops.kronecker_logp import kronecker_logp
 from pymc_scalable_gp.ops.lanczos import lanczos
@@ -28,7 +27,7 @@ from pymc_scalable_gp.ops.qr_solve import qr_solve
 from pymc_scalable_gp.ops.segments import segment_gram, segment_times
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 from pymc_scalable_gp.ops.square_distances import square_distances
-from pymc_scalable_gp.ops.stacked_cholesky import stacked_cholesky
+from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky, stacked_cholesky
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 from pymc_scalable_gp.ops.stacked_solve import stacked_solve
 from pymc_scalable_gp.ops.stationary_factor import stationary_factor

@@ -47,6 +47,11 @@ class GufuncOp(Op):
     __props__ = ()
     discrete: tuple[int, ...] = ()
 
+    def __init__(self, *props, **named):
+        """Values of ``__props__``, in their order or by name; the class has those that are left out."""
+        for name, value in (dict(zip(self.__props__, props, strict=False)) | named).items():
+            setattr(self, name, value)
+
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         if perform := cls.__dict__.get("perform"):

@@ -28,7 +28,6 @@ class Expanded(Op):
         self.outputs = graph_replace(list(outputs), given, strict=False)
 
     def make_node(self, *inputs):
-        """Inputs of the places' types."""
         inputs = [p.type.filter_variable(x) for p, x in zip(self.places, inputs, strict=True)]
         return Apply(self, inputs, [v.type() for v in self.outputs])
 
@@ -38,7 +37,6 @@ class Expanded(Op):
             storage[0] = value
 
     def infer_shape(self, node, input_shapes):
-        """Shapes of the graph's outputs."""
         return [
             tuple(out.shape[axis] for axis in range(out.type.ndim)) if out.type.ndim else ()
             for out in node.outputs

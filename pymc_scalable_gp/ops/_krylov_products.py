@@ -110,7 +110,7 @@ class Products:
         function, second = self._once(("numba", wanted), make)
         return function, None if None in (first, second) else first + second
 
-    def numba_function(self, op, node, body, key, strided=()):
+    def numba_function(self, op, node, body, key):
         """Numba form of an Op: ``body(*own inputs, parameters) -> (*own outputs, flat gradient)``.
 
         It is compiled apart from what calls it, and once, unless there is no key to tell it by.
@@ -131,8 +131,8 @@ class Products:
         scope = {"__name__": __name__, "body": body}  # from disk it needs a module's name
         function = from_source(source, name, scope)
         if key is None:
-            return caller(op, node, function, strided), None
-        return sealed(op, node, function, (key,), strided), key
+            return caller(op, node, function), None
+        return sealed(op, node, function, (key,)), key
 
     def jax_functions(self, wanted):
         """JAX functions ``matmat`` and ``vjp``."""

@@ -124,7 +124,7 @@ def build_backward(matmat, vjp, chunk, jit=plain):
             held += 1
             if held == chunk or j == 1:
                 W[held:] = 0.0
-                more = vjp(V.T.copy(), W.T.copy(), *parameters)
+                more = np.ascontiguousarray(vjp(V.T.copy(), W.T.copy(), *parameters))
                 flat = more if flat.size == 0 else flat + more
                 held = 0
         length = np.sqrt(np.dot(b, b))

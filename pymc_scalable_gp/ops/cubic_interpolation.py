@@ -18,10 +18,8 @@ class CubicInterpolation(GufuncOp):
     """``W(s) U`` or, with ``slope``, ``W'(s) U`` (see `cubic_interpolation`)."""
 
     __props__ = ("slope",)
+    slope = False
     gufunc_signature = "(n),(m,k)->(n,k)"
-
-    def __init__(self, slope=False):
-        self.slope = bool(slope)
 
     def options(self):
         """The table of weights."""

@@ -59,10 +59,6 @@ def row_kronecker_apply(A, B, C):
     tensor, shape (n, k)
         Differentiable once in all three.
 
-    See Also
-    --------
-    row_kronecker_project : Its transpose.
-
     Notes
     -----
     O(n a b k) as matrix products; memory beyond the result is that of one block of rows.
@@ -84,7 +80,7 @@ def row_kronecker_apply(A, B, C):
 
 
 def row_kronecker_project(A, B, G):
-    """Transpose of `row_kronecker_apply`: ``C_abk = sum_i A_ia B_ib G_ik`` for G (n, k).
+    """Transpose of :func:`row_kronecker_apply`: ``C_abk = sum_i A_ia B_ib G_ik`` for G (n, k).
 
     Examples
     --------

@@ -18,7 +18,6 @@ class Held(GufuncOp):
         return [[False]]
 
     def pullback(self, inputs, outputs, cotangents):
-        """Nothing flows back."""
         return [disconnected_type()]
 
 
@@ -37,14 +36,6 @@ def held(x):
 
     PyMC rewrites the graphs of its variables' parameters, and `pytensor.gradient.disconnected_grad` does
     not outlive that.
-
-    Parameters
-    ----------
-    x : tensor, shape (n, m)
-
-    Returns
-    -------
-    tensor, shape (n, m)
 
     Examples
     --------

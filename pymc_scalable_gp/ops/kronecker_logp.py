@@ -1,5 +1,6 @@
 """Log density of a tensor whose covariance is a Kronecker product plus noise, and its gradient."""
 
+from functools import cache
 from itertools import chain
 
 import numpy as np
@@ -23,18 +24,28 @@ from pymc_scalable_gp.ops._numba import from_source, inlined, sealed, source_ver
 
 
 class _Kronecker(GufuncOp):
-    """Op on the factors of `dims` dimensions."""
+    """Op on the factors of `dims` dimensions; `shapes` is its signature, for any number of them."""
 
     __props__ = ("dims",)
+    shapes: str
 
     def __init__(self, dims: int):
         self.dims = int(dims)
         names = [f"m{i}" for i in range(self.dims)]
-        self.gufunc_signature = self.shapes(
-            f"({','.join(names)})",
-            ",".join(f"({m},{m})" for m in names),
-            ",".join(f"({m})" for m in names),
+        self.gufunc_signature = self.shapes.format(
+            cells=f"({','.join(names)})",
+            squares=",".join(f"({m},{m})" for m in names),
+            values=",".join(f"({m})" for m in names),
         )
+
+    def perform(self, node, inputs, output_storage):
+        with np.errstate(all="ignore"):
+            found = _function(type(self), self.dims, True)(
+                *(np.asarray(x, order="C") for x in inputs)
+            )
+        found = found if isinstance(found, tuple) else (found,)
+        for storage, value in zip(output_storage, found, strict=True):
+            storage[0] = value
 
 
 class KroneckerLogp(_Kronecker):
@@ -46,20 +57,7 @@ class KroneckerLogp(_Kronecker):
 
     differentiable_outputs = (0,)
 
-    @staticmethod
-    def shapes(cells, squares, values):
-        """Signature."""
-        return f"{squares},(),{cells}->(),{cells},{squares},{values}"
-
-    def perform(self, node, inputs, output_storage):
-        *factors, noise, e = inputs
-        vectors = tuple(np.array(K, order="C") for K in factors)
-        values = tuple(np.empty(len(K)) for K in factors)
-        with np.errstate(all="ignore"):
-            logp, scaled = _terms.py_func(vectors, values, noise.item(), np.array(e).ravel())
-        found = np.asarray(logp), scaled.reshape(e.shape), *vectors, *values
-        for storage, value in zip(output_storage, found, strict=True):
-            storage[0] = value
+    shapes = "{squares},(),{cells}->(),{cells},{squares},{values}"
 
     def pullback(self, inputs, outputs, cotangents):
         r"""``K_i_bar = g U_i (A_i W_i A_i' - diag(t_i)) U_i' / 2``, and ``e_bar = -g (U_1 (x) ...) A``.
@@ -80,37 +78,13 @@ class KroneckerLogp(_Kronecker):
 class KroneckerLogpGrad(_Kronecker):
     """Gradients in the factors and the noise. It has none itself."""
 
-    @staticmethod
-    def shapes(cells, squares, values):
-        """Signature."""
-        return f"{cells},(),(),{squares},{values}->{squares},()"
-
-    def perform(self, node, inputs, output_storage):
-        scaled, noise, g, *parts = inputs
-        vectors = tuple(np.asarray(V, order="C") for V in parts[: self.dims])
-        bars = tuple(np.empty(V.shape) for V in vectors)
-        values = tuple(parts[self.dims :])
-        with np.errstate(all="ignore"):
-            noise_bar = _slopes.py_func(
-                np.array(scaled).ravel(), noise.item(), g.item(), vectors, values, bars
-            )
-        for storage, value in zip(output_storage, (*bars, np.asarray(noise_bar)), strict=True):
-            storage[0] = value
+    shapes = "{cells},(),(),{squares},{values}->{squares},()"
 
 
 class KroneckerTurn(_Kronecker):
     """``(U_1 (x) U_2 (x) ...) values`` for eigenvectors as rows, ``U_i'``. It has no gradient itself."""
 
-    @staticmethod
-    def shapes(cells, squares, values):
-        """Signature."""
-        return f"{squares},{cells}->{cells}"
-
-    def perform(self, node, inputs, output_storage):
-        *vectors, values = inputs
-        rows = tuple(np.asarray(V, order="C") for V in vectors)
-        found = _turned(rows, np.array(values).ravel(), False)
-        output_storage[0][0] = found.reshape(values.shape)
+    shapes = "{squares},{cells}->{cells}"
 
 
 def kronecker_logp(factors, noise, residual):
@@ -289,18 +263,27 @@ def _turn_source(dims):
     ]
 
 
-def _numba_form(op_class, source, body):
-    @nb.register_funcify_default_op_cache_key(op_class)
-    def funcify(op, node=None, **kwargs):
-        lines, scope = source(op.dims), {"np": np, "body": body, "__name__": __name__}
-        function = from_source("\n".join(lines), op_class.__name__.lower(), scope)
-        identity = op_class.__module__, op_class.__qualname__, str(op.dims), source_version()
-        return sealed(op, node, function, identity), source_version()
+_SOURCES = {
+    KroneckerLogp: (_logp_source, _terms),
+    KroneckerLogpGrad: (_slope_source, _slopes),
+    KroneckerTurn: (_turn_source, _turned),
+}
 
 
-_numba_form(KroneckerLogp, _logp_source, _terms)
-_numba_form(KroneckerLogpGrad, _slope_source, _slopes)
-_numba_form(KroneckerTurn, _turn_source, _turned)
+@cache
+def _function(op_class, dims, in_python=False):
+    """Function of the inputs of an Op, for Python or Numba."""
+    source, body = _SOURCES[op_class]
+    body = getattr(body, "py_func", body) if in_python else body
+    scope = {"np": np, "body": body, "__name__": __name__}
+    function = from_source("\n".join(source(dims)), op_class.__name__.lower(), scope)
+    return function.py_func if in_python else function
+
+
+@nb.register_funcify_default_op_cache_key(_Kronecker)
+def numba_kronecker(op, node=None, **kwargs):
+    identity = __name__, type(op).__qualname__, str(op.dims), source_version()
+    return sealed(op, node, _function(type(op), op.dims), identity), source_version()
 
 
 def _jax_products(values):

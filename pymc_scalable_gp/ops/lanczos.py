@@ -22,11 +22,7 @@ class Lanczos(ParametrizedOp):
     own_inputs = ("(n)",)
     own_outputs = ("(q,n)", "(p)", "(p)")
 
-    def __init__(self, products: Products, steps: int):
-        self.products, self.steps = products, steps
-
     def lengths(self):
-        """Vectors of the basis, and steps."""
         return {"q": self.steps + 1, "p": self.steps}
 
     def perform(self, node, inputs, output_storage):
@@ -57,17 +53,11 @@ class LanczosAdjoint(ParametrizedOp):
     own_inputs = ("(q,n)", "(p)", "(p)", "(n)", "(e,f)", "(p)", "(p)")
     own_outputs = ("(n)",)
 
-    def __init__(self, products: Products, wanted: tuple[int, ...]):
-        self.products, self.wanted = products, wanted
-
     def perform(self, node, inputs, output_storage):
         _, backward = self.products.python_steps(self.wanted)
         found = python_function(self, backward)(*inputs)
         for storage, value in zip(output_storage, found, strict=True):
             storage[0] = value
-
-
-_Q_BAR = LanczosAdjoint.own_inputs.index("(e,f)")
 
 
 def lanczos(operator: HasProducts, b, steps: int):
@@ -154,7 +144,7 @@ def numba_lanczos(op, node=None, **kwargs):
 def numba_lanczos_adjoint(op, node=None, **kwargs):
     body, key = op.products.numba_backward(op.wanted)
     key = cache_key("adjoint", key, op.products.chunk, op.wanted)
-    return op.products.numba_function(op, node, body, key, strided=(_Q_BAR,))
+    return op.products.numba_function(op, node, body, key)
 
 
 @register_jax(Lanczos)

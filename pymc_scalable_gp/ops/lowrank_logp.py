@@ -86,16 +86,12 @@ class LowRankLogpGrad(GufuncOp):
 
     __props__ = ("approx",)
 
-    def __init__(self, approx):
-        self.approx = approx
-
     def signature(self, inputs):
         """Inputs of `LowRankLogp`, its outputs, and the cotangent of logp."""
         noise = "(n)" if inputs[2].ndim else "()"
         return f"(n,r),(r),{noise},(n),(n),(),(n),(r),(r,r),(n),()->(n,r),(n),(n),(r)"
 
     def options(self):
-        """The approximation as a number, for Numba."""
         return (APPROXIMATIONS.index(self.approx),)
 
 

@@ -97,10 +97,7 @@ def lowrank_posterior(
 ) -> LowRankTerms:
     """Terms of `lowrank_logp` with a gradient for each: parameters and values are the same.
 
-    Returns
-    -------
-    LowRankTerms
-        As `lowrank_logp`; its gradient costs O(n r^2 + r^3) and a second (n, r) array.
+    The gradient costs O(n r^2 + r^3) and a second (n, r) array.
     """
     inputs = lowrank_inputs(phi, noise, residual, weights, kdiag, approx)
     return LowRankTerms(*LowRankPosterior(approx)(*inputs))

@@ -12,7 +12,6 @@ class NoGradient(SymbolicOp):
     inline = True
 
     def build_inner_graph(self, x):
-        """A copy."""
         return [tensor_copy(x)]
 
     def pullback(self, inputs, outputs, cotangents):
@@ -21,17 +20,5 @@ class NoGradient(SymbolicOp):
 
 
 def no_gradient(x: TensorVariable, message: str) -> TensorVariable:
-    """`x`, of which `pytensor.grad` raises ValueError with `message`.
-
-    Parameters
-    ----------
-    x : tensor
-    message : str
-        What cannot be differentiated, and the way out.
-
-    Returns
-    -------
-    tensor
-        Of the same type.
-    """
+    """`x`, of which `pytensor.grad` raises ValueError with `message`: what has none, and the way out."""
     return NoGradient(message=message)(x)

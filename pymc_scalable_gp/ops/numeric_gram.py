@@ -13,11 +13,10 @@ from pymc_scalable_gp.ops._jax import jax, register_jax
 class NumericGram(GufuncOp):
     """Kernel matrix of numbers that NumPy computes: it has no gradient in the inputs."""
 
+    matrix: Callable[[np.ndarray, np.ndarray], np.ndarray]
+
     __props__ = ("matrix",)
     gufunc_signature = "(n,d),(m,d)->(n,m)"
-
-    def __init__(self, matrix: Callable[[np.ndarray, np.ndarray], np.ndarray]):
-        self.matrix = matrix
 
     def cast(self, place, tensor):
         """Inputs are taken as they are."""

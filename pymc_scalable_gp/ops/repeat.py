@@ -101,19 +101,8 @@ def jax_repeat(op):
 def repeat(state: Sequence[Variable], after: Sequence[Variable], start, done, limit: int) -> list:
     """Last state of a loop that ends where `done` is true, or after `limit` steps.
 
-    Parameters
-    ----------
-    state, after : sequences of variables
-        The state (roots), and graphs of the next one.
-    start : sequence of variables
-        The first state.
-    done : scalar variable
-        A graph of the next state's.
-    limit : int
-
-    Notes
-    -----
-    What does not depend on the state is computed once. There is no gradient.
+    `after` and `done` are graphs of the `state` (roots): the next one, and whether it is the last. What
+    does not depend on the state is computed once. There is no gradient.
     """
     outer = outside([*after, done], state)
     fixed = [v.type() for v in outer]
@@ -124,18 +113,9 @@ def repeat(state: Sequence[Variable], after: Sequence[Variable], start, done, li
 def by_parts(outputs: Sequence[Variable], part: Sequence[Variable], parts: Sequence) -> list:
     """Graphs of `part` (roots), evaluated for one part after the other, and stacked.
 
-    Parameters
-    ----------
-    outputs : sequence of variables
-        Of the same shapes for every part.
-    part : sequence of variables
-    parts : sequence of tensors
-        The values of `part`, along one more axis, the first.
-
-    Notes
-    -----
-    What does not depend on the part is computed once. The gradient computes each part again: nothing but
-    the outputs is kept of it.
+    `parts` are the values of `part` along one more axis, the first; `outputs` have the same shapes for
+    every part. What does not depend on the part is computed once. The gradient computes each part again:
+    nothing but the outputs is kept of it.
     """
     fixed = outside(outputs, part)
 

@@ -16,11 +16,7 @@ class _Segmented(GufuncOp):
     __props__ = ("count",)
     discrete = (2,)
 
-    def __init__(self, count):
-        self.count = int(count)
-
     def lengths(self):
-        """The number of segments."""
         return {"s": self.count}
 
     def pullback(self, inputs, outputs, cotangents):
@@ -83,10 +79,6 @@ def segment_gram(A, W, segment, count):
     tensor, shape (count, a, b)
         Differentiable in A and W, any number of times.
 
-    See Also
-    --------
-    segment_times : Products with a matrix for each segment.
-
     Notes
     -----
     O(n a b); nothing of size n x a x b.
@@ -103,7 +95,7 @@ def segment_gram(A, W, segment, count):
     array([[ 2.,  4.],
            [ 4., 10.]])
     """
-    return SegmentGram(count)(A, W, _integers(segment))
+    return SegmentGram(int(count))(A, W, _integers(segment))
 
 
 def segment_times(G, W, segment):
@@ -115,16 +107,12 @@ def segment_times(G, W, segment):
         With a known number of segments.
     W : tensor, shape (n, b)
     segment : integer tensor, shape (n,)
-        As in `segment_gram`.
+        As in :func:`segment_gram`.
 
     Returns
     -------
     tensor, shape (n, a)
         Differentiable in G and W, any number of times.
-
-    See Also
-    --------
-    segment_gram : Sums of outer products by segment.
 
     Examples
     --------

@@ -24,10 +24,8 @@ class SquareDistances(GufuncOp):
     """Matrix (n, m) of `square_distances`; with `symmetric`, both sets are the same."""
 
     __props__ = ("symmetric",)
+    symmetric = False
     gufunc_signature = "(n,d),(m,d),(d)->(n,m)"
-
-    def __init__(self, symmetric=False):
-        self.symmetric = bool(symmetric)
 
     def pullback(self, inputs, outputs, cotangents):
         """``dx_ia = 2 s_a^2 sum_j g_ij (x_ia - z_ja)``; for z with the roles exchanged.

@@ -65,17 +65,6 @@ def stacked_product(a, b, *, transpose_a: bool = False, transpose_b: bool = Fals
 def product(a, b, *, transpose_a: bool = False, transpose_b: bool = False):
     """``op(a) @ op(b)`` for two matrices, or for a matrix and a vector, by a stack of one.
 
-    Parameters
-    ----------
-    a : tensor, shape (p, m), or (m, p) where `transpose_a`
-    b : tensor, shape (m, q), or (q, m) where `transpose_b`, or (m,)
-
-    Returns
-    -------
-    tensor, shape (p, q) or (p,)
-
-    Notes
-    -----
     Compiles in a fraction of the time that Numba takes for a product of PyTensor 3.3.
     """
     a, b = pt.as_tensor(a), pt.as_tensor(b)

@@ -15,10 +15,8 @@ class StackedSolve(GufuncOp):
     """Stack of triangular solutions (see `stacked_solve`)."""
 
     __props__ = ("transpose",)
+    transpose = False
     gufunc_signature = "(d,m,m),(d,m,k)->(d,m,k)"
-
-    def __init__(self, transpose=False):
-        self.transpose = bool(transpose)
 
     def pullback(self, inputs, outputs, cotangents):
         """``dB = op(L)^{-T} dX`` and ``dL = -tril(dB X')``, or ``-tril(X dB')`` where op transposes."""
@@ -62,7 +60,7 @@ def stacked_solve(lower, right, *, transpose: bool = False):
     array([[1.],
            [2.]])
     """
-    return StackedSolve(transpose)(lower, right)
+    return StackedSolve(bool(transpose))(lower, right)
 
 
 def lower_solve(lower, right, *, transpose: bool = False):

@@ -31,9 +31,6 @@ class StochasticLogdet(ParametrizedOp):
     own_outputs = ("()", "()")
     differentiable_outputs = (0,)
 
-    def __init__(self, products: Products, steps: int, wanted: tuple[int, ...]):
-        self.products, self.steps, self.wanted = products, steps, wanted
-
     def perform(self, node, inputs, output_storage):
         estimate = _build(self, *self.products.python_steps(self.wanted))
         found = python_function(self, estimate)(*inputs)

@@ -53,13 +53,10 @@ def toeplitz_matvec(column, V):
     tensor, of the shape of `V`
         Differentiable in both, any number of times.
 
-    See Also
-    --------
-    pymc_scalable_gp.linops.Toeplitz : The matrix as an operator.
-
     Notes
     -----
     O(k m log m) by a circulant embedding. Rounding is relative to the largest entry of the result.
+    :class:`~pymc_scalable_gp.linops.Toeplitz` is the matrix as an operator.
 
     Examples
     --------

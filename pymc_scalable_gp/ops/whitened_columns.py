@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pymc_scalable_gp.ops.inverse_cholesky import factor_inverses, inverse_cholesky
+from pymc_scalable_gp.ops.stacked_cholesky import factor_inverses, inverse_cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 
 

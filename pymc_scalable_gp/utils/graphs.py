@@ -8,6 +8,7 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
@@ -54,6 +55,22 @@ def nearest(outputs: Iterable[Variable], wanted: Callable[[Variable], bool]) -> 
         elif v.owner is not None:
             stack.extend(v.owner.inputs)
     return found
+
+
+def raveled(values: Sequence[Variable], point) -> np.ndarray:
+    """Values of some variables at a point, by name, as one vector (p,)."""
+    parts = [np.ravel(point[v.name]) for v in values]
+    return np.concatenate(parts).astype("float64") if parts else np.zeros(0)
+
+
+def on_vector(outputs: Sequence[Variable], theta, values: Sequence[Variable], point) -> list:
+    """`outputs` with slices of a vector `theta` (p,) in the place of `values`, shaped as in a point."""
+    pieces, end = {}, 0
+    for v in values:
+        start, end = end, end + np.size(point[v.name])
+        piece = theta[start:end].reshape(np.shape(point[v.name])).astype(v.dtype)
+        pieces[v] = v.type.filter_variable(piece)
+    return clone_replace(list(outputs), pieces)
 
 
 def data_shared(array, name: str | None = None) -> SharedVariable:

@@ -23,7 +23,7 @@ from pymc_scalable_gp.advice.loss import (
     profile_noise,
     take_sample,
 )
-from pymc_scalable_gp.advice.report import rank
+from pymc_scalable_gp.advice.report import rank, short, verdict
 from pymc_scalable_gp.advice.suggest import compare
 from pymc_scalable_gp.core.checking.verdict import FASTER_EXACT
 
@@ -86,8 +86,26 @@ def test_a_frozen_basis_ranks_as_if_it_lost_much():
     assert [each["ranked"] for each in found] == [0.0, 100.0, 100.0, 20.0, 0.0, 0.0, 0.0]
     assert [each["why"] for each in found] == [
         "1.1 times the minutes", "not known: gp.check tells", "0 at its reference alone",
-        "10% of variance unexplained", "loses under a nat in all", "loses under a nat in all", "exact",
+        "10% of variance unexplained", "below 1 nat on all rows", "below 1 nat on all rows", "exact",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (-1.2e-10, "<0.01"),
+        (0.0, "0"),
+        (3e-5, "<0.01"),
+        (2.14, "2.1"),
+        (1234.5, "1,234"),
+        (np.nan, "-"),
+    ],
+)
+def test_figures_are_short_and_a_loss_that_is_rounding_has_no_digits(value, text):
+    assert short(value) == text
+    row = {"loss": value, "candidate": "ExactMarginal()", "fits": True}
+    known = f"{text} nats per thousand rows" if np.isfinite(value) else "not known"
+    assert f"Its loss is {known}" in verdict([row], 1.0, 1.0)
 
 
 def test_small_data_lose_nothing():

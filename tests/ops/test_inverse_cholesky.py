@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pymc_scalable_gp.ops import inverse_cholesky
-from pymc_scalable_gp.ops.inverse_cholesky import InverseCholesky
+from pymc_scalable_gp.ops.stacked_cholesky import InverseCholesky
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 from pymc_scalable_gp.testing import PY, check_op
 

@@ -19,6 +19,9 @@ from pymc_scalable_gp.ops.lanczos import Lanczos, LanczosAdjoint
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.testing import PY
 
+# Of arrays that are not contiguous, which Numba copies in every product.
+pytestmark = pytest.mark.filterwarnings("error::numba.core.errors.NumbaPerformanceWarning")
+
 RNG = np.random.default_rng(0)
 N, STEPS = 24, 6
 X = np.linspace(0.0, 6.0, N)
@@ -330,3 +333,12 @@ def test_the_basis_stays_orthogonal():
     assert_allclose(Q.T @ Q, np.eye(41), atol=1e-13)
     T = np.diag(alpha) + np.diag(beta[:-1], 1) + np.diag(beta[:-1], -1)
     assert_allclose(Q[:, :-1].T @ (d[:, None] * Q[:, :-1]), T, atol=1e-14)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_operator_of_one_vector_has_a_gradient(mode):
+    d = pt.vector("d", shape=(N,))
+    Q, alpha, beta = lanczos(Diagonal(d), B, 3)
+    grad = pt.grad((Q**3).sum() + alpha.sum() + beta.sum(), d)
+    found, expected = (pytensor.function([d], grad, mode=m)(X + 1.0) for m in (mode, PY))
+    assert_allclose(found, expected, rtol=1e-9, atol=1e-12)

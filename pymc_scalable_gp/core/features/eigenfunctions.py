@@ -13,8 +13,8 @@ from pytensor.graph.traversal import ancestors
 from pymc_scalable_gp.core.features.feature_map import FeatureMap, side_by_side
 from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.cov.products import ProductTerm
-from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.khatri_rao import ColumnProducts, khatri_rao_features
+from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import fixed_shared, is_random

@@ -12,7 +12,7 @@ from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.core.features.residual import FusedKernel, fused_kernel
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import split_scale
-from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
+from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.stationary_features import stationary_features
 from pymc_scalable_gp.utils.compiled import compiled, model_inputs, point_values

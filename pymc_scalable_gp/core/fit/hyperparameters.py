@@ -6,10 +6,10 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
-from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_scalable_gp.utils.compiled import compiled
+from pymc_scalable_gp.utils.graphs import on_vector, raveled
 from pymc_scalable_gp.utils.lbfgs import lowest
 
 # L-BFGS stays within this distance of its start: a factor e^10 for a positive parameter.
@@ -37,9 +37,8 @@ class Hyperparameters:
                 "pm.do, or give numbers in their place"
             )
         self._values = [model.rvs_to_values[rv] for rv in self.free]
-        initial = model.initial_point(0) if self.free else {}
-        self._shapes = [np.shape(initial[v.name]) for v in self._values]
-        self.initial = self._flat(initial)
+        self._point = model.initial_point(0) if self.free else {}
+        self.initial = raveled(self._values, self._point)
         self._untransform: Callable | None = None
 
     @property
@@ -85,7 +84,7 @@ class Hyperparameters:
                     f"{initial[name].shape}"
                 )
         make = make_initial_point_fn(model=self.model, overrides=given)
-        theta = self._flat(make(0))
+        theta = raveled(self._values, make(0))
         if not np.isfinite(theta).all():
             raise ValueError(
                 f"point lies outside the priors' support, at {_in_words(given)}: give values within it"
@@ -115,21 +114,9 @@ class Hyperparameters:
         """
         return lowest(objective, start, maxiter=maxiter, reach=REACH, **options)[:2]
 
-    def _flat(self, values):
-        """Value variables by name, as one vector."""
-        parts = [np.ravel(values[v.name]) for v in self._values]
-        return np.concatenate(parts).astype("float64") if parts else np.zeros(0)
-
     def _on_vector(self, theta, outputs):
         """`outputs`, graphs of the value variables, with slices of `theta` in their place."""
-        ends = np.cumsum([0, *(int(np.prod(shape)) for shape in self._shapes)])
-        slices = {
-            value: theta[start:end].reshape(shape).astype(value.dtype)
-            for value, shape, start, end in zip(
-                self._values, self._shapes, ends[:-1], ends[1:], strict=True
-            )
-        }
-        return clone_replace(list(outputs), slices)
+        return on_vector(outputs, theta, self._values, self._point)
 
 
 def _in_words(point) -> str:

@@ -60,7 +60,7 @@ class MarginalData:
     def corrected(self, missed, noise) -> tuple[TensorVariable, TensorVariable]:
         """Variances D (n,) beside the features, and what the bound of "VFE" takes off the density.
 
-        From prior variances (n,) that the features miss, and the noise's.
+        From prior variances (n,) that the features leave unexplained, and the noise's.
         """
         noise = noise * pt.ones_like(missed)
         if self.approx == "FITC":
@@ -71,7 +71,7 @@ class MarginalData:
     def guarded(self, rows: TensorVariable) -> TensorVariable:
         """`rows`, computed from X, refused where X was replaced by what the features do not hold.
 
-        Under "FITC" the diagonal carries what they miss; inputs with a prior are not replaced.
+        Under "FITC" the diagonal has what they leave unexplained; inputs with a prior are not replaced.
         """
         limits = self.feature_map.input_range
         fixed = not self.X.mutable or is_random(self.X.tensor)
@@ -126,7 +126,7 @@ class Training(ABC):
 class TrainingRows(Training):
     """Training inputs, features and their coefficients' posterior, from which predictions follow."""
 
-    holds_residual: ClassVar[bool] = False  # what the features miss is part of the function
+    holds_residual: ClassVar[bool] = False  # the variance beside the features is the function's
 
     @property
     def predictive(self):

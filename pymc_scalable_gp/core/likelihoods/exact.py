@@ -18,7 +18,7 @@ from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, white
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.ops.gaussian_logp import gaussian_logp
-from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
+from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 

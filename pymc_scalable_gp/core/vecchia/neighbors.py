@@ -34,15 +34,8 @@ class Metric:
     """Coordinates of inputs in which near rows are highly correlated, at one point of the model.
 
     Inputs over their lengthscales where the kernel is made of stationary ones, of X or of other inputs;
-    else features from a few inducing points, over the prior standard deviation.
-
-    Parameters
-    ----------
-    cov_func : pm.gp.cov.BaseCovariance
-    X : array, shape (n, d)
-        Training inputs.
-    point : dict, optional
-        Hyperparameters; the model's initial point for those left out.
+    else features from a few inducing points, over the prior standard deviation. X (n, d) are the training
+    inputs, and `point` holds hyperparameters: the model's initial point stands in for those left out.
     """
 
     def __init__(self, cov_func, X, point=None):
@@ -132,24 +125,11 @@ class Ordering:
 def order_rows(
     X, metric, block: int, neighbors: int, pred_neighbors: int = 0, random_seed=0, progressbar=True
 ) -> Ordering:
-    """Cut rows into blocks that lie close together, in random order, each with its neighbours.
+    """Cut rows X (n, d) into blocks that lie close together, in random order, each with its neighbours.
 
-    Parameters
-    ----------
-    X : array, shape (n, d)
-    metric : Metric or None
-        None needs `neighbors` to be 0, and gives new rows none.
-    block, neighbors : int
-        Rows of a block g; earlier rows k that each block is conditioned on.
-    pred_neighbors : int
-        Rows that each new row is conditioned on.
-    random_seed : int
-        Seed of the order of the blocks.
-    progressbar : bool
-        Show progress of the search.
+    Each block of g rows is conditioned on k = `neighbors` earlier rows, and each new row on
+    `pred_neighbors`. Without a metric `neighbors` must be 0, and new rows have none.
 
-    Notes
-    -----
     Neighbours are searched by batches of blocks that double in size, each in a tree of the rows that
     come before its end. Among the rows nearest to a block's centre those are taken that are nearest to
     any row of the block. O(n log n) in few dimensions; in many a tree is no faster than O(n^2 / g).
@@ -241,17 +221,9 @@ def _earlier(tree, centers, limits, count) -> list[np.ndarray]:
 
 
 def changed_share(ordering: Ordering, X: np.ndarray, metric: Metric, sample: int = 256) -> float:
-    """Share of neighbours that another metric would replace, over some blocks.
+    """Share of neighbours that the metric of other hyperparameters would replace, over some blocks.
 
-    Parameters
-    ----------
-    ordering : Ordering
-    X : array, shape (n, d)
-        The training inputs.
-    metric : Metric
-        That of other hyperparameters.
-    sample : int
-        Most blocks to look at, spread over the order.
+    At most `sample` blocks, spread over the order; X (n, d) are the training inputs.
     """
     count, block = ordering.neighbors.shape[1], ordering.block
     total = len(ordering.neighbors)

@@ -27,26 +27,13 @@ class VecchiaNormal(StructuredNormal):
 
     .. math:: v = \mu + \Phi z + u, \qquad u_b = A_b u_{N(b)} + L_b\,\varepsilon_b
 
-    Parameters
-    ----------
-    mean : tensor, shape (n,)
-        Mean.
-    phi : tensor, shape (n, r)
-        Features, in the order of the blocks.
-    neighbors : integer tensor, shape (b, k)
-        Neighbours of the blocks.
-    order : integer tensor, shape (n,)
-        The place in `mean` and in the vector of each row of `phi`.
-
-    Notes
-    -----
     Log density and draws cost O(n (k + g) (r + 1) + n r^2). A covariance that is not positive definite
     gives NaN.
     """
 
-    phi: TensorVariable
-    neighbors: TensorVariable
-    order: TensorVariable
+    phi: TensorVariable  # features (n, r), in the order of the blocks
+    neighbors: TensorVariable  # of the blocks (b, k)
+    order: TensorVariable  # the place (n,) in `mean` and in the vector of each row of `phi`
 
     label = "VecchiaNormal"
 

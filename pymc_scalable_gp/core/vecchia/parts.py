@@ -17,16 +17,8 @@ class PartsMap(SumMap):
               a = (R + Q + D)_{NN}^{-1} R_{N*},
 
     given its neighbours' residuals e and the coefficients z of all parts, of which :math:`\phi_*` has
-    zeros for those of g.
-
-    Parameters
-    ----------
-    total : SumMap
-        Features of all parts.
-    kernels : sequence of pm.gp.cov.BaseCovariance
-        Those of all parts.
-    places : sequence of int
-        Which of them are parts of f: not all.
+    zeros for those of g. `total` and `kernels` are those of all parts, of which `places`, not all, are
+    parts of f.
     """
 
     def __init__(self, total: SumMap, kernels: Sequence, places: Sequence[int]):

@@ -10,9 +10,8 @@ from pymc_scalable_gp.core.features.eigenfunctions import TermGrid
 from pymc_scalable_gp.core.features.feature_map import side_by_side
 from pymc_scalable_gp.methods.grief.features import GriefMap
 from pymc_scalable_gp.methods.grief.waves import WaveTerm
-from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.khatri_rao import khatri_rao_features
-from pymc_scalable_gp.ops.stacked_cholesky import cholesky, stacked_cholesky
+from pymc_scalable_gp.ops.stacked_cholesky import cholesky, inverse_cholesky, stacked_cholesky
 from pymc_scalable_gp.ops.stacked_product import product, stacked_product
 from pymc_scalable_gp.utils.compiled import check_reached, evaluate, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import fixed_shared

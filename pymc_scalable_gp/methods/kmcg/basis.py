@@ -206,10 +206,7 @@ def nonzero(start):
 def choose_rows(subset, n) -> np.ndarray:
     """Rows of the subset: the given ones, or that many evenly spaced ones.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For more rows than there are, rows out of range, or a row given twice.
+    Raises TypeError or ValueError for more rows than there are, rows out of range, or a row given twice.
     """
     if isinstance(subset, int | np.integer) and not isinstance(subset, bool):
         if not 1 <= subset <= n:

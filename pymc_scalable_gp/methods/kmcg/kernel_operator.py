@@ -20,10 +20,7 @@ FFT_PASSES = 20
 def kernel_operator(cov_func, rows: RegularGrid, columns: RegularGrid) -> LinearOperator:
     """Covariances between the observed cells of two grids, as a structured operator.
 
-    Raises
-    ------
-    ValueError
-        If the kernel is not a sum of products of 1-D kernels, or uses a column beyond the axes.
+    Raises ValueError for a kernel that is no sum of products of 1-D kernels, or a column beyond the axes.
     """
     terms = []
     for term in product_terms(cov_func):

@@ -28,33 +28,18 @@ class KrylovNormal(StructuredNormal):
     For the targets that the basis was made from, ``q = |e| e_1`` and ``e - Q q`` is zero, and A may be
     given again, without what rounding adds to it. A given log determinant takes the place of the features'.
 
-    Parameters
-    ----------
-    mean : tensor, shape (n,)
-        Mean.
-    Q : tensor, shape (n, P + 1)
-        Basis.
-    A : tensor, shape (P + 1, P)
-        Coordinates of the features.
-    noise : tensor, scalar
-        Noise variance.
-    logdet : tensor, scalar, or None
-        Log determinant of the exact covariance, such as `ops.stochastic_logdet` estimates it.
-    targets : array, shape (n,), optional
-        The targets that the basis was made from: Q's first column is the direction of their residual.
-    own : tensor, shape (P + 1, P), optional
-        A in the density of those targets.
-    mutable : bool
-        Whether the data may be replaced. Each evaluation then checks that the basis starts at the present
-        residual, and raises an error if not; a residual that is not finite gives NaN.
+    Where the data are `mutable`, each evaluation checks that the basis starts at the present residual, and
+    raises an error if not; a residual that is not finite gives NaN.
     """
 
-    Q: TensorVariable
-    A: TensorVariable
-    noise: TensorVariable
+    Q: TensorVariable  # basis (n, P + 1)
+    A: TensorVariable  # coordinates (P + 1, P) of the features
+    noise: TensorVariable  # variance, a scalar
+    # Of the exact covariance, such as `ops.stochastic_logdet` estimates it.
     logdet: TensorVariable | None = None
+    # Those (n,) that the basis was made from: Q's first column is the direction of their residual.
     targets: np.ndarray | None = None
-    own: TensorVariable | None = None
+    own: TensorVariable | None = None  # A in the density of those targets
     mutable: bool = False
 
     def draw(self, rng, size):

@@ -72,10 +72,7 @@ class KrylovLikelihood(GridLikelihood):
     def precisions(self, model):
         """Precisions under the kernel's own matrix, which the basis approximates.
 
-        Raises
-        ------
-        ValueError
-            For a subset of the rows, and beyond DENSE_ROWS rows.
+        Raises ValueError for a subset of the rows, and beyond DENSE_ROWS rows.
         """
         n = len(held_value(self.data.X, "X"))
         if self.basis.is_subset or n > DENSE_ROWS:
@@ -196,10 +193,7 @@ def likelihood_for(data: MarginalData, cov_func, settings: KrylovSettings) -> Li
 def krylov_likelihood(data: MarginalData, cov_func, settings: KrylovSettings) -> KrylovLikelihood:
     """The kind that fits the data, with a basis made from them.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For a bad subset, or more steps than rows.
+    Raises TypeError or ValueError for a bad subset, or more steps than rows.
     """
     given = cov_func, settings.steps, settings.subset, data.X, data.residual
     basis = KrylovBasis.of(*given, distinct=True)

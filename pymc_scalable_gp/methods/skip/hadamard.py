@@ -45,23 +45,10 @@ class WhitenedProducts(LinearOperator):
     vectors: TensorVariable  # Q (n, q)
     shrinkage: TensorVariable  # h (q,)
 
-    @classmethod
-    def of(cls, roots, scale, vectors, shrinkage):
-        """From arrays or tensors."""
-        return cls(tuple(map(pt.as_tensor, roots)), *map(pt.as_tensor, (scale, vectors, shrinkage)))
-
     @property
     def shape(self):
         n = self.vectors.type.shape[0]
         return n, n
-
-    @property
-    def parameters(self):
-        return *self.roots, self.scale, self.vectors, self.shrinkage
-
-    @property
-    def T(self):
-        return self
 
     def matmat(self, V):
         """Product with V (n, k): O(n k (sum a b + q))."""
@@ -118,12 +105,6 @@ class ProductNormal(StructuredNormal):
     steps: int  # of Lanczos
     penalty: TensorVariable  # taken off logp: the trace term of the bound that "VFE" maximises
 
-    @classmethod
-    def of(cls, mean, roots, variance, preconditioner, probes, steps, penalty):
-        """With a frozen preconditioner."""
-        frozen = preconditioner.vectors, preconditioner.shrinkage, preconditioner.logdet, probes
-        return cls(mean, tuple(roots), variance, *map(fixed_shared, frozen), steps, penalty)
-
     def draw(self, rng, size):
         """In O(n sum a b)."""
         pairs = list(batched(self.roots, 2, strict=True))
@@ -137,7 +118,7 @@ class ProductNormal(StructuredNormal):
     @property
     def operator(self) -> WhitenedProducts:
         """The preconditioned matrix; a new object at each call."""
-        return WhitenedProducts.of(self.roots, self.variance**-0.5, self.vectors, self.shrinkage)
+        return WhitenedProducts(self.roots, self.variance**-0.5, self.vectors, self.shrinkage)
 
     def logp(self, value):
         operator = self.operator
@@ -199,9 +180,9 @@ class HadamardProducts(Likelihood):
     def normal(self, noise):
         roots = training_roots(self.data)
         variance, penalty = diagonal_beside(self.data, roots, noise)
-        return ProductNormal.of(
-            self.data.mean, roots, variance, self.preconditioner, self.probes, self.steps, penalty
-        )
+        P = self.preconditioner
+        frozen = map(fixed_shared, (P.vectors, P.shrinkage, P.logdet, self.probes))
+        return ProductNormal(self.data.mean, tuple(roots), variance, *frozen, self.steps, penalty)
 
     def _start(self, target=None, noise=None):
         """Preconditioned operator, residual, and what Lanczos steps make of both."""

@@ -6,8 +6,7 @@ import pytensor.tensor as pt
 from pymc_scalable_gp.cov.products import Factor, ProductTerm
 from pymc_scalable_gp.linops.structured import Dense, Toeplitz
 from pymc_scalable_gp.ops.cubic_interpolation import cubic_interpolation, interpolate
-from pymc_scalable_gp.ops.inverse_cholesky import inverse_cholesky
-from pymc_scalable_gp.ops.stacked_cholesky import cholesky
+from pymc_scalable_gp.ops.stacked_cholesky import cholesky, inverse_cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.ops.whitened_columns import whitened_columns

@@ -143,7 +143,7 @@ class ByTask(Likelihood):
         return Coefficients(pt.concatenate([found.whitened, own]), pt.ones(rank))
 
     def missed(self, X, phi):
-        """Prior variances that the tree's features miss; `phi` are the posterior's."""
+        """Prior variances that the tree's features leave unexplained; `phi` are the posterior's."""
         return self.prediction_map().missed(X, phi)
 
     def precisions(self, model):
@@ -193,7 +193,7 @@ class TaskMap(FeatureMap):
         return self.base.kernel_diag(X)
 
     def missed(self, X, phi):
-        """Prior variances that the tree's features miss; `phi` are the posterior's."""
+        """Prior variances that the tree's features leave unexplained; `phi` are the posterior's."""
         return self.base.missed_by(X, self.base.data_root(X))
 
     def outside(self, X):

@@ -35,7 +35,7 @@ def test_the_operator_its_diagonal_and_its_gradients(n, mode):
     roots, scale, vectors, shrinkage, V = parts(n)
     inputs = [*map(pt.constant, roots), pt.constant(scale)]
     tensors = [x.type() for x in inputs]
-    operator = WhitenedProducts.of(tensors[:4], tensors[4], vectors, shrinkage)
+    operator = WhitenedProducts(tensors[:4], tensors[4], vectors, shrinkage)
     matrix = dense(tensors[:4], tensors[4], vectors, shrinkage)
     values = [*roots, scale]
 
@@ -56,5 +56,5 @@ def test_the_preconditioner_makes_it_the_identity():
     A, B, C, D = roots
     middle = scale[:, None] * ((A @ A.T) * (B @ B.T) + (C @ C.T) * (D @ D.T)) * scale
     P = LowRankPreconditioner.from_products(lambda V: middle @ V, 7, 7)
-    operator = WhitenedProducts.of(roots, scale, P.vectors, P.shrinkage)
+    operator = WhitenedProducts(roots, scale, P.vectors, P.shrinkage)
     assert_allclose(operator.to_dense().eval(mode="FAST_COMPILE"), np.eye(7), atol=1e-11)
