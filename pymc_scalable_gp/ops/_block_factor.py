@@ -58,9 +58,6 @@ class BlockOp(ArrayOp):
 
     __props__: tuple[str, ...] = ("block",)
 
-    def __init__(self, block):
-        self.block = int(block)
-
     def lengths(self):
         """The length of a block."""
         return {"g": self.block}
@@ -77,10 +74,6 @@ class StationaryBlockOp(KindOp, BlockOp):
 
     __props__ = ("kind", "block")
     moving = False  # whether the inputs have a gradient too
-
-    def __init__(self, kind, block):
-        KindOp.__init__(self, kind)
-        BlockOp.__init__(self, block)
 
     def factor(self, xp, X, scale, variance, shape, phi, noise, neighbors, first):
         """Regressions of all blocks: see `_vecchia_batches.factor`."""

@@ -23,10 +23,10 @@ class KindOp(GufuncOp):
 
     __props__: tuple[str, ...] = ("kind",)
 
-    def __init__(self, kind):
+    def __init__(self, kind, *props, **named):
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
-        self.kind = kind
+        super().__init__(kind, *props, **named)
 
     def options(self):
         """The kind as a number, and the other props."""

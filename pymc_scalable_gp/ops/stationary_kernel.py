@@ -36,10 +36,7 @@ class StationaryKernel(KindOp):
 
     __props__ = ("kind", "symmetric")
     gufunc_signature = "(n,d),(m,d),(d),()->(n,m)"
-
-    def __init__(self, kind, symmetric=False):
-        super().__init__(kind)
-        self.symmetric = bool(symmetric)
+    symmetric = False
 
     def connection_pattern(self, node):
         return [[True], [True], [True], [self.kind in SHAPED]]
