@@ -94,12 +94,27 @@ def multiply_any(a, b, transpose_a, transpose_b, out):
 
 @in_numba(multiply_any)
 def _multiply_any(a, b, transpose_a, transpose_b, out):
+    _multiply(a, b, transpose_a, transpose_b, 1.0, 0.0, out)
+
+
+def multiply_add(a, b, transpose_a, transpose_b, factor, out):
+    """``out += factor op(a) @ op(b)``, as `multiply_any`."""
+    out += factor * ((a.T if transpose_a else a) @ (b.T if transpose_b else b))
+
+
+@in_numba(multiply_add)
+def _multiply_add(a, b, transpose_a, transpose_b, factor, out):
+    _multiply(a, b, transpose_a, transpose_b, factor, 1.0, out)
+
+
+@register_jitable
+def _multiply(a, b, transpose_a, transpose_b, factor, keep, out):
     p, q = out.shape
     inner = a.shape[0] if transpose_a else a.shape[1]
     if p and q:  # out' (q, p) = op(b)' op(a)'
         _dgemm(
             _YES if transpose_b else _NO, _YES if transpose_a else _NO, q, p, inner,
-            1.0, b, _step(b), a, _step(a), 0.0, out, _step(out),
+            factor, b, _step(b), a, _step(a), keep, out, _step(out),
         )  # fmt: skip
 
 

@@ -8,7 +8,12 @@ from numba.extending import register_jitable
 from pymc_scalable_gp.ops._elementwise import add_multiple, sum_product
 from pymc_scalable_gp.ops._kernels import matvec
 from pymc_scalable_gp.ops._markov_blocks import features, look, move, product
-from pymc_scalable_gp.ops._markov_steps import carry, carry_back, carry_back_rows
+from pymc_scalable_gp.ops._markov_steps import (
+    carry_back,
+    carry_back_columns,
+    carry_back_rows,
+    carry_columns,
+)
 
 
 class Slopes(NamedTuple):
@@ -47,7 +52,7 @@ def block_back(p, i, b, dt, noise, e, m, C, m_bar, C_bar, out):
     ends = block.X.copy()
     for r in range(b):
         out.noise[i + r], out.e[i + r] = S_bar[r, r], z_bar[r]
-        carry(p, ends[r])
+    carry_columns(p, ends)
     E = C.copy()
     tau_bar = np.zeros(b)
     before = m.copy()
@@ -57,11 +62,9 @@ def block_back(p, i, b, dt, noise, e, m, C, m_bar, C_bar, out):
     add_tails(p, i, block, gain_bar, tau_bar, out)
     add_kernels(p, i, block, S_bar, tau_bar, out)
     carry_back(p, m_bar)
-    for r in range(s):
-        carry_back(p, C_bar[r])
+    carry_back_columns(p, C_bar)
     carry_back_rows(p, C_bar)
-    for r in range(b):
-        carry_back(p, gain_bar[r])
+    carry_back_columns(p, gain_bar)
     X_bar += gain_bar
     H_bar += product(X_bar, C, False, False, b, s)
     half = product(block.H, X_bar, True, False, s, s)
@@ -97,22 +100,12 @@ def add_variances(p, sign, fixed, C_bar, V_bar):
 @register_jitable
 def slope_of(p, j, f, values, bars):
     """``bars' F_f values`` for vectors (q,): with ``dA / d(r_f t) = F_f A``, see `_markov_steps`."""
-    q, stride = p.plan[j, 0], stride_of(p, j, f)
     total = 0.0
-    for a in range(q):
+    for a in range(p.plan[j, 0]):
         total -= bars[a] * values[a]
-        if (a // stride) % (p.orders[f] + 1) < p.orders[f]:
-            total += bars[a] * values[a + stride]
+        if p.up[f, a]:
+            total += bars[a] * values[p.up[f, a]]
     return total
-
-
-@register_jitable
-def stride_of(p, j, f):
-    """Distance between two states of a copy that are neighbours in factor f."""
-    stride = p.plan[j, 0]
-    for k in range(p.plan[j, 4], f + 1):
-        stride //= p.orders[k] + 1
-    return stride
 
 
 @register_jitable
@@ -133,10 +126,10 @@ def add_ends(p, block, m, E, ends, m_bar, C_bar, gain_bar, tau_bar, out):
             stop = start + q * size
             still += sum_product(gain_bar[r, start:stop], ends[r, start:stop])
         for f in range(p.plan[j, 4], p.plan[j, 4] + p.plan[j, 5]):
-            stride, slope = stride_of(p, j, f), -still
+            slope = -still
             for a in range(q):
-                if (a // stride) % (p.orders[f] + 1) < p.orders[f]:
-                    low, up = start + a * size, start + (a + stride) * size
+                if p.up[f, a]:
+                    low, up = start + a * size, start + p.up[f, a] * size
                     for k in range(size):
                         slope += m_bar[low + k] * m[up + k]
                         slope += 2.0 * sum_product(C_bar[low + k], E[up + k])

@@ -19,8 +19,8 @@ from numba.extending import register_jitable
 from pymc_scalable_gp.ops._elementwise import add_multiple, sum_product
 from pymc_scalable_gp.ops._kernels import matvec
 from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI
-from pymc_scalable_gp.ops._markov_steps import add_prior, carry, carry_rows, retime
-from pymc_scalable_gp.ops._small import factor_small, inverse_small, multiply_small
+from pymc_scalable_gp.ops._markov_steps import add_prior, carry, carry_columns, carry_rows, retime
+from pymc_scalable_gp.ops._small import add_small, factor_small, inverse_small, multiply_small
 
 ROWS = 16  # of a block
 
@@ -141,8 +141,7 @@ def look(p, dt, noise, e, i, b, m, C):
     logp -= 0.5 * sum_product(half, half)
     p.A[:], p.last[0] = heads[b - 1], tau[b - 1]
     gain = X.copy()
-    for r in range(b):
-        carry(p, gain[r])
+    carry_columns(p, gain)
     add_features(p, i, pairs[b - 1], True, gain)
     return Block(tau, heads, pairs, H, X, covariances, inverse, alpha, gain, logp)
 
@@ -152,8 +151,7 @@ def move(p, m, E):
     """``A m`` and ``A E A'``, in place."""
     carry(p, m)
     carry_rows(p, E)
-    for r in range(len(E)):
-        carry(p, E[r])
+    carry_columns(p, E)
 
 
 @register_jitable
@@ -175,7 +173,7 @@ def run(p, dt, noise, e, start, stop, m, C, kept_m, kept_C, step):
         move(p, m, C)
         add_prior(p, 1.0, False, C)
         white = product(block.gain, block.inverse, True, True, s, b)
-        C -= product(white, white, False, True, s, s)
+        add_small(white, white, True, -1.0, C)
         for r in range(b):
             add_multiple(m, block.alpha[r], block.gain[r])
     return logp

@@ -3,7 +3,14 @@
 from numba.extending import register_jitable
 
 from pymc_scalable_gp.ops._elementwise import add_multiple
-from pymc_scalable_gp.ops._markov_steps import add_prior, carry, carry_rows, observed, retime
+from pymc_scalable_gp.ops._markov_steps import (
+    add_prior,
+    carry,
+    carry_columns,
+    carry_rows,
+    observed,
+    retime,
+)
 
 
 @register_jitable
@@ -18,8 +25,7 @@ def predict(p, i, dt, m, C):
     carry(p, m)
     add_prior(p, -1.0, False, C)
     carry_rows(p, C)
-    for r in range(len(C)):
-        carry(p, C[r])
+    carry_columns(p, C)
     add_prior(p, 1.0, False, C)
 
 

@@ -16,7 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_scalable_gp.ops._elementwise import add_multiple, multiply_by, scale_and_add, sum_product
+from pymc_scalable_gp.ops._elementwise import (
+    add_multiple,
+    add_square,
+    multiply_by,
+    scale_and_add,
+    sum_product,
+)
 
 STATIC = -1  # the order of a constant
 FACTORIAL = np.array([1.0, 1.0, 2.0, 6.0, 24.0])
@@ -30,7 +36,8 @@ class Process(NamedTuple):
     """Features in use, where their states are, and the transitions of the present step.
 
     `plan` has for each group the states q of a copy, the number of copies, where states, features and
-    factors of the group begin, the number of its factors, and whether it moves.
+    factors of the group begin, the number of its factors, and whether it moves. `up` has for each factor
+    and state of a copy the state of next higher order in that factor, or 0.
     """
 
     V: Any  # (k,)
@@ -42,6 +49,7 @@ class Process(NamedTuple):
     A: Any  # (g, w, w), as P
     P: Any
     last: Any  # (1,) the step that A is for
+    up: Any  # (f, w)
 
 
 @register_jitable
@@ -52,14 +60,15 @@ def features_in_use(V, G, noise):
     above :data:`NEGLIGIBLE`. Rows without a target count as one with the least noise.
     """
     n, k = G.shape
-    kept, count = np.empty(k, dtype=np.int64), 0
+    kept, count, bounds = np.empty(k, dtype=np.int64), 0, np.zeros(k)
     least = np.min(noise) if n else 1.0
+    for i in range(n):
+        weight = np.inf  # where no row has a variance that could bound it
+        if 0.0 < least < np.inf:
+            weight = 1.0 / (noise[i] if noise[i] < np.inf else least)
+        add_square(bounds, weight, G[i])
     for j in range(k):
-        total = 0.0 if least > 0.0 else np.inf
-        if least > 0.0:
-            for i in range(n):
-                total += G[i, j] * G[i, j] / (noise[i] if noise[i] < np.inf else least)
-        if not abs(V[j]) * total <= NEGLIGIBLE and V[j] != 0.0:
+        if not abs(V[j]) * bounds[j] <= NEGLIGIBLE and V[j] != 0.0:
             kept[count] = j
             count += 1
     return kept[:count]
@@ -85,11 +94,14 @@ def process(rates, V, G, noise, orders, counts, sizes):
         state, feature, factor = state + q * size, feature + size, factor + counts[j]
         given, w = given + sizes[j], max(w, q)
     used = np.empty((len(G), len(kept)))
-    for k in range(len(kept)):
-        used[:, k] = G[:, kept[k]]
+    for i in range(len(G)):
+        for k in range(len(kept)):
+            used[i, k] = G[i, kept[k]]
     A, P = np.zeros((groups, w, w)), np.zeros((groups, w, w))
-    found = Process(V[kept], used, kept, plan, kinds, rates, A, P, np.full(1, np.nan))
+    up = np.zeros((factors, w), dtype=np.int64)
+    found = Process(V[kept], used, kept, plan, kinds, rates, A, P, np.full(1, np.nan), up)
     set_prior(found)
+    set_neighbors(found)
     return found
 
 
@@ -116,6 +128,20 @@ def set_prior(p):
                         value /= FACTORIAL[up] * FACTORIAL[to]
                         left, right = left // (order + 1), right // (order + 1)
                 p.P[j, a, b] = value
+
+
+@register_jitable
+def set_neighbors(p):
+    """The states of next higher order: see `Process`."""
+    for j in range(len(p.plan)):
+        stride = p.plan[j, 0]
+        for f in range(p.plan[j, 4], p.plan[j, 4] + p.plan[j, 5]):
+            if p.orders[f] == STATIC:
+                continue
+            stride //= p.orders[f] + 1
+            for a in range(p.plan[j, 0]):
+                if (a // stride) % (p.orders[f] + 1) < p.orders[f]:
+                    p.up[f, a] = a + stride
 
 
 @register_jitable
@@ -147,41 +173,53 @@ def retime(p, dt):
 
 
 @register_jitable
+def carry_group(p, j, size, x):
+    """``x <- A x`` for the states of group j, each of which has `size` entries of a vector."""
+    q = p.plan[j, 0]
+    for a in range(q):
+        part, own = x[a * size : (a + 1) * size], p.A[j, a, a]
+        if a + 1 == q:
+            multiply_by(part, own)
+        for b in range(a + 1, q):
+            other = x[b * size : (b + 1) * size]
+            if b == a + 1:
+                scale_and_add(part, own, p.A[j, a, b], other)
+            elif p.A[j, a, b] != 0.0:
+                add_multiple(part, p.A[j, a, b], other)
+
+
+@register_jitable
+def carry_group_back(p, j, size, x):
+    """``x <- A' x``, as `carry_group`."""
+    q = p.plan[j, 0]
+    for a in range(q - 1, -1, -1):
+        part, own = x[a * size : (a + 1) * size], p.A[j, a, a]
+        if a == 0:
+            multiply_by(part, own)
+        for b in range(a - 1, -1, -1):
+            other = x[b * size : (b + 1) * size]
+            if b == a - 1:
+                scale_and_add(part, own, p.A[j, b, a], other)
+            elif p.A[j, b, a] != 0.0:
+                add_multiple(part, p.A[j, b, a], other)
+
+
+@register_jitable
 def carry_flat(p, width, x):
     """``X <- A X`` for X (s, width) as a vector: the rows of all copies of a state are one part of it."""
     for j in range(len(p.plan)):
-        if not p.plan[j, 6]:
-            continue
-        q, size, start = p.plan[j, 0], p.plan[j, 1] * width, p.plan[j, 2] * width
-        for a in range(q):
-            part, own = x[start + a * size : start + (a + 1) * size], p.A[j, a, a]
-            if a + 1 == q:
-                multiply_by(part, own)
-            for b in range(a + 1, q):
-                other = x[start + b * size : start + (b + 1) * size]
-                if b == a + 1:
-                    scale_and_add(part, own, p.A[j, a, b], other)
-                elif p.A[j, a, b] != 0.0:
-                    add_multiple(part, p.A[j, a, b], other)
+        if p.plan[j, 6]:
+            q, size, start = p.plan[j, 0], p.plan[j, 1] * width, p.plan[j, 2] * width
+            carry_group(p, j, size, x[start : start + q * size])
 
 
 @register_jitable
 def carry_back_flat(p, width, x):
     """``X <- A' X`` for X (s, width) as a vector."""
     for j in range(len(p.plan)):
-        if not p.plan[j, 6]:
-            continue
-        q, size, start = p.plan[j, 0], p.plan[j, 1] * width, p.plan[j, 2] * width
-        for a in range(q - 1, -1, -1):
-            part, own = x[start + a * size : start + (a + 1) * size], p.A[j, a, a]
-            if a == 0:
-                multiply_by(part, own)
-            for b in range(a - 1, -1, -1):
-                other = x[start + b * size : start + (b + 1) * size]
-                if b == a - 1:
-                    scale_and_add(part, own, p.A[j, b, a], other)
-                elif p.A[j, b, a] != 0.0:
-                    add_multiple(part, p.A[j, b, a], other)
+        if p.plan[j, 6]:
+            q, size, start = p.plan[j, 0], p.plan[j, 1] * width, p.plan[j, 2] * width
+            carry_group_back(p, j, size, x[start : start + q * size])
 
 
 @register_jitable
@@ -206,6 +244,26 @@ def carry_rows(p, X):
 def carry_back_rows(p, X):
     """``X <- A' X`` for X (s, c), C-ordered."""
     carry_back_flat(p, X.shape[1], X.reshape(-1))
+
+
+@register_jitable
+def carry_columns(p, X):
+    """``X <- X A'`` for X (c, s): group after group, which costs a third of row after row."""
+    for j in range(len(p.plan)):
+        if p.plan[j, 6]:
+            q, size, start = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2]
+            for r in range(len(X)):
+                carry_group(p, j, size, X[r, start : start + q * size])
+
+
+@register_jitable
+def carry_back_columns(p, X):
+    """``X <- X A`` for X (c, s)."""
+    for j in range(len(p.plan)):
+        if p.plan[j, 6]:
+            q, size, start = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2]
+            for r in range(len(X)):
+                carry_group_back(p, j, size, X[r, start : start + q * size])
 
 
 @register_jitable

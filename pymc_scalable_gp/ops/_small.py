@@ -7,7 +7,13 @@ blocks here are too small for it, and chains that run side by side would wait fo
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_scalable_gp.ops._kernels import cholesky_lower, invert_lower, multiply_any, solve_lower
+from pymc_scalable_gp.ops._kernels import (
+    cholesky_lower,
+    invert_lower,
+    multiply_add,
+    multiply_any,
+    solve_lower,
+)
 
 _SMALL = 128  # rows, up to which loops take the place of LAPACK
 _WORK = 200_000  # multiplications, up to which OpenBLAS keeps to one thread
@@ -100,6 +106,16 @@ def multiply_small(a, b, transpose_a, transpose_b, out):
     for start in range(0, rows, step):
         stop = min(start + step, rows)
         multiply_any(a[start:stop], b, False, transpose_b, out[start:stop])
+
+
+@register_jitable
+def add_small(a, b, transpose_b, factor, out):
+    """``out += factor a @ op(b)``, as `multiply_small`."""
+    rows, work = a.shape[0], max(1, a.shape[1] * out.shape[1])
+    step = max(1, _WORK // work)
+    for start in range(0, rows, step):
+        stop = min(start + step, rows)
+        multiply_add(a[start:stop], b, False, transpose_b, factor, out[start:stop])
 
 
 @register_jitable

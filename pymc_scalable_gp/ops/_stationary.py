@@ -98,6 +98,24 @@ def relative_slope(square, kind, shape):
     return -rate / np.sqrt(square) if square > 0.0 else 0.0
 
 
+@register_jitable
+def value_and_slope(square, kind, shape):
+    """Kernel, and its derivative in the squared distance.
+
+    Those of a Matern kernel have root and exponential in common, and need no division.
+    """
+    if kind == _MATERN32:
+        root = np.sqrt(3.0 * square)
+        decay = exponential(-root)
+        return (1.0 + root) * decay, -1.5 * decay
+    if kind == _MATERN52:
+        root = np.sqrt(5.0 * square)
+        decay = exponential(-root)
+        return (1.0 + root + root * root / 3.0) * decay, -(5.0 / 6.0) * (1.0 + root) * decay
+    value = kernel_value(square, kind, shape)
+    return value, value * relative_slope(square, kind, shape)
+
+
 def slope_of_squares(kind, squares, shape, xp):
     """As `relative_slope`, of arrays."""
     if kind == "ExpQuad":
@@ -154,9 +172,7 @@ def kernel_values(squares, kind, shape, values, slopes):
     s = squares.shape[0]
     for i in range(s):
         for j in range(i + 1):
-            value = kernel_value(squares[i, j], kind, shape)
-            values[i, j] = value
-            slopes[i, j] = value * relative_slope(squares[i, j], kind, shape)
+            values[i, j], slopes[i, j] = value_and_slope(squares[i, j], kind, shape)
 
 
 @register_jitable

@@ -14,7 +14,7 @@ from pymc_scalable_gp.ops._markov_op import MarkovOp, recursion
 from pymc_scalable_gp.ops._markov_single import single_columns
 from pymc_scalable_gp.ops._markov_steps import (
     add_observed,
-    carry_back,
+    carry_back_columns,
     carry_back_rows,
     carry_rows,
     observed,
@@ -252,8 +252,7 @@ def _smooth(dt, rates, variances, features, noise, columns, orders, counts, size
         if i:
             retime(p, dt[i])
             carry_back_rows(p, X)
-            for r in range(s):
-                carry_back(p, N[r])
+            carry_back_columns(p, N)
             carry_back_rows(p, N)
     return mean, var
 

@@ -142,7 +142,10 @@ def _slopes(dt, rates, variances, features, noise, residual, orders, counts, siz
         out.G[:] = np.nan
     V_bar, G_bar = np.zeros(len(variances)), np.zeros(features.shape)
     for k in range(len(kept)):
-        V_bar[kept[k]], G_bar[:, kept[k]] = out.V[k], out.G[:, k]
+        V_bar[kept[k]] = out.V[k]
+    for i in range(n):
+        for k in range(len(kept)):
+            G_bar[i, kept[k]] = out.G[i, k]
     return np.asarray(logp), out.dt, out.rates, V_bar, G_bar, out.noise, out.e
 
 

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from pymc_scalable_gp.ops import _markov_op
+from pymc_scalable_gp.ops._markov_steps import features_in_use
 from pymc_scalable_gp.ops.markov_columns import markov_color, markov_smooth, markov_solve
 from pymc_scalable_gp.ops.markov_logp import MarkovLogp, MarkovSlopes, markov_logp
 from pymc_scalable_gp.testing import PY, check_op
@@ -138,6 +139,14 @@ def test_features_of_no_weight_are_left_out():
     assert (found[3][1:] == 0.0).all()
     expected = stats.multivariate_normal(cov=covariance(dt, np.ones(1), V, G, ones, kind)).logpdf(e)
     assert_allclose(found[0], expected, rtol=1e-12)
+
+
+def test_what_is_left_out_is_bounded_by_the_noise():
+    V, row = 10.0 ** -np.arange(8.0, 16.0), np.full((1, 8), 1.1)
+    assert features_in_use(V, row, np.ones(1)).tolist() == [0, 1, 2, 3]
+    assert features_in_use(V, row, np.full(1, 0.01)).tolist() == [0, 1, 2, 3, 4, 5]
+    for noise in (0.0, np.inf):
+        assert len(features_in_use(V, row, np.full(1, noise))) == 8
 
 
 def test_solutions_draws_and_smoothing():

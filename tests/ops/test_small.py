@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from pymc_scalable_gp.ops._small import factor_small, multiply_small, solve_small, subtract_gram
+from pymc_scalable_gp.ops._small import (
+    add_small,
+    factor_small,
+    multiply_small,
+    solve_small,
+    subtract_gram,
+)
 
 
 @numba.njit
@@ -20,7 +26,10 @@ def run(K, rows, wide, other):
     multiply_small(other, wide, True, False, turned)
     gram = K.copy()
     subtract_gram(wide, gram)
-    return good, lower, left, right, product, turned, gram
+    sums = np.ones((len(K), len(K)))
+    add_small(wide, wide, True, -2.0, sums)
+    add_small(K, other, False, 3.0, sums)
+    return good, lower, left, right, product, turned, gram, sums
 
 
 @pytest.mark.parametrize("n", [1, 7, 60, 131])
@@ -30,7 +39,7 @@ def test_against_numpy(n):
     F = rng.standard_normal((n, n + 2))
     K, rows = F @ F.T + np.eye(n), rng.standard_normal((n, 3))
     wide, other = rng.standard_normal((n, 90)), rng.standard_normal((n, n))
-    good, lower, left, right, product, turned, gram = run(
+    good, lower, left, right, product, turned, gram, sums = run(
         np.tril(K) + np.tril(K, -1).T, rows, wide, other
     )
     expected = np.linalg.cholesky(K)
@@ -42,6 +51,7 @@ def test_against_numpy(n):
     assert_allclose(product, K @ wide, rtol=1e-11, atol=1e-10)
     assert_allclose(turned, other.T @ wide, rtol=1e-11, atol=1e-10)
     assert_allclose(np.tril(gram), np.tril(K - wide @ wide.T), rtol=1e-11, atol=1e-10)
+    assert_allclose(sums, 1.0 - 2.0 * wide @ wide.T + 3.0 * K @ other, rtol=1e-11, atol=1e-9)
 
 
 @pytest.mark.parametrize(("n", "last"), [(3, -1.0), (3, np.nan), (130, -1.0)])

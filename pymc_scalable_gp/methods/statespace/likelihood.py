@@ -67,7 +67,8 @@ class MarkovRows(Likelihood):
             return Series.of(self.form, self.times, pt.argsort(self.times))
         order = np.argsort(self.X.value[:, self.column], kind="stable")
         known = (order == np.arange(len(order))).all()
-        return Series.of(self.form, self.times, None if known else fixed_shared(order))
+        found = Series.of(self.form, self.times, None if known else fixed_shared(order))
+        return found.with_known_features()
 
     def with_new(self, X, feature_map) -> Series:
         """Rows of the data and new ones X (m, d), as one series; of parts of a sum, new rows are these."""

@@ -12,6 +12,8 @@ from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal
 from pymc_scalable_gp.methods.statespace.markov import Inputs, MarkovForm, MarkovKind
 from pymc_scalable_gp.ops.markov_columns import markov_color, markov_smooth, markov_solve
 from pymc_scalable_gp.ops.markov_logp import markov_logp
+from pymc_scalable_gp.utils.compiled import evaluate
+from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared
 
 
 def placed(values, order):
@@ -44,6 +46,15 @@ class Series(NamedTuple):
         dt = pt.concatenate([pt.zeros(1), x[1:] - x[:-1]])
         features = form.features(Inputs(x, x - disconnected_grad(x[0])))
         return cls(dt, form.rates, form.variances, features, order, form.kind)
+
+    def with_known_features(self) -> "Series":
+        """Features are computed once where nothing can change them.
+
+        Waves of 50 000 times otherwise cost as much as half a density.
+        """
+        if not depends_only_on([self.features]):
+            return self
+        return self._replace(features=fixed_shared(evaluate([self.features])[0]))
 
     def _applied(self, function, noise, values):
         """An Op of rows in the order of their times."""

@@ -7,6 +7,8 @@ import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Cos
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.statespace.markov import all_coefficients
@@ -208,6 +210,18 @@ def test_any_likelihood():
         found.append([*density(model), *moments])
     for value, expected in zip(*found, strict=True):
         assert_allclose(value, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_waves_that_nothing_changes_are_computed_once():
+    for period, rows, once in ((1.3, X, True), (1.3, None, False), (None, X, False)):
+        with pm.Model() as model:
+            rows = pm.Data("X", X) if rows is None else rows
+            period = pm.HalfNormal("period") if period is None else period
+            gp = sgp.StateSpaceMarginal(cov_func=cov.Periodic(1, period=period, ls=1.0))
+            gp.marginal_likelihood("y", X=rows, y=Y, sigma=0.3)
+        ops = [v.owner.op for v in ancestors([model.logp()]) if v.owner is not None]
+        waves = [op for op in ops if isinstance(getattr(op, "scalar_op", None), Cos)]
+        assert (not waves) == once
 
 
 def test_other_rows():
