@@ -103,10 +103,10 @@ class Export:
                 f"{gp.names_with('export')} can be exported, and with exact=True the exact Gaussian "
                 "process of any class"
             )
-        if is_random(rows.X.tensor, points[0]):
+        place, self.weights = (rows.X.tensor, None) if exact else points
+        if is_random(rows.X.tensor, place):
             raise ValueError("inputs or inducing points with a prior cannot be exported")
-        self.exact, self.weights = exact, points[1]
-        place = rows.X.tensor if exact else points[0]
+        self.exact = exact
         self.shared, self.near = {"points": compiled([], [place])()[0]}, 0
         if isinstance(rows, NeighborRows) and rows.plan.ordering.count:
             ordering = rows.plan.ordering

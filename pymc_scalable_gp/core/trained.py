@@ -59,6 +59,10 @@ class TrainedGP(BuiltGP):
             model = owner.model if model is None else model
         return pm.modelcontext(model)
 
+    def inputs_of(self, X) -> Data:
+        """Checked inputs, of whatever kind this class takes."""
+        return check_inputs(X, "X")
+
     def _new_inputs(self, Xnew, training) -> Data:
         """Checked inputs of a prediction."""
         data = check_inputs(Xnew, "Xnew", training.X.value.shape[1], empty=True)

@@ -27,7 +27,7 @@ from pymc_scalable_gp.core.data.draws import (
     posterior_draws,
     with_progress,
 )
-from pymc_scalable_gp.core.data.inputs import check_inputs, held_value
+from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, TrainingRows
 from pymc_scalable_gp.core.rows.subsamples import subsamples
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
@@ -105,7 +105,7 @@ def _begin(gp, X, y, rows, rng, model) -> Comparison:
         values = training.X.value
     elif X is not None:
         gp.build_missing(X)
-        training, values = None, check_inputs(X, "X").value
+        training, values = None, gp.inputs_of(X).value
     elif training is None:
         raise ValueError("give X, or call marginal_likelihood or prior first")
     elif not training.has_rows:
@@ -224,7 +224,8 @@ def _dataset(job, found) -> Check:
     coords: dict[str, Any] = {"obs": job.outside}
     attrs = {"missing_mean": float(found["missing"].mean())} | job.figures
     attrs |= {"rows": len(job.inside), "draws": len(job.points)}
-    attrs["holds_residual"] = job.training is not None and job.training.holds_residual
+    followed = job.gp.training
+    attrs["holds_residual"] = followed is not None and followed.predictive.holds_residual
     if job.training is not None and job.training.sigma is not None and not attrs["holds_residual"]:
         attrs["noise_inflation"] = float((found["missed"] / found["noise"]).mean())
     if "mean" in found:

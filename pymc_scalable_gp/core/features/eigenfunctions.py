@@ -241,7 +241,7 @@ def fit_term(
 
 def stacked(columns: list[np.ndarray]) -> np.ndarray:
     """Columns of unequal length as a matrix (d, m), filled with the last entry of each."""
-    m = max((column.size for column in columns), default=1)
+    m = max(column.size for column in columns)
     padded = [np.pad(column, (0, m - column.size), mode="edge") for column in columns]
     return np.array(padded).reshape(len(columns), m)
 

@@ -1,6 +1,7 @@
 """Features of the cells of a grid that do not depend on the targets: leading eigenvectors of its axes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytensor.tensor as pt
@@ -14,10 +15,16 @@ from pymc_scalable_gp.core.features.eigenfunctions import (
     share_rank,
     stacked,
 )
-from pymc_scalable_gp.core.features.feature_map import side_by_side
+from pymc_scalable_gp.core.features.feature_map import SumMap, side_by_side
+from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
+from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.cov.products import product_terms
-from pymc_scalable_gp.methods.kmcg.kronecker import LONG_AXIS
+from pymc_scalable_gp.methods.kmcg.kronecker import LONG_AXIS, NoFeatures
+from pymc_scalable_gp.methods.kmcg.likelihood import DENSE_CELLS
 from pymc_scalable_gp.utils.blocks import evenly
+
+# Products of eigenvectors, where no number is given.
+DEFAULT_PRODUCTS = 500
 
 
 class CellMap(EigenfunctionMap):
@@ -67,3 +74,15 @@ class CellMap(EigenfunctionMap):
         places = np.arange(grid.size) if grid.places is None else grid.places
         at = np.unravel_index(places, grid.shape)
         return term_grid.combined(pt.stack([factors[i][:, at[dim]] for i, dim in enumerate(dims)]))
+
+
+def likelihood_of_cells(data: MarginalData, parts, plain: bool) -> Likelihood:
+    """That of pseudo-targets at the cells: exact for few where settings are `plain`, else by features.
+
+    `parts` are the GPs of a sum, each with its kernel and number of products.
+    """
+    if plain and data.X.grid.n <= DENSE_CELLS:
+        cov_func = sum((part.cov_func for part in parts[1:]), parts[0].cov_func)
+        return ExactRows(replace(data, feature_map=NoFeatures(cov_func)), cov_func)
+    maps = [CellMap.of(p.cov_func, data.X, p.n_iter or DEFAULT_PRODUCTS) for p in parts]
+    return FullRows(replace(data, feature_map=maps[0] if len(maps) == 1 else SumMap(maps)))

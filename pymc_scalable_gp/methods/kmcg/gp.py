@@ -7,19 +7,16 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_target
 from pymc_scalable_gp.core.data.mean import mean_vector
-from pymc_scalable_gp.core.features.feature_map import SumMap
-from pymc_scalable_gp.core.likelihoods.base import FullRows
-from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.sums import SumOfKernels, joint_approx
 from pymc_scalable_gp.cov.queries import check_rows, used_columns
 from pymc_scalable_gp.methods.kmcg.basis import DEFAULT_STEPS, KrylovBasis
-from pymc_scalable_gp.methods.kmcg.cells import CellMap
+from pymc_scalable_gp.methods.kmcg.cells import likelihood_of_cells
 from pymc_scalable_gp.methods.kmcg.checks import check_integrable, warn_of_features, warn_of_logdet
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator, warn_of_grid
-from pymc_scalable_gp.methods.kmcg.kronecker import GridLikelihood, NoFeatures
-from pymc_scalable_gp.methods.kmcg.likelihood import DENSE_CELLS, KrylovSettings, likelihood_for
+from pymc_scalable_gp.methods.kmcg.kronecker import GridLikelihood
+from pymc_scalable_gp.methods.kmcg.likelihood import KrylovSettings, likelihood_for
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.utils.checks import check_count, check_positive
 from pymc_scalable_gp.utils.graphs import fixed_shared
@@ -27,8 +24,6 @@ from pymc_scalable_gp.utils.warn import warn
 
 # Probes of the log determinant where none are given.
 DEFAULT_PROBES = 8
-# Eigenvector products under any likelihood, where no number is given.
-DEFAULT_PRODUCTS = 500
 
 
 class KMCGMarginal(FeatureMarginal):
@@ -62,7 +57,8 @@ class KMCGMarginal(FeatureMarginal):
         Any kernel; on a grid a product over dimensions, or a sum of such.
     approx : {"DTC", "FITC", "VFE"}, optional
         Treatment of the prior variance that the features do not explain, as in `pm.gp.MarginalApprox`.
-        Default: "DTC", as in the paper; the others need the features at all rows.
+        Default: "DTC", as in the paper; the others need the features at all rows. Under ``likelihood=``
+        "FITC".
     n_iter : int, optional
         P, the number of steps and of features. Fixed, so that the density is one function of the
         parameters. ``check()`` says how far CG has come: raise it until the residual falls
@@ -166,6 +162,12 @@ class KMCGMarginal(FeatureMarginal):
             raise ValueError('probes need approx="DTC" and all rows: leave inducing= out')
 
     @property
+    def approx(self) -> str:
+        """Treatment of the prior variance that features do not explain: the likelihood's, once made."""
+        made = self._training is not None and self.given_approx is None
+        return self._training.gaussian.data.approx if made else super().approx
+
+    @property
     def rank(self) -> int:
         """Number of features P, one per step."""
         return self.feature_map.rank if self.is_built else self.n_iter or DEFAULT_STEPS
@@ -208,14 +210,15 @@ class KMCGMarginal(FeatureMarginal):
         keywords = self._likelihood_keywords(kwargs)
         if integrated := likelihood is not None:
             check_integrable(self, X)
-        self.default_approx = "FITC" if integrated else "DTC"
         variable = self._likelihood_variable(
             name, X, y, sigma, statistics, progressbar, keywords, likelihood,
             random_seed=random_seed, integrated=integrated,
         )  # fmt: skip
-        if not self._training.gaussian.is_exact:
+        gaussian = self._training.gaussian
+        self._map = gaussian.data.feature_map
+        if not gaussian.is_exact:
             if integrated:
-                warn_of_features(self._training.gaussian.data)
+                warn_of_features(gaussian.data)
             else:
                 warn_of_logdet(self._training, self.probes)
         return variable
@@ -299,7 +302,8 @@ class KMCGMarginal(FeatureMarginal):
 
     # -- plumbing ---------------------------------------------------------------------------
 
-    def _inputs(self, X, name="X", d=None, empty=False) -> Data:
+    def inputs_of(self, X, name="X", d=None, empty=False) -> Data:
+        """Checked inputs: rows, or the cells of a grid."""
         if not isinstance(X, RegularGrid):
             data = check_inputs(X, name, d, empty)
             used_columns(self.cov_func, data.value.shape[1])
@@ -312,7 +316,7 @@ class KMCGMarginal(FeatureMarginal):
         return Data(fixed_shared(points), points, False, X)
 
     def _checked_pair(self, X, y) -> tuple[Data, Data]:
-        data = self._inputs(X)
+        data = self.inputs_of(X)
         if data.grid is None and not data.mutable:
             warn_of_grid(self.cov_func, data.value)
         if y is None:
@@ -335,28 +339,17 @@ class KMCGMarginal(FeatureMarginal):
 
         `integrated`: for the pseudo-targets of any likelihood, which no basis can be made from.
         """
+        # What is observed decides, not what this GP was given before.
+        data = replace(data, approx=self.given_approx or ("FITC" if integrated else "DTC"))
         if integrated:
-            likelihood = self._without_targets(data)
-            self._map = likelihood.data.feature_map
-            return likelihood
+            plain = (
+                self.given_approx in (None, "DTC") and self.n_iter is None and self.probes is None
+            )
+            return likelihood_of_cells(data, self.parts, plain)
         probes, exact = self._probes_for(data), self.probes != 0 and self.decomposes
         dense = self.n_iter is None and self.probes is None
         settings = KrylovSettings(self.n_iter, self.inducing, probes, random_seed, exact, dense)
-        likelihood = likelihood_for(data, self.cov_func, settings)
-        self._map = likelihood.data.feature_map
-        return likelihood
-
-    def _without_targets(self, data):
-        """The exact likelihood of few cells, else that of features that do not depend on the targets."""
-        plain = self.given_approx in (None, "DTC") and self.n_iter is None and self.probes is None
-        if plain and data.X.grid.n <= DENSE_CELLS:
-            exact = replace(data, feature_map=NoFeatures(self.cov_func))
-            return ExactRows(exact, self.cov_func)
-        maps = [
-            CellMap.of(part.cov_func, data.X, part.n_iter or DEFAULT_PRODUCTS)
-            for part in self.parts
-        ]
-        return FullRows(replace(data, feature_map=maps[0] if len(maps) == 1 else SumMap(maps)))
+        return likelihood_for(data, self.cov_func, settings)
 
     def _probes_for(self, data) -> int:
         """Number of probes: as given, or by default where they can be used."""
@@ -368,7 +361,7 @@ class KMCGMarginal(FeatureMarginal):
         return self.probes
 
     def _new_inputs(self, Xnew, training):
-        data = self._inputs(Xnew, "Xnew", training.X.value.shape[1], empty=True)
+        data = self.inputs_of(Xnew, "Xnew", training.X.value.shape[1], empty=True)
         return data if training.X.grid is not None else replace(data, grid=None)
 
     def _make_predictor(self, data, training, feature_map, coef, noise, model):
@@ -385,12 +378,11 @@ class AdditiveKMCG(SumOfKernels, KMCGMarginal):
     def __init__(self, parts):
         steps = [part.n_iter for part in parts if part.n_iter is not None]
         probes = [part.probes for part in parts if part.probes is not None]
-        inducing, approx = parts[0].inducing, joint_approx(parts)
-        given = any(part.given_approx is not None for part in parts)
+        inducing, given = parts[0].inducing, any(part.given_approx for part in parts)
         if not all(np.array_equal(part.inducing, inducing) for part in parts):
             raise TypeError("cannot add GPs with different inducing=: a sum has one basis")
         super().__init__(
-            parts, approx=approx if given else None, n_iter=max(steps, default=None),
+            parts, approx=joint_approx(parts) if given else None, n_iter=max(steps, default=None),
             probes=max(probes, default=None), inducing=inducing,
         )  # fmt: skip
 

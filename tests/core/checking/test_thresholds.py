@@ -41,6 +41,13 @@ def changed(check, name, value):
         check.attrs |= {"logdet_se": 2.0 * value, "logdet_excess": 0.0}
     elif name == "logdet_excess":
         check.attrs |= {"logdet_se": 0.0, "logdet_excess": 2.0 * value}
+    elif name == "excess":
+        check["excess"] = ("few", [0.0, value])
+    elif name == "lost_recomputed":
+        check["excess"] = ("few", [0.0, 0.0])
+        check.attrs |= {"gap_recomputed": 0.0, name: value}
+    elif name == "k_hat_functions":
+        check.attrs |= {"modes_missing": 0, "gap_laplace": 0.0, "lost_laplace": 0.0, name: value}
     elif name == "even":
         check.attrs |= {"k_hat": np.nan, "lost": value}
     elif name == "moved":
@@ -64,6 +71,9 @@ FIGURES = {
     "logdet": (LIMITS["logdet"], "log determinant is uncertain"),
     "logdet_excess": (LIMITS["logdet"], "log determinant is uncertain"),
     "neighbors_moved": (LIMITS["neighbors_moved"], "call gp.rebuild"),
+    "excess": (LIMITS["missing"], "frozen too far"),
+    "lost_recomputed": (LIMITS["frozen"], "frozen too far"),
+    "k_hat_functions": (LIMITS["k_hat"], "Laplace's approximation is poor"),
 }
 
 
@@ -80,11 +90,21 @@ def test_a_figure_is_good_up_to_its_limit_and_poor_beyond(sound, figure):
         assert ("Poor" in text) == poor, text
 
 
+def test_a_basis_that_is_frozen_far_away_is_made_anew(sound):
+    """The remedy of whatever else is poor, beyond one posterior sd in either direction."""
+    gp, check = sound
+    for away, anew in ((-0.99, False), (-1.01, True), (0.99, False), (1.01, True)):
+        at = changed(changed(check, "excess", 0.0), "missing_mean", 1.0)
+        at["from_reference"] = ("hyperparameter", [away])
+        assert ("gp.recentre" in verdict(gp, gp.training, at)[0]) == anew, away
+
+
 def test_the_limits():
     """Those that the docs name."""
     assert LIMITS["k_hat"] == 0.7
     assert (LIMITS["moved"], LIMITS["mean_shift"], LIMITS["sd_ratio"]) == (0.5, 0.25, 0.1)
     assert (LIMITS["missing"], LIMITS["residual"], LIMITS["logdet"]) == (0.05, 0.01, 1.0)
+    assert (LIMITS["frozen"], LIMITS["reference"]) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(

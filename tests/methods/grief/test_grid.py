@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_scalable_gp.core.features.eigenfunctions import (
     node_masses,
+    select,
     share_rank,
     top_products,
 )
@@ -189,3 +190,18 @@ def test_masses_outside_given_nodes_go_to_the_nearest():
         [1 / 12 + 0.375, 1 / 12, 1 / 12 + 0.375],
     )
     assert_allclose(node_masses(np.zeros(3), np.array([5.0])), [1.0])
+
+
+def test_products_of_functions_that_are_rounding_errors():
+    """They are left out where nothing can change them, however many are asked for; else they come last."""
+    factors = np.ones((2, 3, 5))
+    factors[0, 2] = 1e-9
+    used = np.ones((2, 3), bool)
+    fixed, free = (select(factors, used, 9, fixed=each) for each in (True, False))
+    assert sorted(map(tuple, fixed)) == list(itertools.product(range(2), range(3)))
+    assert sorted(map(tuple, free)) == list(itertools.product(range(3), range(3)))
+    assert (free[-3:, 0] == 2).all()
+    used[1, 0] = False
+    assert sorted(map(tuple, select(factors, used, 9, fixed=True))) == [
+        (0, 1), (0, 2), (1, 1), (1, 2),
+    ]  # fmt: skip

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.kmcg.kronecker import has_eigenbasis
+from pymc_scalable_gp.methods.kmcg.kronecker_predict import eigen
 from pymc_scalable_gp.testing import draw_many, figures_at
 from pymc_scalable_gp.utils.compiled import evaluate
 
@@ -155,6 +156,12 @@ def test_long_axes_are_not_decomposed(shape, wanted):
     cov = pm.gp.cov.ExpQuad(len(shape), ls=1.0)
     grid = sgp.RegularGrid([np.arange(m, dtype=float) for m in shape])
     assert has_eigenbasis(grid, cov) == wanted
+
+
+def test_a_matrix_that_is_not_finite_has_no_eigenvalues():
+    K = np.eye(3)
+    K[0, 1] = K[1, 0] = np.nan
+    assert all(np.isnan(each).all() for each in eigen(K))
 
 
 # -- predictions --------------------------------------------------------------------------------------

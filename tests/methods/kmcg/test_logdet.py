@@ -1,5 +1,7 @@
 """The log determinant by probes: the default, its error, what is warned of, kernels of low rank."""
 
+import re
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -171,8 +173,15 @@ def test_free_hyperparameters_without_probes(options, match):
 
 def test_a_large_error_is_warned_of():
     rough = {"kernel": pm.gp.cov.Exponential, "n_iter": 30}
-    with pytest.warns(UserWarning, match=r"a standard error of .* with probes=2 \(give probes="):
-        free(probes=2, **rough)
+    with pytest.warns(
+        UserWarning, match=r"a standard error of .* with probes=2 \(give probes="
+    ) as told:
+        gp, model = free(probes=2, **rough)
+    error = 0.5 * gp.training.logdet.errors(model=model)[0][0]
+    needed = int(re.search(r"give probes=(\d+)", str(told[0].message))[1])
+    # Two nats, by the root of their number; in fours.
+    assert needed % 4 == 0
+    assert needed - 4 < 2.0 * (error / 2.0) ** 2 <= needed
     with pytest.warns(UserWarning, match=r"by up to .* downwards with n_iter=3 \(raise n_iter\)"):
         free(probes=64, **rough | {"n_iter": 3})
     free(probes=64, **rough)

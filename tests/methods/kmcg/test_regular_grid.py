@@ -59,6 +59,21 @@ def test_masked_axes_and_points_are_refused():
         sgp.RegularGrid.from_points(points)
 
 
+@pytest.mark.parametrize(
+    ("given", "axis"),
+    [
+        ([3.0, 0.0, 1.0], [0.0, 1.0, 2.0, 3.0]),
+        ([0.0, 5.0], [0.0, 5.0]),
+        ([0.0, 1.0, 2.5], [0.0, 1.0, 2.5]),
+        ([0.0, 1.0, 303.0], [0.0, 1.0, 303.0]),
+    ],
+)
+def test_gaps_of_an_axis_are_filled_where_steps_are_multiples(given, axis):
+    grid, order = sgp.RegularGrid.from_points(given)
+    np.testing.assert_allclose(grid.axes[0], axis)
+    np.testing.assert_allclose(grid.points[:, 0], np.array(given)[order])
+
+
 def test_a_decreasing_axis_gets_words():
     with pytest.raises(
         ValueError, match=r"axes\[0\] is decreasing, from 3 to 0: .* np\.flip\(y, axis=0"
@@ -88,3 +103,13 @@ def test_grids_given_as_arrays_are_named():
     assert not built(rng.uniform(size=(1100, 2)), kernel(2, ls=1.0))
     assert not built(np.r_[cells, cells[:5]], kernel(2, ls=1.0))
     assert not built(cells, kernel(2, ls=1.0) + pm.gp.cov.Linear(2, c=0.0))
+
+
+def test_a_sum_takes_the_most_steps_and_probes_of_its_parts():
+    cov = pm.gp.cov.ExpQuad(2, ls=1.0)
+    settings = ({"n_iter": 5, "probes": 8}, {"n_iter": 7, "probes": 2}, {})
+    total = sum(
+        (sgp.KMCGMarginal(cov_func=cov, **each) for each in settings[1:]),
+        sgp.KMCGMarginal(cov_func=cov, **settings[0]),
+    )
+    assert (total.n_iter, total.probes, total.approx) == (7, 8, "DTC")
