@@ -2,6 +2,8 @@
 
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 
 import cloudpickle
@@ -15,15 +17,15 @@ _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", 
 
 
 @lru_cache(maxsize=2)
-def _graphs(payload: bytes):
+def _graphs(payload: bytes | Path):
     """Graphs of a worker, unpickled once, so that each compiles once per process."""
-    return cloudpickle.loads(payload)
+    return cloudpickle.loads(payload if isinstance(payload, bytes) else payload.read_bytes())
 
 
 _one_at_a_time = Lock()  # PyTensor's functions have their storage, and are no two threads' at once
 
 
-def _evaluate(payload: bytes, kind: str, points: np.ndarray) -> np.ndarray:
+def _evaluate(payload: bytes | Path, kind: str, points: np.ndarray) -> np.ndarray:
     """Rows at `points` in a worker, whose threads share one compiled function."""
     points = np.array(points)  # what came over a network need not be aligned in memory
     with _one_at_a_time:
@@ -46,10 +48,14 @@ def side_by_side(graphs, cores: int = 1, client=None):
         )
     elif cores > 1:
         pool = ProcessPoolExecutor(cores, env=_ONE_THREAD)
-        try:
-            yield _by_pieces(pool.map, cloudpickle.dumps(graphs), cores)
-        finally:
-            pool.shutdown(wait=True, kill_workers=True)
+        # By a file: graphs hold the data, which would go through a pipe with every piece.
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            payload = Path(folder) / "graphs"
+            payload.write_bytes(cloudpickle.dumps(graphs))
+            try:
+                yield _by_pieces(pool.map, payload, cores)
+            finally:
+                pool.shutdown(wait=True, kill_workers=True)
     else:
         yield None
 
