@@ -50,9 +50,9 @@ class Series(NamedTuple):
     def with_known_features(self) -> "Series":
         """Features are computed once where nothing can change them.
 
-        Waves of 50 000 times otherwise cost as much as half a density.
+        Waves of 50 000 times otherwise cost as much as half a density; a single feature is ones.
         """
-        if not depends_only_on([self.features]):
+        if self.features.type.shape[1] == 1 or not depends_only_on([self.features]):
             return self
         return self._replace(features=fixed_shared(evaluate([self.features])[0]))
 
