@@ -25,11 +25,21 @@ PY = Mode("py", optimizer="fast_run").excluding("local_div_to_reciprocal")
 
 
 def check_op(
-    op_class: type | None, build: Callable, reference: Callable, cases: Sequence[tuple[np.ndarray, ...]],
-    *, twin: Callable | None = None, differentiable: Sequence[int] | None = None,
-    modes: Sequence = ("NUMBA",), rtol: float = 1e-9, grad_rtol: float = 1e-7, fd_rtol: float = 1e-5,
-    fd_step: float = 1e-6, jax_cases: int = 3, seed: int = 0,
-) -> None:  # fmt: skip
+    op_class: type | None,
+    build: Callable,
+    reference: Callable,
+    cases: Sequence[tuple[np.ndarray, ...]],
+    *,
+    twin: Callable | None = None,
+    differentiable: Sequence[int] | None = None,
+    modes: Sequence = ("NUMBA",),
+    rtol: float = 1e-9,
+    grad_rtol: float = 1e-7,
+    fd_rtol: float = 1e-5,
+    fd_step: float = 1e-6,
+    jax_cases: int = 3,
+    seed: int = 0,
+) -> None:
     """Check values, gradients, back-ends and bookkeeping of an Op.
 
     For every case: the Python, `modes` and JAX (if installed) values agree with `reference`; the

@@ -134,9 +134,8 @@ def expected_loss(candidate: Candidate, sample: Sample, facts: Facts) -> Loss:
     if name.startswith("SoftKI"):
         return Loss()  # of points that are learned, which would take a training
     with sample.context(), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # unexplained variance is a column of the table
+        # Unexplained variance is a column of the table.
+        warnings.simplefilter("ignore", UserWarning)
         if name == "KMCGMarginal":
             return Loss(loss_by_products(candidate.settings, sample, facts), 0.0)
         gp = marginal_of(candidate, sample.cov_func)

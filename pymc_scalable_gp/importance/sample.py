@@ -18,10 +18,18 @@ _log = logging.getLogger("pymc")  # where pm.sample tells what it does
 
 
 def sample_importance(
-    draws: int = 400, *, start: Mapping | None = None, cores: int | None = None, client=None,
-    max_evaluations: int | None = None, max_seconds: float | None = None, otherwise: str = "warn",
-    progressbar: bool = True, random_seed=None, model=None,
-):  # fmt: skip
+    draws: int = 400,
+    *,
+    start: Mapping | None = None,
+    cores: int | None = None,
+    client=None,
+    max_evaluations: int | None = None,
+    max_seconds: float | None = None,
+    otherwise: str = "warn",
+    progressbar: bool = True,
+    random_seed=None,
+    model=None,
+):
     r"""Posterior of a model with few free parameters by adaptive importance sampling.
 
     For any PyMC model with at most 50 continuous free parameters; worth it where a density is dear

@@ -12,7 +12,7 @@ from pymc_scalable_gp.ops._jax import jnp, register_jax
 from pymc_scalable_gp.ops._numba import by_machine_code
 from pymc_scalable_gp.ops._stationary import KindOp
 
-# Of multiplications: a tenth of a second in NumPy, where compiling takes seconds, once per machine.
+# Of multiplications: less work is done in NumPy before anything is compiled, once per machine.
 MUCH = 1e8
 
 
@@ -63,7 +63,7 @@ class BlockOp(ArrayOp):
         return {"g": self.block}
 
     def work(self, inputs):
-        """``b (k + g)^2 (r + k + g)``: NumPy takes three to five times as long for it."""
+        """``b (k + g)^2 (r + k + g)``, for which NumPy takes longer than machine code."""
         at = dict(self.named_lengths(inputs))
         s = at["k"] + self.block
         return at["b"] * s**2 * (at["r"] + s)

@@ -248,7 +248,7 @@ def carry_back_rows(p, X):
 
 @register_jitable
 def carry_columns(p, X):
-    """``X <- X A'`` for X (c, s): group after group, which costs a third of row after row."""
+    """``X <- X A'`` for X (c, s): group after group, whose places are looked up once for all rows."""
     for j in range(len(p.plan)):
         if p.plan[j, 6]:
             q, size, start = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2]

@@ -50,7 +50,7 @@ class Series(NamedTuple):
     def with_known_features(self) -> "Series":
         """Features are computed once where nothing can change them.
 
-        Waves of 50 000 times otherwise cost as much as half a density; a single feature is ones.
+        Waves are otherwise a good part of a density; a single feature is ones.
         """
         if self.features.type.shape[1] == 1 or not depends_only_on([self.features]):
             return self
