@@ -90,6 +90,7 @@ def check_gp(
             used = max(neighbors, 2 * larger.settings.neighbors)
         better = with_neighbors(larger, gp.cov_func, used, mean_point(job.points), progressbar)
         job.densities["logp_neighbors"] = better.logp()
+        job.pair = job.pair or Pair(better, larger)
         job.figures |= {"neighbors": used, "n": larger.data.size}
     _add_figures(job)
     return _dataset(job, _evaluate(job, features, progressbar))

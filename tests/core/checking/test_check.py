@@ -153,7 +153,7 @@ def test_what_is_not_finite_is_not_called_good():
     over.attrs["lost"] = 0.0
     unknown = over.assign(moved=("hyperparameter", zero * np.nan))
     assert "the posterior of the hyperparameters" in verdict(gp, gp.training, unknown)[0]
-    over.attrs["k_hat"] = 0.9
+    over.attrs |= {"k_hat": 0.9, "lost": 1.0}
     assert "the posterior of the hyperparameters" in verdict(gp, gp.training, over)[0]
     found.attrs["lost"] = np.nan
     assert "log densities are not finite" in verdict(gp, gp.training, found)[0]
@@ -227,6 +227,12 @@ def test_a_likelihood_without_subsamples_is_compared_on_all_rows():
     assert found.attrs["lost_all"] < 0.5
     assert {"residual", "steps_needed", "logdet_se", "logdet_excess"} <= set(found.attrs)
     assert "Conjugate gradients leave" in found.attrs["details"]
+    # Predictions are compared with those of that likelihood, where no exact one of some rows is.
+    assert "60 neighbors on 80 rows, predictive means shift by up to" in str(found)
+    assert 0.0 < found.mean_shift.max() < 0.25
+    off = found.copy(deep=True)
+    off["mean_shift"] = off.mean_shift + 0.25
+    assert verdict(gp, gp.training, off)[0].startswith("Poor: predictions differ.")
     # What iterations leave is in the comparison; alone it is what the verdict goes by.
     assert "Good." in str(found)
     alone = gp.check(draws(), model=model, neighbors=None, progressbar=False)

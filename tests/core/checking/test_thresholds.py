@@ -35,8 +35,10 @@ def sound():
 def changed(check, name, value):
     """The check with one figure at a value, which for those over rows more than 5% of them have."""
     check = check.copy(deep=True)
-    if name in ("k_hat", "residual", "neighbors_moved", "missing_mean"):
+    if name in ("residual", "neighbors_moved", "missing_mean"):
         check.attrs[name] = value
+    elif name == "k_hat":
+        check.attrs |= {name: value, "lost": 1.01 * LIMITS["even"]}
     elif name == "logdet":
         check.attrs |= {"logdet_se": 2.0 * value, "logdet_excess": 0.0}
     elif name == "logdet_excess":
@@ -50,6 +52,8 @@ def changed(check, name, value):
         check.attrs |= {"modes_missing": 0, "gap_laplace": 0.0, "lost_laplace": 0.0, name: value}
     elif name == "even":
         check.attrs |= {"k_hat": np.nan, "lost": value}
+    elif name == "even with a tail":
+        check.attrs |= {"k_hat": 1.01 * LIMITS["k_hat"], "lost": value}
     elif name == "moved":
         check["moved"] = check.moved + value
     else:
@@ -63,6 +67,7 @@ FIGURES = {
     "moved": (LIMITS["moved"], "posterior of the hyperparameters is another"),
     "moved, down": (-LIMITS["moved"], "posterior of the hyperparameters is another"),
     "even": (LIMITS["even"], "posterior of the hyperparameters is another"),
+    "even with a tail": (LIMITS["even"], "posterior of the hyperparameters is another"),
     "mean_shift": (LIMITS["mean_shift"], "predictions differ"),
     "sd_ratio": (np.exp(LIMITS["sd_ratio"]), "predictions differ"),
     "sd_ratio, down": (np.exp(-LIMITS["sd_ratio"]), "predictions differ"),
@@ -90,6 +95,24 @@ def test_a_figure_is_good_up_to_its_limit_and_poor_beyond(sound, figure):
         assert ("Poor" in text) == poor, text
 
 
+def test_neighbors_chosen_elsewhere_are_no_fault_where_all_rows_were_compared(sound):
+    """With the exact GP, or with neighbours chosen at the draws; they come first where that is poor."""
+    gp, check = sound
+    moved = changed(check, "neighbors_moved", 1.01 * LIMITS["neighbors_moved"])
+    moved.attrs["holds_residual"] = True
+    every = moved.copy(deep=True)
+    every.attrs["rows"] = gp.training.data.size
+    others = moved.assign(logp_all=("few", [0.0, 0.0])).copy(deep=True)
+    others.attrs |= {"n": 30, "n_all": 30, "neighbors": 60, "gap_all": 0.0, "lost_all": 0.0}
+    for found, words in ((moved, "Poor: neighbors were chosen"), (every, "Good"), (others, "Good")):
+        assert verdict(gp, gp.training, found)[0].startswith(words)
+        assert "would be others" in verdict(gp, gp.training, found)[1]
+    for found, words in ((check, ". Raise "), (every, ". Call gp.rebuild(point)")):
+        poor = changed(found, "mean_shift", 2.0 * LIMITS["mean_shift"])
+        poor.attrs["holds_residual"] = True
+        assert words in verdict(gp, gp.training, poor)[0]
+
+
 def test_a_basis_that_is_frozen_far_away_is_made_anew(sound):
     """The remedy of whatever else is poor, beyond one posterior sd in either direction."""
     gp, check = sound
@@ -105,6 +128,7 @@ def test_the_limits():
     assert (LIMITS["moved"], LIMITS["mean_shift"], LIMITS["sd_ratio"]) == (0.5, 0.25, 0.1)
     assert (LIMITS["missing"], LIMITS["residual"], LIMITS["logdet"]) == (0.05, 0.01, 1.0)
     assert (LIMITS["frozen"], LIMITS["reference"]) == (1.0, 1.0)
+    assert (LIMITS["neighbors_moved"], LIMITS["even"]) == (0.3, 0.5)
 
 
 @pytest.mark.parametrize(
