@@ -135,7 +135,7 @@ class ObservedGP(FeatureGP):
         `pm.Data` each evaluation then compares the data with those that were summarised, O(n d); arrays
         need no comparison.
 
-        With neighbours (``approx="VIF"``), Gaussian noise and 1000 rows or more, order and neighbours
+        With neighbours (``approx="VIF"``), Gaussian noise and 300 rows or more, order and neighbours
         (and the inducing points of VecchiaMarginal) of a GP that was not built go by the mode of the
         exact GP on 300 of the rows: :func:`pymc_scalable_gp.subset_map` with a fixed seed, a few
         seconds. With fewer rows, and for sums, they go by the model's initial point. Calling ``build``

@@ -17,29 +17,31 @@ from pymc_scalable_gp.utils.graphs import is_random
 _log = logging.getLogger("pymc")
 # Rows from which the mode on some of them is worth its search.
 FEWEST_FOR_SUBSET = 3000
-# Rows from which a likelihood chooses its neighbours at the mode on REFERENCE_ROWS of them.
-FEWEST_FOR_REFERENCE, REFERENCE_ROWS = 1000, 300
-# Steps towards the mode of all rows, under another likelihood than the normal.
-STEPS = 10
+# Rows at whose mode a likelihood chooses its neighbours, where there are as many.
+REFERENCE_ROWS = 300
+# Steps towards the mode of all rows: of fewer rows, or under another likelihood than the normal.
+STEPS = 20
 
 
 def start_of_search(gp, density: Density) -> dict | None:
-    """Point from which samplers start that need one; None for few rows.
+    """Point from which samplers start that need one; None without neighbours to choose and few rows.
 
-    Under Gaussian noise the mode on 1000 of the rows; under other likelihoods, whose parameters may go by
-    rows, what a few steps with all of them reach. Neighbours of a GP that the user did not build are
-    chosen again there. The seed is fixed: neighbours, and so the density, are the same for all runs.
+    Under Gaussian noise and with 3000 rows the mode on 1000 of them; else, as parameters of other
+    likelihoods may go by rows, what a few steps with all rows reach. Neighbours of a GP that the user did
+    not build are chosen again there. The seed is fixed: neighbours, and so the density, are the same for
+    all runs.
     """
     training, model = gp.training, density.model
     known = training is not None and training.gaussian is not None and training.has_rows
     if not (known and gp.whole_kernel and model is gp.model) or training.data.weights is not None:
         return None
     near = isinstance(training.gaussian, VecchiaRows) and gp.is_built_unasked
-    if training.any_likelihood:
-        return _after_steps(gp, density) if near else None
     X, y = held_value(training.X, "X"), held_value(training.data.y, "y")
-    if len(X) < FEWEST_FOR_SUBSET or not model_inputs([training.sigma, *_kernel(gp, X)], model):
+    gaussian = not training.any_likelihood
+    if gaussian and not model_inputs([training.sigma, *_kernel(gp, X)], model):
         return None
+    if not gaussian or len(X) < FEWEST_FOR_SUBSET:
+        return _after_steps(gp, density) if near else None
     point = subset_map(
         gp, X, y, training.sigma, point=gp.reference, random_seed=0, progressbar=False, model=model
     )  # fmt: skip
@@ -70,7 +72,7 @@ def reference_on_subset(gp, X, y, sigma) -> dict | None:
     such rows tell: then they go by the model's initial point.
     """
     one_kernel = gp.whole_kernel and gp.parts == (gp,)
-    if len(X.value) < FEWEST_FOR_REFERENCE or not one_kernel or is_random(X.tensor):
+    if len(X.value) < REFERENCE_ROWS or not one_kernel or is_random(X.tensor):
         return None
     model = pm.modelcontext(None)
     free = model_inputs([sigma, *_kernel(gp, X.value)], model)
