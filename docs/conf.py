@@ -1,5 +1,6 @@
 """Sphinx configuration."""
 
+import shutil
 import socket
 import sys
 from importlib.metadata import version as installed_version
@@ -47,8 +48,11 @@ html_sidebars = {page: [] for page in ("index", "install", "quickstart")}
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "cache"
-# Outputs are kept beside the pages: a tutorial that did not change is not run again.
-nb_execution_cache_path = str(Path(__file__).parent / "_outputs")
+# A tutorial that did not change since its outputs were kept (keep_outputs.py) is not run again.
+outputs = Path(__file__).parent / "_build" / "outputs"
+if not outputs.exists():
+    shutil.copytree(outputs.parents[1] / "_outputs", outputs)
+nb_execution_cache_path = str(outputs)
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
 
