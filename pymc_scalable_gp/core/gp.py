@@ -1,11 +1,13 @@
 """Checks and predictions, shared by the Marginal and the Latent front end."""
 
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 
 import numpy as np
 from pymc.gp.util import JITTER_DEFAULT
+from threadpoolctl import threadpool_limits
 
 from pymc_scalable_gp.core.checking.check import check_gp
 from pymc_scalable_gp.core.checking.verdict import Check
@@ -14,11 +16,18 @@ from pymc_scalable_gp.core.data.inputs import check_dims
 from pymc_scalable_gp.core.data.keywords import conditional_keywords
 from pymc_scalable_gp.core.export import Export
 from pymc_scalable_gp.core.trained import TrainedGP
+from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.classes import as_typed
 
 # PyTensor compiles, and a compiled function runs, in one thread at a time.
 _TURN = RLock()
+
+
+def _threads(training):
+    """One BLAS thread with neighbours, whose blocks are too small for more; else as many as there are."""
+    near = training is not None and isinstance(training.predictive, NeighborRows)
+    return threadpool_limits(1, user_api="blas") if near else nullcontext()
 
 
 @as_typed
@@ -109,7 +118,7 @@ class FeatureGP(TrainedGP):
         ``weights=`` have no exact counterpart on a subsample: the rest is reported, and predictions are
         compared with those of all rows' neighbours where these are.
         """
-        with self.model_of(model) as model:
+        with _TURN, self.model_of(model) as model, _threads(self.training):
             return check_gp(
                 self, idata_or_point, X, y, rows=check_count("rows", rows, 2),
                 neighbors=None if neighbors is None else check_count("neighbors", neighbors),
@@ -215,8 +224,9 @@ class FeatureGP(TrainedGP):
             Before ``marginal_likelihood`` or ``prior``, when `point` lacks a value, for a model other
             than the GP's own (a copy, as ``pm.do`` makes it), or for bad inputs.
         """
-        with _TURN:
+        with _TURN, ExitStack() as stack:
             training, places = self._given(given, exact)
+            stack.enter_context(_threads(training))
             data = self._new_inputs(Xnew, training)
             model = self.model_of(model, given)
             if not diag:
@@ -272,8 +282,9 @@ class FeatureGP(TrainedGP):
         ValueError
             As :meth:`predict`, or when a variable of the model is not in the posterior.
         """
-        with _TURN:
+        with _TURN, ExitStack() as stack:
             training, places = self._given(given, exact)
+            stack.enter_context(_threads(training))
             data = self._new_inputs(Xnew, training)
             model = self.model_of(model, given)
             predictor = self._predictor(
@@ -321,8 +332,9 @@ class FeatureGP(TrainedGP):
         In numbers, for each draw, with m inducing points and n rows: 2 m^2; n with neighbours; n^2 for an
         exact Gaussian process.
         """
-        with _TURN:
+        with _TURN, ExitStack() as stack:
             training, _ = self._given(None, exact)
+            stack.enter_context(_threads(training))
             model = self.model_of(model)
             found = Export(self, training.predictive)
             noisy = training.sigma is not None and not training.sigma.ndim

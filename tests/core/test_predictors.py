@@ -7,10 +7,13 @@ import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from numpy.testing import assert_array_equal
 from pytensor.compile.executor import Function
+from threadpoolctl import threadpool_info
 
 import pymc_scalable_gp as sgp
+import pymc_scalable_gp.core.gp as gp_module
 
 rng = np.random.default_rng(11)
 X = rng.uniform(0.0, 1.0, (30, 1))
@@ -60,6 +63,34 @@ def test_threads_share_a_predictor(made, diag):
             for pair in found:
                 assert_array_equal(pair[0], wanted[0])
                 assert_array_equal(pair[1], wanted[1])
+
+
+@pytest.mark.parametrize("made", ["grief", "vecchia"], indirect=True)
+def test_calls_with_neighbors_take_one_blas_thread(made, monkeypatch):
+    """And leave as many as before; the exact GP, and classes without neighbours, take all there are."""
+    gp, model = made
+    limits, limit = [], gp_module.threadpool_limits
+    monkeypatch.setattr(
+        gp_module, "threadpool_limits", lambda *a, **k: (limits.append((a, k)), limit(*a, **k))[1]
+    )
+    wanted = [((1,), {"user_api": "blas"})] if isinstance(gp, sgp.VecchiaMarginal) else []
+    options, point = {"model": model}, {"sigma": 0.2}
+    draws = xr.Dataset({"sigma": (("chain", "draw"), [[0.2, 0.3]])})
+    calls = [
+        lambda: gp.predict(X_NEW, point, **options),
+        lambda: gp.predict_posterior(X_NEW, draws, progressbar=False, **options),
+        lambda: gp.check(point, rows=10, progressbar=False, **options),
+    ]
+    for call in calls:
+        limits.clear()
+        with limit(2, user_api="blas"):
+            before = threadpool_info()
+            call()
+            assert threadpool_info() == before
+        assert limits == wanted
+    limits.clear()
+    gp.predict(X_NEW, point, exact=True, **options)
+    assert not limits
 
 
 @pytest.mark.parametrize("made", ["grief", "vecchia"], indirect=True)
