@@ -61,7 +61,8 @@ def sample_importance(
         point for those left out. Default: where the model has a marginal GP of this package with 3000
         rows or more, the mode of the exact GP on 1000 of them (:func:`subset_map`); with neighbours and
         fewer rows, or under another likelihood, 20 steps towards the mode; else the initial point.
-        Neighbours are chosen again there if the GP was not built by hand, the same for every seed.
+        Neighbours are chosen again there, once, if the GP was neither built nor rebuilt at a point by
+        hand, the same for every seed.
     cores : int, optional
         Processes that evaluate densities side by side; results do not depend on it, up to rounding.
         Default: one for each processor, at most four, where the densities of a run would take long,

@@ -28,14 +28,15 @@ def start_of_search(gp, density: Density) -> dict | None:
 
     Under Gaussian noise and with 3000 rows the mode on 1000 of them; else, as parameters of other
     likelihoods may go by rows, what a few steps with all rows reach. Neighbours of a GP that the user did
-    not build are chosen again there. The seed is fixed: neighbours, and so the density, are the same for
-    all runs.
+    neither build nor rebuild at a point are chosen again there, once: they, and so the density, are the
+    same for all seeds and in later runs.
     """
     training, model = gp.training, density.model
     known = training is not None and training.gaussian is not None and training.has_rows
     if not (known and gp.whole_kernel and model is gp.model) or training.data.weights is not None:
         return None
     near = isinstance(training.gaussian, VecchiaRows) and gp.is_built_unasked
+    near = near and not training.gaussian.plan.is_chosen
     X, y = held_value(training.X, "X"), held_value(training.data.y, "y")
     gaussian = not training.any_likelihood
     if gaussian and not model_inputs([training.sigma, *_kernel(gp, X)], model):

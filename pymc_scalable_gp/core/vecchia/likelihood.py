@@ -65,7 +65,7 @@ class RowPlan:
     """Order and neighbours as shared variables: a model goes on with others after :meth:`replace`."""
 
     def __init__(self, ordering: Ordering, X: np.ndarray):
-        self._ordering = ordering
+        self._ordering, self._chosen = ordering, False
         self.order = data_shared(ordering.order)
         self.neighbors = data_shared(ordering.neighbors)
         self.X = data_shared(X)
@@ -75,9 +75,14 @@ class RowPlan:
         """The present ordering."""
         return self._ordering
 
-    def replace(self, ordering: Ordering, X: np.ndarray) -> None:
-        """Go on with another ordering of as many rows."""
-        self._ordering = ordering
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the present ordering replaced the likelihood's own, at a given point."""
+        return self._chosen
+
+    def replace(self, ordering: Ordering, X: np.ndarray, chosen: bool) -> None:
+        """Go on with another ordering of as many rows, `chosen` at a given point."""
+        self._ordering, self._chosen = ordering, chosen
         self.order.set_value(ordering.order)
         self.neighbors.set_value(ordering.neighbors)
         self.X.set_value(X)
@@ -166,7 +171,7 @@ class NeighborRows(TrainingRows):
                 f"X has {len(X)} rows, but the model was written with {len(self.plan.ordering.order)}: "
                 "write it again"
             )
-        self.plan.replace(self.settings.order(self.cov_func, X, point), X)
+        self.plan.replace(self.settings.order(self.cov_func, X, point), X, point is not None)
 
     def figures(self, points, model=None):
         """``neighbors_moved``: share of neighbours that the point's hyperparameters would replace."""

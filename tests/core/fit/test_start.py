@@ -108,6 +108,27 @@ def test_with_few_rows_a_few_steps_lead_there(caplog):
     np.testing.assert_array_equal(gp.training.plan.neighbors.get_value(), after)
 
 
+@pytest.mark.parametrize("rows", [79, 80])
+def test_neighbors_are_chosen_once_and_what_the_user_rebuilt_stays(rows):
+    model, gp = model_of(rows=rows)
+    plan = gp.training.plan
+    before = plan.neighbors.get_value()
+    with model:
+        gp.rebuild()  # at no point of the user's
+    np.testing.assert_array_equal(plan.neighbors.get_value(), before)
+    offered_start(Density(model))
+    chosen = plan.neighbors.get_value()
+    assert not np.array_equal(chosen, before)
+    offered_start(Density(model))
+    np.testing.assert_array_equal(plan.neighbors.get_value(), chosen)
+    with model:
+        gp.rebuild({"ell": [9.0, 0.3]})
+    rebuilt = plan.neighbors.get_value()
+    assert not np.array_equal(rebuilt, chosen)
+    offered_start(Density(model))
+    np.testing.assert_array_equal(plan.neighbors.get_value(), rebuilt)
+
+
 def test_nothing_is_offered_for_built_few_rows_known_hyperparameters_or_copies():
     assert offered_start(Density(model_of(rows=79, built=True)[0])) is None
     for rows in (79, 80):
