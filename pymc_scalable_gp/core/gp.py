@@ -2,12 +2,13 @@
 
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from threading import RLock
 
 import numpy as np
 from pymc.gp.util import JITTER_DEFAULT
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from pymc_scalable_gp.core.checking.check import check_gp
 from pymc_scalable_gp.core.checking.verdict import Check
@@ -24,10 +25,16 @@ from pymc_scalable_gp.utils.classes import as_typed
 _TURN = RLock()
 
 
+@cache
+def _blas() -> ThreadpoolController:
+    """The BLAS libraries, which take longer to find than a prediction takes."""
+    return ThreadpoolController().select(user_api="blas")
+
+
 def _threads(training):
     """One BLAS thread with neighbours, whose blocks are too small for more; else as many as there are."""
     near = training is not None and isinstance(training.predictive, NeighborRows)
-    return threadpool_limits(1, user_api="blas") if near else nullcontext()
+    return _blas().limit(limits=1) if near else nullcontext()
 
 
 @as_typed
