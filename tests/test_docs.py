@@ -102,6 +102,11 @@ def test_a_first_fit_is_the_same_few_lines(name):
         assert later not in text, f"{later} in {name}"
 
 
+def test_no_page_has_marks_of_a_merge():
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        assert not re.search(r"^(<{7}|={7}$|>{7})", page.read_text(encoding="utf-8"), re.M), page
+
+
 def test_first_pages_are_short():
     words = re.findall(r"\S*\w\S*", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert len(words) <= 600
