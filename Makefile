@@ -37,9 +37,8 @@ $(DOC): $(DEV)
 	@$(PY) -m pip install --quiet --disable-pip-version-check -e ".[docs]"
 	@touch $@
 
-# One BLAS thread: blocks of rows on neighbours are too small for more.
 quickstart: $(DEV)
-	OPENBLAS_NUM_THREADS=1 $(PY) examples/quickstart.py
+	$(PY) examples/quickstart.py
 
 test: $(DEV)
 	OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" tests

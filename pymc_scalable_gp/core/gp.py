@@ -122,8 +122,8 @@ class FeatureGP(TrainedGP):
         O(rows^3) per draw, and for all rows what a density of `neighbors` costs. On all rows the posterior
         differs more than on a subsample: a poor verdict is certain, a good one holds for as many rows as
         were compared. Latent functions, likelihoods by products or by task, KMCG's and eigenfunctions with
-        ``weights=`` have no exact counterpart on a subsample: the rest is reported, and predictions are
-        compared with those of all rows' neighbours where these are.
+        ``weights=`` have no exact counterpart on a subsample: the rest is reported, and where all rows
+        are compared with a closer likelihood, its predictions stand beside these too.
         """
         with _TURN, self.model_of(model) as model, _threads(self.training):
             return check_gp(

@@ -256,10 +256,9 @@ def remedy(gp, training, check) -> str:
     if _is_far(check) or _away(check).max(initial=0.0) > LIMITS["reference"]:
         return "Make the basis anew at the posterior mean, gp.recentre(X, idata), and the model with it."
     if check.attrs["holds_residual"]:
-        first, other = f"raise {gp.knobs}", "call gp.rebuild(point) at a point of the posterior"
         if check.attrs.get("neighbors_moved", 0.0) > LIMITS["neighbors_moved"]:
-            first, other = other, first
-        return f"{first[0].upper()}{first[1:]}, or {other}."
+            return f"Call gp.rebuild(point) at a point of the posterior, or raise {gp.knobs}."
+        return f"Raise {gp.knobs}, or call gp.rebuild(point) at a point of the posterior."
     text = f"Raise {gp.knobs}"
     needed = check.attrs.get("rank_needed", np.nan)
     if np.isinf(needed):
