@@ -8,13 +8,14 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
 
-from pymc_scalable_gp.utils.compiled import compiled
+from pymc_scalable_gp.ops.repeat import has_loops
+from pymc_scalable_gp.utils.compiled import compiled, many_calls
 from pymc_scalable_gp.utils.graphs import on_vector, present_value, raveled
 from pymc_scalable_gp.utils.internals import compiled_as_one
 
 MOST_PARAMETERS = 50
 # Observed values up to which a few hundred gradients cost less than the compilation of their own function,
-# unless one of them takes as many seconds.
+# unless one of them takes as many seconds, or a density searches in a loop.
 FEW_VALUES, SLOW = 3000, 0.2
 
 
@@ -42,7 +43,7 @@ class Graphs:
                 outputs = [self.smooth, pt.grad(self.smooth, self.theta)]
             # Densities are called a thousand times: in the mode that the user samples in.
             few = kind == "gradient" and self.few_gradients
-            options = {} if few else {"mode": None}
+            options = {} if few else {"mode": many_calls(has_loops(self.logp))}
             self._functions[kind] = compiled([self.theta], outputs, **options)
         return self._functions[kind]
 
@@ -80,7 +81,7 @@ class Density:
         both = [logp, logp if smooth is None else smooth]
         self.is_smooth = smooth is None
         # Gradients of another function only lead to the first proposal.
-        few = not self.is_smooth or _observed_values(model) <= FEW_VALUES
+        few = not self.is_smooth or (_observed_values(model) <= FEW_VALUES and not has_loops(logp))
         self.graphs = Graphs(theta, *self._on_vector(theta, both), few)
         self.where = self.graphs.rows  # or another function that evaluates many points side by side
         self.evaluations, self.gradients, self.failures, self.seconds = 0, 0, 0, 0.0

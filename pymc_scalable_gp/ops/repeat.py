@@ -7,7 +7,7 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
-from pytensor.graph.traversal import toposort
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.scan.utils import until
 
 from pymc_scalable_gp.ops._expanded import Expanded, jax_function
@@ -108,6 +108,15 @@ def repeat(state: Sequence[Variable], after: Sequence[Variable], start, done, li
     fixed = [v.type() for v in outer]
     *new, done = graph_replace([*after, done], dict(zip(outer, fixed, strict=True)), strict=False)
     return Repeat(state, fixed, new, done, limit)(*start, *outer, return_list=True)
+
+
+def has_loops(graph: Variable) -> bool:
+    """Whether a graph, or the graph of an Op in it, repeats steps until a state no longer changes."""
+    ops = (v.owner.op for v in ancestors([graph]) if v.owner is not None)
+    return any(
+        isinstance(op, Repeat) or (isinstance(op, Expanded) and any(map(has_loops, op.outputs)))
+        for op in ops
+    )
 
 
 def by_parts(outputs: Sequence[Variable], part: Sequence[Variable], parts: Sequence) -> list:

@@ -45,8 +45,8 @@ FLATTENING = ("local_add_canonizer", "local_mul_canonizer")
 IN_PYTHON = get_mode("FAST_COMPILE").excluding(*FLATTENING)
 
 # For functions that are called a few times: Numba would take longer to compile than they run, and on
-# large arrays the time goes to the Ops' own kernels and BLAS either way.
-FEW_CALLS = IN_PYTHON.including("expanded").register(
+# large arrays the time goes to the Ops' own kernels and BLAS either way. Loops keep their last state alone.
+FEW_CALLS = IN_PYTHON.including("expanded", "scan_save_mem_no_prealloc").register(
     (dfs_rewriter(_by_its_graph), 1.8), (in2out(_clip_by_extremes), 1.9)
 )
 
@@ -55,6 +55,16 @@ def compiled(inputs, outputs, **options):
     """PyTensor function for a few calls on large arrays; `options` are those of ``pytensor.function``."""
     kinds = {"mode": FEW_CALLS, "on_unused_input": "ignore", "allow_input_downcast": True}
     return pytensor.function(inputs, outputs, **kinds | options)
+
+
+def many_calls(searches: bool = False):
+    """Mode for a function that is called hundreds of times: the user's own.
+
+    With `searches`, where gradients of a user's distribution are in loops, without a pass over hundreds of
+    elementwise operations, before they are fused, that saves nothing afterwards and takes half a minute.
+    """
+    mode = get_mode(None)
+    return mode.excluding("inplace_elemwise") if searches else mode
 
 
 def model_inputs(outputs, model) -> list:
@@ -88,7 +98,7 @@ def point_values(inputs, point, model, fill: bool = False, whole: bool = True) -
 
     Before the model is `whole`, a point may hold what it does not know yet.
     """
-    point = {} if point is None else _as_dict(point)
+    point = as_point(point)
     missing = [v.name for v in inputs if v.name not in point]
     _check_names(point, model, None if whole else missing)
     if missing and not fill:
@@ -97,8 +107,10 @@ def point_values(inputs, point, model, fill: bool = False, whole: bool = True) -
     return [np.asarray(point.get(v.name, start.get(v.name)), dtype=v.dtype) for v in inputs]
 
 
-def _as_dict(point) -> dict:
-    """A point from a dictionary, or from the single draw that ``pm.find_MAP`` may return."""
+def as_point(point) -> dict:
+    """A point from a dictionary, from the single draw that ``pm.find_MAP`` may return, or from None."""
+    if point is None:
+        return {}
     if "posterior" in getattr(point, "children", {}):
         return {name: v.values[0, 0] for name, v in point["posterior"].data_vars.items()}
     if not isinstance(point, Mapping):

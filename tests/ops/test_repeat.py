@@ -5,7 +5,8 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_scalable_gp.ops.repeat import by_parts, outside, repeat
+from pymc_scalable_gp.ops._expanded import Expanded
+from pymc_scalable_gp.ops.repeat import by_parts, has_loops, outside, repeat
 
 A = np.array([4.0, 9.0, 2.0])
 
@@ -43,6 +44,14 @@ def test_it_has_no_gradient():
     a, (x, _) = roots()
     (gradient,) = pt.grad(x.sum() + a.sum(), [a])
     np.testing.assert_array_equal(gradient.eval({a: A}), 1.0)
+
+
+def test_loops_are_found_in_graphs_and_in_those_of_ops():
+    a, (x, _) = roots()
+    assert has_loops(x.sum())
+    assert not has_loops(a.sum())
+    assert has_loops(Expanded([a], [x.sum()])(a) + 1.0)
+    assert not has_loops(Expanded([a], [a.sum()])(a) + 1.0)
 
 
 def test_what_a_loop_takes_from_outside():

@@ -1,5 +1,6 @@
 """The mode for functions that are called a few times."""
 
+import tracemalloc
 from functools import reduce
 
 import numpy as np
@@ -8,10 +9,11 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_array_equal
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.mode import FAST_COMPILE
+from pytensor.compile.mode import FAST_COMPILE, Mode, get_mode
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.scalar.basic import Clip
 
-from pymc_scalable_gp.utils.compiled import FEW_CALLS, FLATTENING, IN_PYTHON, compiled
+from pymc_scalable_gp.utils.compiled import FEW_CALLS, FLATTENING, IN_PYTHON, compiled, many_calls
 
 VALUES = np.array([np.nan, -np.inf, -2.0, 0.0, 0.5, 3.0, np.inf])
 
@@ -60,6 +62,32 @@ def test_softmax_and_its_like_run_by_their_graphs():
     assert [n for n in all_nodes(slow.maker.fgraph) if isinstance(n.op, OpFromGraph)]
     for found, expected in zip(fast(values), slow(values), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+def test_loops_keep_their_last_state_alone():
+    """A search under a likelihood of 1e5 rows would hold 100 copies of each of its vectors."""
+    x = pt.vector(dtype="float64")
+    steps = pytensor.scan(lambda v: 0.5 * v, outputs_info=[x], n_steps=50, return_updates=False)
+    # With the canonical forms that tests leave out elsewhere.
+    query = FEW_CALLS.provided_optimizer
+    mode = Mode("py", RewriteDatabaseQuery(include=query.include, exclude=FLATTENING))
+    found = compiled([x], steps[-1], mode=mode)
+    values = np.ones(10_000)
+    found(values)
+    tracemalloc.start()
+    found(values)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10 * values.nbytes
+
+
+def test_functions_with_searches_leave_a_slow_pass_out():
+    with pytensor.config.change_flags(mode="NUMBA"):
+        plain, searching = many_calls(), many_calls(searches=True)
+        assert plain == get_mode(None)
+    assert type(searching.linker) is type(plain.linker)
+    assert "inplace_elemwise" in searching.provided_optimizer.exclude
+    assert "inplace_elemwise" not in plain.provided_optimizer.exclude
 
 
 def all_nodes(graph):

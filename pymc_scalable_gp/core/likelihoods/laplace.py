@@ -36,7 +36,25 @@ SHARES = 0.5 ** np.arange(12)  # of a step, all of it or, where that leads too f
 # approximated at each v anew, and the mode is not quite where the objective is highest.
 SHORT = 1.0
 ROUNDING = 1e-9  # of the objective
+SLOW = 0.3  # a step's ratio to the last, above which the search is accelerated
 _FAR = pt.constant(np.inf, dtype="float64")
+
+
+def _acceleration(way, before, change, last, weight):
+    """Whether steps shrink slowly, and the share of the last one that Anderson's acceleration takes back.
+
+    Of depth one: with the ways ``r_k`` from points to where a step leads, ``x_{k+1} = F_k - c (F_k -
+    F_{k-1})``, where c makes ``r_k - c (r_k - r_{k-1})`` shortest.
+    """
+    turn = way - before
+    back = (weight * turn * way).sum() / pt.maximum((weight * turn**2).sum(), 1e-300)
+    return (change > SLOW * last) & pt.isfinite(last), back
+
+
+def _remaining(change, last, slow):
+    """What is left after a step, as the next is to this one about as this one to the last."""
+    ratio = pt.switch(pt.isinf(last) | slow, 1.0, pt.minimum(change / last, 1.0))
+    return change * ratio
 
 
 class LaplaceGraph:
@@ -74,14 +92,17 @@ class LaplaceGraph:
     def mode(self, y) -> tuple[TensorVariable, TensorVariable]:
         """Mode of the function (n,), and what is left of the way there: NaN or large where none was found.
 
-        By Newton's method from `start`, or the mean, with shorter steps where the objective would fall.
+        By Newton's method from `start`, or the mean where that is better or nothing else is known, with
+        shorter steps where the objective would fall, and acceleration where steps shrink slowly.
         """
-        f, a = self.rows.vector("f"), self.rows.vector("a")
-        psi, step, left = (pt.scalar(name, dtype="float64") for name in ("psi", "step", "left"))
+        places = [self.rows.vector(name) for name in ("f", "a", "goal", "way", "from")]
+        places += [pt.scalar(name, dtype="float64") for name in ("psi", "step", "left")]
+        f, a, goal, way, solved_before, psi, step, _ = places
         _, g, W = self.rows.at(f, y)
         t, v = f + g / W, 1.0 / W
         solved = self.solved(t, v)
-        towards, turn = t - v * solved - f, solved - a
+        newton = t - v * solved
+        towards, turn = newton - f, solved - a
 
         shares = pt.constant(SHARES)
         at = f + shares[:, None] * towards
@@ -94,17 +115,26 @@ class LaplaceGraph:
         best = pt.switch(full, 0, pt.argmax(tries))
         share, reached = shares[best], tries[best]
         last = pt.switch(full, length, 1.0 + length)
-        remaining = last * pt.switch(pt.isinf(step), 1.0, pt.minimum(last / step, 1.0))
-        after = [f + share * towards, a + share * turn, reached, last, remaining]
-        done = ~(remaining > TOLERANCE)  # NaN too
-        first, height = self.mean, self.rows.at(self.mean, y)[0].sum()
+        slow, back = _acceleration(towards, way, last, step, W)
+        slow = slow & near
+        share_back = pt.switch(slow, back, 0.0)
+        after = [
+            f + share * towards - share_back * (newton - goal),
+            a + share * turn - share_back * (solved - solved_before),
+            newton, towards, solved,
+            pt.switch(slow, -np.inf, reached), last, _remaining(last, step, slow),
+        ]  # fmt: skip
+        floor = self.rows.at(self.mean, y)[0].sum()
+        start = [self.mean, *[pt.zeros_like(self.mean)] * 4, floor, _FAR, _FAR]
         if self.start is not None:
             known = pt.isfinite(self.start).all()
-            first = pt.switch(known, self.start, self.mean)
-            height = pt.switch(known, -np.inf, height)  # whatever the first step leads to
-        start = [first, pt.zeros_like(self.mean), height, _FAR, _FAR]
-        found = repeat([f, a, psi, step, left], after, start, done, LIMIT)
-        return found[0], found[4]
+            lost = pt.isinf(step) & pt.isinf(psi) & (tries[0] < floor)
+            after = [pt.switch(lost, old, new) for old, new in zip(start, after, strict=True)]
+            start[0] = pt.switch(known, self.start, self.mean)
+            start[5] = pt.switch(known, -np.inf, floor)  # whatever the first step leads to
+        done = ~(after[-1] > TOLERANCE)  # NaN too
+        found = repeat(places, after, start, done, LIMIT)
+        return found[0], found[-1]
 
     def carried(self, f, y):
         """A scalar whose gradient is that of the density at the mode f, which moves with the parameters.
@@ -128,14 +158,19 @@ class LaplaceGraph:
             return (w * t_).sum() - (w * disconnected_grad(a) * v_).sum() + 0.5 * both / scale
 
         back = pt.grad(moved(point, w), point, consider_constant=[w])
-        after = start + back
-        change = pt.sqrt(((after - w) ** 2).sum() / pt.maximum((after**2).sum(), 1e-300))
-        last, left = (pt.scalar(name, dtype="float64") for name in ("change", "left"))
-        # The next step is to this one about as this one to the last.
-        remaining = change * pt.switch(pt.isinf(last), 1.0, pt.minimum(change / last, 1.0))
+        new = start + back
+        places = [w, self.rows.vector("before"), self.rows.vector("way")]
+        places += [pt.scalar(name, dtype="float64") for name in ("change", "left")]
+        _, before, way, last, _ = places
+        size = pt.maximum((new**2).sum(), 1e-300)
+        change = pt.sqrt(((new - w) ** 2).sum() / size)
+        slow, share_back = _acceleration(new - w, way, change, last, 1.0)
+        step = new - pt.switch(slow, share_back, 0.0) * (new - before)
+        after = [step, new, new - w, change, _remaining(change, last, slow)]
+        none = pt.zeros_like(start)
         w_, *_ = repeat(
-            [w, last, left], [after, change, remaining], [start, _FAR, _FAR],
-            ~(remaining > ADJOINT_TOLERANCE), ADJOINT_LIMIT,
+            places, after, [start, none, none, _FAR, _FAR], ~(after[-1] > ADJOINT_TOLERANCE),
+            ADJOINT_LIMIT,
         )  # fmt: skip
         return self.density(f, y) + moved(f, disconnected_grad(w_))
 

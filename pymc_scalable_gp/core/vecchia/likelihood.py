@@ -29,6 +29,7 @@ from pymc_scalable_gp.core.vecchia.predictor import VecchiaPredictor, joint_cond
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.utils.checks import Refuse, check_count
+from pymc_scalable_gp.utils.compiled import as_point
 from pymc_scalable_gp.utils.graphs import data_shared, is_random, same_values
 from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
 
@@ -65,7 +66,7 @@ class RowPlan:
     """Order and neighbours as shared variables: a model goes on with others after :meth:`replace`."""
 
     def __init__(self, ordering: Ordering, X: np.ndarray):
-        self._ordering, self._chosen = ordering, False
+        self._ordering, self._point = ordering, {}
         self.order = data_shared(ordering.order)
         self.neighbors = data_shared(ordering.neighbors)
         self.X = data_shared(X)
@@ -76,13 +77,13 @@ class RowPlan:
         return self._ordering
 
     @property
-    def is_chosen(self) -> bool:
-        """Whether the present ordering replaced the likelihood's own, at a given point."""
-        return self._chosen
+    def point(self) -> dict:
+        """Point for which the present ordering replaced the likelihood's own; empty where none did."""
+        return self._point
 
-    def replace(self, ordering: Ordering, X: np.ndarray, chosen: bool) -> None:
-        """Go on with another ordering of as many rows, `chosen` at a given point."""
-        self._ordering, self._chosen = ordering, chosen
+    def replace(self, ordering: Ordering, X: np.ndarray, point: dict) -> None:
+        """Go on with another ordering of as many rows, that of a `point`."""
+        self._ordering, self._point = ordering, point
         self.order.set_value(ordering.order)
         self.neighbors.set_value(ordering.neighbors)
         self.X.set_value(X)
@@ -171,7 +172,8 @@ class NeighborRows(TrainingRows):
                 f"X has {len(X)} rows, but the model was written with {len(self.plan.ordering.order)}: "
                 "write it again"
             )
-        self.plan.replace(self.settings.order(self.cov_func, X, point), X, point is not None)
+        point = as_point(point)
+        self.plan.replace(self.settings.order(self.cov_func, X, point), X, point)
 
     def figures(self, points, model=None):
         """``neighbors_moved``: share of neighbours that the point's hyperparameters would replace."""

@@ -86,6 +86,9 @@ def test_under_another_likelihood_a_few_steps_lead_there(caplog):
     assert any("after a few steps" in r.message for r in caplog.records)
     assert not np.array_equal(gp.training.inner.plan.neighbors.get_value(), before)
     assert not np.array_equal(gp.training.start.get_value(), begun)
+    assert not density.graphs.few_gradients  # each searches in a loop
+    again = offered_start(Density(model))
+    np.testing.assert_array_equal(again["ell"], found["ell"])
 
 
 def test_what_has_no_neighbors_or_was_built_starts_at_the_initial_point():
@@ -116,16 +119,21 @@ def test_neighbors_are_chosen_once_and_what_the_user_rebuilt_stays(rows):
     with model:
         gp.rebuild()  # at no point of the user's
     np.testing.assert_array_equal(plan.neighbors.get_value(), before)
-    offered_start(Density(model))
+    first = offered_start(Density(model))
     chosen = plan.neighbors.get_value()
     assert not np.array_equal(chosen, before)
-    offered_start(Density(model))
+    again = offered_start(Density(model))
+    assert again.keys() == first.keys() == {"ell", "sigma"}
+    for name, value in first.items():
+        np.testing.assert_array_equal(again[name], value)
     np.testing.assert_array_equal(plan.neighbors.get_value(), chosen)
     with model:
-        gp.rebuild({"ell": [9.0, 0.3]})
+        gp.rebuild(
+            {"ell": [9.0, 0.3], "ell_log__": np.log([9.0, 0.3])}
+        )  # as pm.find_MAP gives them
     rebuilt = plan.neighbors.get_value()
     assert not np.array_equal(rebuilt, chosen)
-    offered_start(Density(model))
+    assert offered_start(Density(model)) == {"ell": [9.0, 0.3]}
     np.testing.assert_array_equal(plan.neighbors.get_value(), rebuilt)
 
 

@@ -349,6 +349,42 @@ def test_searches_begin_at_the_mode_of_the_build():
     np.testing.assert_allclose(function(*at), before, rtol=1e-10)
 
 
+@pytest.mark.parametrize("height", [1e3, -30.0, np.inf])
+def test_a_start_worse_than_the_mean_is_left(height):
+    """From f = 1000 Newton's first step is not finite, from -30 it overshoots."""
+    model, gp = made("exact", y=Y, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)))
+    function, at = value_at(model)
+    expected = function(*at)
+    gp.training.start.set_value(np.full(N, height))
+    np.testing.assert_allclose(function(*at), expected, rtol=1e-10)
+
+
+def test_slow_steps_are_accelerated():
+    """Of a linear map with eigenvalues .95 and .2, whose steps shrink by .95: depth one ends them."""
+    A, b = np.diag([0.95, 0.2]), np.array([1.0, 2.0])
+    x, goal, way, last = np.zeros(2), np.zeros(2), np.zeros(2), np.inf
+    for _ in range(12):
+        new = A @ x + b
+        change = np.abs(new - x).max()
+        slow, back = (v.eval() for v in laplace._acceleration(new - x, way, change, last, 1.0))
+        assert slow == (np.isfinite(last) and change > 0.3 * last)
+        left = laplace._remaining(change, last, slow).eval()
+        assert left == (change if slow or np.isinf(last) else change * change / last)
+        x, goal, way, last = new - slow * back * (new - goal), new, new - x, change
+    np.testing.assert_allclose(x, [20.0, 2.5], rtol=1e-3)  # plain steps are 11 away from 20
+
+
+def test_an_approximation_that_moves_with_the_noise_is_searched_in_fewer_steps(monkeypatch):
+    """With few neighbours a step's own derivative is not zero; the density is that of the plain search."""
+    y = np.minimum(np.exp(F), 2.0)
+    given = {"y": y, "likelihood": DISTRIBUTIONS["Weibull, censored"][0]}
+    function, at = value_at(made("Vecchia neighbors", **given)[0])
+    monkeypatch.setattr(laplace, "SLOW", np.inf)
+    monkeypatch.setattr(laplace, "LIMIT", 1000)
+    plain, _ = value_at(made("Vecchia neighbors", **given)[0])
+    np.testing.assert_allclose(function(*at), plain(*at), rtol=1e-7)
+
+
 def mixed(f):
     return pm.Poisson.dist(mu=pm.math.exp(f - f.mean()))
 
