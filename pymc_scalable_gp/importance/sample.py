@@ -62,7 +62,7 @@ def sample_importance(
         rows or more, the mode of the exact GP on 1000 of them (:func:`subset_map`); with neighbours and
         fewer rows, or under another likelihood, 20 steps towards the mode; else the initial point.
         Neighbours are chosen again there, once, if the GP was neither built nor rebuilt at a point by
-        hand, the same for every seed.
+        hand, the same for every seed; later calls start at the point they were chosen for.
     cores : int, optional
         Processes that evaluate densities side by side; results do not depend on it, up to rounding.
         Default: one for each processor, at most four, where the densities of a run would take long,
