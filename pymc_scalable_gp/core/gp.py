@@ -78,8 +78,8 @@ class FeatureGP(TrainedGP):
         Returns
         -------
         xarray.Dataset
-            Prints "Good." with the largest shifts, or what is poor with a remedy and the figures;
-            ``print(check.details)`` shows all figures in words, :func:`plot_check` draws them.
+            Prints "Good." with the largest shifts, or what is poor with a remedy and the figures; its
+            ``details`` has all figures in words, :func:`plot_check` draws them.
 
             - over ``obs``, the row numbers: ``missing``, the share
               :math:`1 - \|\phi(x)\|^2 / k(x, x)` of prior variance that the features do not explain;

@@ -15,21 +15,22 @@ from pymc_scalable_gp.utils.internals import compiled_as_one
 
 MOST_PARAMETERS = 50
 # Observed values up to which a few hundred gradients cost less than the compilation of their own function,
-# unless one of them takes as many seconds, or a density searches in a loop.
-FEW_VALUES, SLOW = 3000, 0.2
+# as many where a density searches in a loop, unless one of them takes as many seconds.
+FEW_VALUES, FEW_SEARCHED, SLOW = 3000, 600, 0.2
 
 
 class Graphs:
     """Graphs of a log density on the unconstrained space, compiled when they are first asked for.
 
     `smooth` is what is differentiated in the place of `logp`, both scalars of the vector `theta` (p,). With
-    `few_gradients` these are not worth machine code of their own, as long as they are fast without.
+    `few_gradients` these are not worth machine code of their own, as long as they are fast without; where
+    a density `searches`, its compilation leaves a slow pass out.
     Instances can be pickled: what was compiled stays behind.
     """
 
-    def __init__(self, theta, logp, smooth, few_gradients: bool = False):
+    def __init__(self, theta, logp, smooth, few_gradients: bool = False, searches: bool = False):
         self.theta, self.logp, self.smooth = theta, logp, smooth
-        self.few_gradients = few_gradients
+        self.few_gradients, self.searches = few_gradients, searches
         self._functions: dict = {}
 
     def __getstate__(self):
@@ -43,7 +44,7 @@ class Graphs:
                 outputs = [self.smooth, pt.grad(self.smooth, self.theta)]
             # Densities are called a thousand times: in the mode that the user samples in.
             few = kind == "gradient" and self.few_gradients
-            options = {} if few else {"mode": many_calls(has_loops(self.logp))}
+            options = {} if few else {"mode": many_calls(self.searches)}
             self._functions[kind] = compiled([self.theta], outputs, **options)
         return self._functions[kind]
 
@@ -81,8 +82,10 @@ class Density:
         both = [logp, logp if smooth is None else smooth]
         self.is_smooth = smooth is None
         # Gradients of another function only lead to the first proposal.
-        few = not self.is_smooth or (_observed_values(model) <= FEW_VALUES and not has_loops(logp))
-        self.graphs = Graphs(theta, *self._on_vector(theta, both), few)
+        searches = has_loops(logp)
+        limit = FEW_SEARCHED if searches else FEW_VALUES
+        few = not self.is_smooth or _observed_values(model) <= limit
+        self.graphs = Graphs(theta, *self._on_vector(theta, both), few, searches)
         self.where = self.graphs.rows  # or another function that evaluates many points side by side
         self.evaluations, self.gradients, self.failures, self.seconds = 0, 0, 0, 0.0
 

@@ -29,7 +29,7 @@ NATS = "nats (natural logarithms)"
 
 
 class Check(xr.Dataset):
-    """Result of ``gp.check``: prints the verdict; ``print(check.details)`` shows all figures."""
+    """Result of ``gp.check``, shown as its verdict; `details` has all figures."""
 
     __slots__ = ()
 

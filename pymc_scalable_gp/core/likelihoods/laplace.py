@@ -40,15 +40,16 @@ SLOW = 0.3  # a step's ratio to the last, above which the search is accelerated
 _FAR = pt.constant(np.inf, dtype="float64")
 
 
-def _acceleration(way, before, change, last, weight):
+def _acceleration(way, before, change, last, weight, near):
     """Whether steps shrink slowly, and the share of the last one that Anderson's acceleration takes back.
 
     Of depth one: with the ways ``r_k`` from points to where a step leads, ``x_{k+1} = F_k - c (F_k -
-    F_{k-1})``, where c makes ``r_k - c (r_k - r_{k-1})`` shortest.
+    F_{k-1})``, where c makes ``r_k - c (r_k - r_{k-1})`` shortest. Only `near` the end.
     """
     turn = way - before
     back = (weight * turn * way).sum() / pt.maximum((weight * turn**2).sum(), 1e-300)
-    return (change > SLOW * last) & pt.isfinite(last), back
+    slow = (change > SLOW * last) & pt.isfinite(last) & near
+    return slow, pt.switch(slow, back, 0.0)
 
 
 def _remaining(change, last, slow):
@@ -115,9 +116,7 @@ class LaplaceGraph:
         best = pt.switch(full, 0, pt.argmax(tries))
         share, reached = shares[best], tries[best]
         last = pt.switch(full, length, 1.0 + length)
-        slow, back = _acceleration(towards, way, last, step, W)
-        slow = slow & near
-        share_back = pt.switch(slow, back, 0.0)
+        slow, share_back = _acceleration(towards, way, last, step, W, near)
         after = [
             f + share * towards - share_back * (newton - goal),
             a + share * turn - share_back * (solved - solved_before),
@@ -164,8 +163,8 @@ class LaplaceGraph:
         _, before, way, last, _ = places
         size = pt.maximum((new**2).sum(), 1e-300)
         change = pt.sqrt(((new - w) ** 2).sum() / size)
-        slow, share_back = _acceleration(new - w, way, change, last, 1.0)
-        step = new - pt.switch(slow, share_back, 0.0) * (new - before)
+        slow, share_back = _acceleration(new - w, way, change, last, 1.0, np.array(True))
+        step = new - share_back * (new - before)
         after = [step, new, new - w, change, _remaining(change, last, slow)]
         none = pt.zeros_like(start)
         w_, *_ = repeat(

@@ -9,6 +9,7 @@ import pytest
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.fit import start
+from pymc_scalable_gp.importance import density as density_module
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.start import Offer, offered_start
 
@@ -86,9 +87,19 @@ def test_under_another_likelihood_a_few_steps_lead_there(caplog):
     assert any("after a few steps" in r.message for r in caplog.records)
     assert not np.array_equal(gp.training.inner.plan.neighbors.get_value(), before)
     assert not np.array_equal(gp.training.start.get_value(), begun)
-    assert not density.graphs.few_gradients  # each searches in a loop
     again = offered_start(Density(model))
     np.testing.assert_array_equal(again["ell"], found["ell"])
+
+
+@pytest.mark.parametrize(("limit", "few"), [(79, False), (80, True)])
+def test_gradients_with_searches_get_machine_code_sooner(limit, few, monkeypatch):
+    monkeypatch.setattr(density_module, "FEW_SEARCHED", limit)
+    graphs = Density(counts_model(sgp.ExactMarginal)[0]).graphs
+    assert graphs.searches
+    assert graphs.few_gradients == few
+    gaussian = Density(model_of(built=True)[0]).graphs
+    assert gaussian.few_gradients
+    assert not gaussian.searches
 
 
 def test_what_has_no_neighbors_or_was_built_starts_at_the_initial_point():
@@ -128,9 +139,7 @@ def test_neighbors_are_chosen_once_and_what_the_user_rebuilt_stays(rows):
         np.testing.assert_array_equal(again[name], value)
     np.testing.assert_array_equal(plan.neighbors.get_value(), chosen)
     with model:
-        gp.rebuild(
-            {"ell": [9.0, 0.3], "ell_log__": np.log([9.0, 0.3])}
-        )  # as pm.find_MAP gives them
+        gp.rebuild({"ell": [9.0, 0.3], "ell_log__": np.log([9.0, 0.3])})  # as of pm.find_MAP
     rebuilt = plan.neighbors.get_value()
     assert not np.array_equal(rebuilt, chosen)
     assert offered_start(Density(model)) == {"ell": [9.0, 0.3]}

@@ -366,23 +366,31 @@ def test_slow_steps_are_accelerated():
     for _ in range(12):
         new = A @ x + b
         change = np.abs(new - x).max()
-        slow, back = (v.eval() for v in laplace._acceleration(new - x, way, change, last, 1.0))
+        found = laplace._acceleration(new - x, way, change, last, 1.0, np.array(True))
+        slow, back = (v.eval() for v in found)
         assert slow == (np.isfinite(last) and change > 0.3 * last)
         left = laplace._remaining(change, last, slow).eval()
         assert left == (change if slow or np.isinf(last) else change * change / last)
-        x, goal, way, last = new - slow * back * (new - goal), new, new - x, change
+        x, goal, way, last = new - back * (new - goal), new, new - x, change
     np.testing.assert_allclose(x, [20.0, 2.5], rtol=1e-3)  # plain steps are 11 away from 20
+    far = laplace._acceleration(new - x, way, change, change, 1.0, np.array(False))
+    assert [v.eval() for v in far] == [False, 0.0]
 
 
 def test_an_approximation_that_moves_with_the_noise_is_searched_in_fewer_steps(monkeypatch):
     """With few neighbours a step's own derivative is not zero; the density is that of the plain search."""
     y = np.minimum(np.exp(F), 2.0)
     given = {"y": y, "likelihood": DISTRIBUTIONS["Weibull, censored"][0]}
-    function, at = value_at(made("Vecchia neighbors", **given)[0])
-    monkeypatch.setattr(laplace, "SLOW", np.inf)
-    monkeypatch.setattr(laplace, "LIMIT", 1000)
-    plain, _ = value_at(made("Vecchia neighbors", **given)[0])
-    np.testing.assert_allclose(function(*at), plain(*at), rtol=1e-7)
+    found = []
+    for slow, limit in ((laplace.SLOW, 20), (np.inf, 20), (np.inf, 1000)):  # 18 steps, 23 without
+        monkeypatch.setattr(laplace, "SLOW", slow)
+        monkeypatch.setattr(laplace, "LIMIT", limit)
+        model, gp = made("Vecchia neighbors", **given)
+        gp.training.start.set_value(np.full(N, np.nan))
+        function, at = value_at(model, POINT | {"eta": 100.0})
+        found.append(function(*at))
+    assert np.isnan(found[1])
+    np.testing.assert_allclose(found[0], found[2], rtol=1e-7)
 
 
 def mixed(f):
