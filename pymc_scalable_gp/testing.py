@@ -17,11 +17,8 @@ from pytensor.graph.traversal import applys_between
 from scipy import stats
 
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
-from pymc_scalable_gp.utils.compiled import FEW_CALLS, evaluate
+from pymc_scalable_gp.utils.compiled import FEW_CALLS, IN_PYTHON, evaluate
 from pymc_scalable_gp.utils.internals import compiled_as_one
-
-# Within a fused expression, in Python, PyTensor 3.3 takes a Reciprocal in single precision.
-PY = Mode("py", optimizer="fast_run").excluding("local_div_to_reciprocal")
 
 
 def check_op(
@@ -82,14 +79,16 @@ def check_op(
     where = tuple(range(len(outputs))) if differentiable is None else tuple(differentiable)
     cotangents = [outputs[i].type() for i in where]
 
-    python = _value_and_pullback(tensors, outputs, where, cotangents, PY)
+    python = _value_and_pullback(tensors, outputs, where, cotangents, IN_PYTHON)
     others = [_value_and_pullback(tensors, outputs, where, cotangents, m) for m in modes]
     in_jax = []
     if jax is not None:
         in_jax.append(_jax_vjp(tensors, outputs, where))  # runs the pullback too, in JAX
     if twin is not None:
         plain = _tuple(twin(*tensors))
-        twin_function = _value_and_pullback(tensors, plain, range(len(plain)), cotangents, PY)
+        twin_function = _value_and_pullback(
+            tensors, plain, range(len(plain)), cotangents, IN_PYTHON
+        )
 
     for number, inputs in enumerate(cases):
         expected = _tuple(reference(*inputs))
@@ -214,8 +213,8 @@ def _check_types(build, tensors, outputs, inputs, expected):
     short = [x.astype("float32") for x in inputs]
     narrow, wide = _tuple(build(*single)), outputs
     assert all(output.dtype == "float64" for output in narrow)
-    cast = pytensor.function(single, narrow, mode=PY, on_unused_input="ignore")(*short)
-    full = pytensor.function(tensors, wide, mode=PY, on_unused_input="ignore")
+    cast = pytensor.function(single, narrow, mode=IN_PYTHON, on_unused_input="ignore")(*short)
+    full = pytensor.function(tensors, wide, mode=IN_PYTHON, on_unused_input="ignore")
     for a, b in zip(cast, full(*(x.astype("float64") for x in short)), strict=True):
         assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.max(np.abs(b), initial=0.0))
 
@@ -234,8 +233,9 @@ def _check_bookkeeping(op_class, build, tensors, outputs, inputs, expected):
         assert op_class.__name__ in str(op)
 
     shapes = pytensor.function(
-        tensors, [output.shape for output in outputs], mode=PY, on_unused_input="ignore"
-    )
+        tensors, [output.shape for output in outputs], mode=Mode("py", "fast_run"),
+        on_unused_input="ignore",
+    )  # fmt: skip
     left = [n.op for n in shapes.maker.fgraph.apply_nodes if isinstance(n.op, op_class)]
     assert not left, "infer_shape leaves the Op in the shape graph"
     for found, value in zip(shapes(*inputs), expected, strict=True):
@@ -319,7 +319,7 @@ def check_marginal_logp(
 
     (dense,) = model.replace_rvs_by_values([dense_logp(gp)])
     function = compiled(model.logp(vars=[model[name]], sum=True), mode)
-    twin = compiled(dense, PY)
+    twin = compiled(dense, IN_PYTHON)
     found = []
     for point in points:
         values = [np.asarray(point[v.name]) for v in inputs]

@@ -21,7 +21,8 @@ from pymc.gp.cov import Covariance
 from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.testing import PY, dense_marginal
+from pymc_scalable_gp.testing import dense_marginal
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 POINTS = 3  # of the hyperparameters, for each model
 
@@ -290,7 +291,7 @@ class Model:
             features = self.gp.features(X) if low_rank else pt.zeros((n, 1))
         truth = self.model.replace_rvs_by_values([*truth, features])
         inputs = self.model.value_vars[:1]
-        self.truth = pytensor.function(inputs, truth, mode=PY, on_unused_input="ignore")
+        self.truth = pytensor.function(inputs, truth, mode=IN_PYTHON, on_unused_input="ignore")
         self.compile()
 
     def compile(self):

@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.vecchia.neighbors import Metric, order_rows
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
-from pymc_scalable_gp.testing import PY
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 c = pm.gp.cov
 R = 6371.0088
@@ -53,18 +53,20 @@ def make(distance, kind, ls, **kwargs):
 def test_values(distance, kind):
     cov = make(distance, kind, 2000.0)
     expected = dense(X, X, distance, kind, 2000.0)
-    assert_allclose(kernel_matrix(cov, X).eval(mode=PY), expected, rtol=1e-7, atol=1e-12)
-    assert_allclose(kernel_matrix(cov, X[:3], X).eval(mode=PY), expected[:3], rtol=1e-7, atol=1e-12)
-    assert_array_equal(kernel_diag(cov, X).eval(mode=PY), 1.0)
+    assert_allclose(kernel_matrix(cov, X).eval(mode=IN_PYTHON), expected, rtol=1e-7, atol=1e-12)
+    assert_allclose(
+        kernel_matrix(cov, X[:3], X).eval(mode=IN_PYTHON), expected[:3], rtol=1e-7, atol=1e-12
+    )
+    assert_array_equal(kernel_diag(cov, X).eval(mode=IN_PYTHON), 1.0)
     # PyMC's own distances have fewer digits.
-    assert_allclose(cov(X).eval(mode=PY), expected, rtol=2e-6)
+    assert_allclose(cov(X).eval(mode=IN_PYTHON), expected, rtol=2e-6)
     assert np.linalg.eigvalsh(expected)[0] > -1e-10
 
 
 def test_arcs_of_a_circle_are_a_covariance_for_these_kernels_alone():
     """On a great circle Matern 3/2 of the arc has eigenvalues below zero, which is why it is refused."""
     circle = np.column_stack([np.zeros(60), np.arange(60) * 6.0])
-    valid = kernel_matrix(make("arc", "Matern12", 9000.0), circle).eval(mode=PY)
+    valid = kernel_matrix(make("arc", "Matern12", 9000.0), circle).eval(mode=IN_PYTHON)
     assert np.linalg.eigvalsh(valid)[0] > 0
     assert np.linalg.eigvalsh(dense(circle, circle, "arc", "Matern32", 9000.0))[0] < -1e-3
 
@@ -73,7 +75,7 @@ def test_other_columns():
     wide = np.column_stack([RNG.standard_normal(len(X)), X[:, ::-1]])
     cov = make("arc", "Matern12", 500.0, input_dim=3, active_dims=[2, 1])
     assert_allclose(
-        kernel_matrix(cov, wide).eval(mode=PY), dense(X, X, "arc", "Matern12", 500.0),
+        kernel_matrix(cov, wide).eval(mode=IN_PYTHON), dense(X, X, "arc", "Matern12", 500.0),
         rtol=1e-7, atol=1e-12,
     )  # fmt: skip
 
@@ -90,7 +92,7 @@ def test_gradients(distance, kind):
     def value(ell, points):
         return (dense(X, points, distance, kind, ell) * weights).sum()
 
-    found, by_ls, by_z = (v.eval({ls: 3000.0, Z: places}, mode=PY) for v in outputs)
+    found, by_ls, by_z = (v.eval({ls: 3000.0, Z: places}, mode=IN_PYTHON) for v in outputs)
     assert_allclose(found, value(3000.0, places), rtol=1e-8)
     slope = (value(3001.0, places) - value(2999.0, places)) / 2
     assert_allclose(by_ls, slope, rtol=1e-6)
@@ -138,7 +140,7 @@ def densities(make_gp, data, targets):
         gp = make_gp(cov)
         gp.marginal_likelihood("y", X=data, y=targets, sigma=0.3)
     function = model.compile_fn(
-        [model.datalogp, *pt.grad(model.datalogp, model.value_vars)], mode=PY
+        [model.datalogp, *pt.grad(model.datalogp, model.value_vars)], mode=IN_PYTHON
     )
     return gp, model, lambda ell: function({"ls_log__": np.log(ell), "eta_log__": np.log(0.8)})
 
@@ -191,7 +193,7 @@ def test_softki_goes_around_the_globe():
     for points in (data, wrapped):
         gp = sgp.SoftKIMarginal(cov_func=cov, inducing=points[3::6])
         gp.build(points)
-        found.append(gp.features(points).eval(mode=PY))
+        found.append(gp.features(points).eval(mode=IN_PYTHON))
     assert_allclose(*found, rtol=1e-9, atol=1e-12)
     gp = sgp.SoftKIMarginal(cov_func=cov, inducing=7)
     gp.build(wrapped)
@@ -236,7 +238,7 @@ def test_wrong_latitudes_are_refused_and_never_silent():
         gp.marginal_likelihood("y", X=X, y=Y[: len(X)], sigma=1.0)
     with model, pytest.raises(ValueError, match="column 0 of Xnew"):
         gp.predict(swapped, point={})
-    assert np.isnan(kernel_matrix(cov, swapped).eval(mode=PY)).any()
+    assert np.isnan(kernel_matrix(cov, swapped).eval(mode=IN_PYTHON)).any()
 
 
 @pytest.mark.parametrize("kind", [sgp.GriefGP, sgp.SKIPMarginal])

@@ -14,7 +14,7 @@ from pymc_scalable_gp.core.features.residual import fused_kernel
 from pymc_scalable_gp.core.vecchia.neighbors import Metric, order_rows
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.products import product_terms
-from pymc_scalable_gp.testing import PY
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 c = pm.gp.cov
 RNG = np.random.default_rng(0)
@@ -58,7 +58,7 @@ def test_values(kind, ls, scale):
     cov, expected = make(kind, ls, scale), dense(X, X, kind, ls, scale)
     graphs = [kernel_matrix(cov, X), kernel_matrix(cov, X[:5], X), kernel_diag(cov, X),
               cov(X), cov(X[:5], X)]  # fmt: skip
-    whole, part, diag, own, own_part = pytensor.function([], graphs, mode=PY)()
+    whole, part, diag, own, own_part = pytensor.function([], graphs, mode=IN_PYTHON)()
     assert_allclose(whole, expected, rtol=1e-12)
     assert_allclose(part, expected[:5], rtol=1e-12)
     assert_allclose(diag, np.diag(expected), rtol=1e-15)
@@ -76,7 +76,7 @@ def test_an_offset_changes_nothing(offset):
     for rows in (grid, grid + np.array([offset, 0.0])):
         K = kernel_matrix(cov, rows), kernel_matrix(cov, rows[4:], rows)
         outputs = [*K, pt.grad((K[0] * weights).sum(), ls)]
-        found.append(pytensor.function([ls], outputs, mode=PY)(LS))
+        found.append(pytensor.function([ls], outputs, mode=IN_PYTHON)(LS))
     for a, b in zip(*found, strict=True):
         assert_allclose(a, b, rtol=1e-12, atol=1e-14)
 
@@ -94,7 +94,7 @@ def test_more_columns_in_any_order(kind, wide):
         r = np.linalg.norm(other[:, None, used] - other[:, used], axis=2)
         r = r / (ls if np.ndim(ls) == 0 else ls[groups][:, None])
         expected = 0.81 * same * FORMS[kind][1](r)
-        found = kernel_matrix(cov, other).eval(mode=PY)
+        found = kernel_matrix(cov, other).eval(mode=IN_PYTHON)
         assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
 
 
@@ -130,7 +130,7 @@ def density(name, alone, vectors=True):
         gp.marginal_likelihood("y", X=X, y=Y, sigma=0.3)
     values = [model.rvs_to_values[v] for v in (ls, scale, eta)]
     outputs = [model.datalogp, *pt.grad(model.datalogp, values)]
-    function = model.compile_fn(outputs, mode=PY, inputs=values, point_fn=False)
+    function = model.compile_fn(outputs, mode=IN_PYTHON, inputs=values, point_fn=False)
 
     def cov(A, B, logs):
         ls, scale, eta = map(np.exp, logs)
@@ -202,7 +202,7 @@ def test_the_density_is_that_of_eleven_gps():
     for gp, more in ((total, {"jitter": 0.0}), (sgp.ExactMarginal(cov_func=kernel), {})):
         with pm.Model() as model:
             gp.marginal_likelihood("y", X=data, y=y, sigma=0.3, **more)
-        found.append(model.compile_logp(mode=PY)({}))
+        found.append(model.compile_logp(mode=IN_PYTHON)({}))
     assert_allclose(found[1], found[0], rtol=1e-8)
 
 
@@ -227,7 +227,7 @@ def test_products_for_grids(ls, scale):
         total += term.scale * term.gram(columns, columns).prod(axis=0)
     assert len(product_terms(make("Matern32", ls, scale))) == (1 if np.ndim(ls) == 0 else G)
     expected = 0.5 * dense(X, X, "Matern32", ls, scale)
-    assert_allclose(total.eval(mode=PY), expected, rtol=1e-10, atol=1e-14)
+    assert_allclose(total.eval(mode=IN_PYTHON), expected, rtol=1e-10, atol=1e-14)
 
 
 def test_kernels_that_vanish_are_fused():
@@ -287,7 +287,7 @@ def test_wrong_codes_are_refused_and_never_silent(code, words):
     with model, pytest.raises(ValueError, match="column 1 of Xnew"):
         gp.predict(bad, point={})
     for K in (kernel_matrix(cov, bad), cov(bad), kernel_diag(cov, bad)):
-        assert np.isnan(K.eval(mode=PY)[4]).all()
+        assert np.isnan(K.eval(mode=IN_PYTHON)[4]).all()
 
 
 def test_a_new_group_has_the_prior_where_groups_share_their_parameters():

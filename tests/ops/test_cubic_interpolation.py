@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose
 from scipy.interpolate import CubicSpline
 
 from pymc_scalable_gp.ops.cubic_interpolation import CubicInterpolation, cubic_interpolation
-from pymc_scalable_gp.testing import PY, check_op
+from pymc_scalable_gp.testing import check_op
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 RNG = np.random.default_rng(0)
 
@@ -72,7 +73,7 @@ def test_wrong_dimensions():
         cubic_interpolation(np.ones((3, 1)), np.ones((5, 1)))
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
 def test_nan_where_the_place_is_nan(mode):
     if mode == "JAX":
         pytest.importorskip("jax")

@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from pymc_scalable_gp.ops.gaussian_logp import GaussianLogp, gaussian_logp
-from pymc_scalable_gp.testing import PY, check_op
+from pymc_scalable_gp.testing import check_op
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 rng = np.random.default_rng(0)
 
@@ -42,7 +43,7 @@ def test_op():
     check_op(GaussianLogp, build, reference, cases, twin=twin, differentiable=[0], jax_cases=1)
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
 def test_failure_gives_nan(mode):
     K = pt.matrix(dtype="float64")
     value = gaussian_logp(K, np.zeros(3), np.ones(3))
@@ -53,7 +54,7 @@ def test_failure_gives_nan(mode):
         assert np.isnan(slope).all()
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
 @pytest.mark.filterwarnings("error")
 def test_overflow_gives_nan(mode):
     if mode == "JAX":

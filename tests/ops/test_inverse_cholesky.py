@@ -9,7 +9,8 @@ from numpy.testing import assert_allclose
 from pymc_scalable_gp.ops import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_cholesky import InverseCholesky
 from pymc_scalable_gp.ops.stacked_product import stacked_product
-from pymc_scalable_gp.testing import PY, check_op
+from pymc_scalable_gp.testing import check_op
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 
 def symmetric(roots):
@@ -45,7 +46,7 @@ def test_gradient_against_pytensors_own_for_one_matrix():
     A = root @ root.T
     own = pt.linalg.inv(pt.linalg.cholesky(A + 0.01 * pt.trace(A) * pt.eye(5)))
     losses = [(inverse_cholesky(A[None], 0.01)[0] * g).sum(), (own * g).sum()]
-    function = pytensor.function([root], [pt.grad(loss, root) for loss in losses], mode=PY)
+    function = pytensor.function([root], [pt.grad(loss, root) for loss in losses], mode=IN_PYTHON)
     found, expected = function(rng.standard_normal((5, 5)))
     assert_allclose(found, expected, rtol=1e-9)
 
@@ -56,7 +57,7 @@ def test_the_default_jitter_factors_a_singular_matrix():
     assert_allclose(W @ (ones[0] + 50e-10 * np.eye(50)) @ W.T, np.eye(50), atol=1e-3)
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
 def test_failure_gives_nan_and_leaves_the_others(mode):
     a = pt.tensor3(dtype="float64")
     function = pytensor.function([a], inverse_cholesky(a), mode=mode)

@@ -13,7 +13,8 @@ from pymc_scalable_gp.ops.khatri_rao import (
     KhatriRaoFeatures,
     product_tree,
 )
-from pymc_scalable_gp.testing import PY, check_op
+from pymc_scalable_gp.testing import check_op
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 
 def reference(idx):
@@ -59,7 +60,7 @@ def test_op(d, r):
 def py_gradient(factors, idx, g):
     f = pt.matrix(dtype="float64")
     grad = pt.grad((khatri_rao_features(f, idx) * g).sum(), f)
-    return pytensor.function([f], grad, mode=PY)(factors)
+    return pytensor.function([f], grad, mode=IN_PYTHON)(factors)
 
 
 @pytest.mark.parametrize("zeros", [1, 2, 3])
@@ -109,7 +110,9 @@ def test_nonfinite_factors_propagate():
     factors = np.ones((2, 2))
     factors[0, 1] = np.nan
     f = pt.matrix(dtype="float64")
-    value = pytensor.function([f], khatri_rao_features(f, np.array([[0, 1], [0, 0]])), mode=PY)
+    value = pytensor.function(
+        [f], khatri_rao_features(f, np.array([[0, 1], [0, 0]])), mode=IN_PYTHON
+    )
     assert_array_equal(np.isnan(value(factors)), [[True, False], [False, False]])
 
 
@@ -130,7 +133,7 @@ def test_index_beyond_the_known_columns():
         khatri_rao_features(np.ones((3, 2)), np.array([[0, 5]]))
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
 def test_index_beyond_the_columns_gives_nan(mode):
     if mode == "JAX":
         pytest.importorskip("jax")

@@ -10,7 +10,8 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from pymc_scalable_gp.ops.kronecker_logp import KroneckerLogp, kronecker_logp
-from pymc_scalable_gp.testing import PY, check_op
+from pymc_scalable_gp.testing import check_op
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 rng = np.random.default_rng(0)
 
@@ -59,7 +60,7 @@ def test_other_numbers_of_factors(shape):
     )
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
 def test_equal_eigenvalues(mode):
     """Identity and ones have nothing else; the gradient is that of the dense form, to rounding."""
     tensors = [pt.matrix(dtype="float64") for _ in range(2)]
@@ -70,12 +71,12 @@ def test_equal_eigenvalues(mode):
         grads = pt.grad(make(*tensors, pt.constant(0.5), pt.constant(e)), tensors)
         return pytensor.function(tensors, grads, mode=mode)(*inputs)
 
-    found, expected = slopes(build, mode), slopes(twin, PY)
+    found, expected = slopes(build, mode), slopes(twin, IN_PYTHON)
     for a, b in zip(found, expected, strict=True):
         assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
 @pytest.mark.filterwarnings("error")
 def test_failure_gives_nan(mode):
     """Not positive definite, not finite, or too large."""
@@ -97,7 +98,7 @@ def test_failure_gives_nan(mode):
     assert np.isfinite(function(np.eye(3), 0.5, ones)[0])
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
 def test_no_cells(mode):
     value = kronecker_logp([np.zeros((0, 0)), np.eye(2)], 1.0, np.zeros((0, 2)))
     assert pytensor.function([], value, mode=mode)() == 0.0

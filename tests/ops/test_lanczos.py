@@ -17,7 +17,7 @@ from pymc_scalable_gp.ops import lanczos, stochastic_logdet
 from pymc_scalable_gp.ops._jax import jax
 from pymc_scalable_gp.ops.lanczos import Lanczos, LanczosAdjoint
 from pymc_scalable_gp.ops.stacked_product import product
-from pymc_scalable_gp.testing import PY
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 # Of arrays that are not contiguous, which Numba copies in every product.
 pytestmark = pytest.mark.filterwarnings("error::numba.core.errors.NumbaPerformanceWarning")
@@ -107,8 +107,8 @@ def symmetric(arrays):
 )
 def test_against_unrolled_steps(case, kinds):
     weights, (_, values, b) = weights_of(case, kinds), CASES[case]
-    found = compiled(case, lanczos, weights, PY)(*values, b)
-    expected = compiled(case, unrolled, weights, PY)(*values, b)
+    found = compiled(case, lanczos, weights, IN_PYTHON)(*values, b)
+    expected = compiled(case, unrolled, weights, IN_PYTHON)(*values, b)
     for f, e in zip(symmetric(found), symmetric(expected), strict=True):
         # Q does not depend on a multiple of the identity: that gradient is zero to rounding.
         assert_allclose(f, e, rtol=1e-7, atol=1e-9 * max(np.abs(e).max(), 1.0))
@@ -123,7 +123,7 @@ CASE_AND_MODE = [("dense", m) for m in MODES] + [
 def test_back_ends(case, mode):
     weights, (_, values, b) = weights_of(case), CASES[case]
     found = compiled(case, lanczos, weights, mode)(*values, b)
-    expected = compiled(case, lanczos, weights, PY)(*values, b)
+    expected = compiled(case, lanczos, weights, IN_PYTHON)(*values, b)
     for f, e in zip(found, expected, strict=True):
         assert_allclose(f, e, rtol=1e-7, atol=1e-9 * np.abs(np.asarray(e)).max())
 
@@ -136,14 +136,14 @@ def test_jax_gradient_of_the_op():
     weights = weights_of("grid")
     function = compiled("grid", lanczos, weights, "JAX").vm.jit_fn
     grads = jax.grad(lambda *a: function(*a)[3], argnums=(0, 1, 2, 3))(*values, b)
-    expected = compiled("grid", lanczos, weights, PY)(*values, b)[4:]
+    expected = compiled("grid", lanczos, weights, IN_PYTHON)(*values, b)[4:]
     for f, e in zip(grads, expected, strict=True):
         assert_allclose(f, e, rtol=1e-7, atol=1e-9 * np.abs(e).max())
 
 
 def test_against_differences():
     weights, (_, values, b) = weights_of("grid"), CASES["grid"]
-    function = compiled("grid", lanczos, weights, PY)
+    function = compiled("grid", lanczos, weights, IN_PYTHON)
     directions = [RNG.standard_normal(np.shape(v)) for v in (*values, b)]
     directions[1] = directions[1] + directions[1].T
     grads = function(*values, b)[4:]
@@ -193,7 +193,7 @@ def test_recurrence_and_conjugate_gradients():
         r, s = new, new + (new @ new) / (r @ r) * s
 
 
-@pytest.mark.parametrize("mode", [PY, *SELDOM])
+@pytest.mark.parametrize("mode", [IN_PYTHON, *SELDOM])
 def test_invariant_space_ends_the_basis(mode):
     """Rank 3 and a start vector inside: three directions, then zeros; the gradient stays finite."""
     factor = RNG.standard_normal((N, 3))
@@ -215,7 +215,7 @@ def test_invariant_space_ends_the_basis(mode):
     assert_allclose((ends[0] - ends[1]) / (2 * step), slope, rtol=1e-6)
 
 
-@pytest.mark.parametrize("mode", [PY, *MODES])
+@pytest.mark.parametrize("mode", [IN_PYTHON, *MODES])
 def test_nan_stays_nan(mode):
     """From the start vector, and from the matrix, where only the first vector is without it."""
     A, b = pt.matrix(dtype="float64", shape=(5, 5)), pt.vector(dtype="float64", shape=(5,))
@@ -241,7 +241,9 @@ def test_tiny_and_zero_starts(n):
         A_t, b_t = pt.matrix(dtype="float64"), pt.vector(dtype="float64")
         outputs = lanczos(Dense(A_t), b_t, 4)
         total = sum(o.sum() for o in outputs)
-        function = pytensor.function([A_t, b_t], [*outputs, *pt.grad(total, [A_t, b_t])], mode=PY)
+        function = pytensor.function(
+            [A_t, b_t], [*outputs, *pt.grad(total, [A_t, b_t])], mode=IN_PYTHON
+        )
         Q, alpha, _beta, *grads = function(A, b)
         assert Q.shape == (n, 5)
         assert np.linalg.matrix_rank(Q) == int(b.any())
@@ -249,12 +251,12 @@ def test_tiny_and_zero_starts(n):
         assert all(np.isfinite(g).all() for g in grads)
 
 
-@pytest.mark.parametrize("mode", [PY, *SELDOM])
+@pytest.mark.parametrize("mode", [IN_PYTHON, *SELDOM])
 def test_gradients_in_shared_variables(mode):
     """Of every parameter, random or not."""
     build, values, b = CASES["grid"]
     weights = weights_of("grid")
-    expected = compiled("grid", lanczos, weights, PY)(*values, b)
+    expected = compiled("grid", lanczos, weights, IN_PYTHON)(*values, b)
     inputs = [pytensor.shared(v, shape=np.shape(v)) for v in (*values, b)]
     outputs = lanczos(build(*inputs[:-1])[0], inputs[-1], STEPS)
     function = pytensor.function([], value_and_gradients(outputs, inputs, weights), mode=mode)
@@ -286,7 +288,7 @@ def test_only_wanted_gradients_are_computed():
     value = (alpha**2).sum()
     for wrt, wanted in ([ell], (1,)), ([X], (0,)), ([ell, X], (0, 1)):
         slopes = pt.grad(value, wrt)
-        function = pytensor.function([ell], [value, *slopes], mode=PY)
+        function = pytensor.function([ell], [value, *slopes], mode=IN_PYTHON)
         (op,) = [
             n.op for n in function.maker.fgraph.apply_nodes if isinstance(n.op, LanczosAdjoint)
         ]
@@ -294,7 +296,7 @@ def test_only_wanted_gradients_are_computed():
         _, *found = function(0.8)
         K = pt.exp(-0.5 * ((X[:, None] - X) / ell) ** 2)
         dense = (unrolled(K, B, STEPS)[1] ** 2).sum()
-        expected = pytensor.function([ell], pt.grad(dense, wrt), mode=PY)(0.8)
+        expected = pytensor.function([ell], pt.grad(dense, wrt), mode=IN_PYTHON)(0.8)
         for f, e in zip(found, expected, strict=True):
             assert_allclose(f, e, rtol=1e-7, atol=1e-8)
     with pytest.raises(DisconnectedInputError):
@@ -329,7 +331,7 @@ def test_the_basis_stays_orthogonal():
     """Where the three-term recurrence alone loses it, as the leading Ritz values converge."""
     d, b = np.geomspace(1.0, 1e-8, 60), np.ones(60)
     Q, alpha, beta = lanczos(Dense(np.diag(d)), b, 40)
-    Q, alpha, beta = pytensor.function([], [Q, alpha, beta], mode=PY)()
+    Q, alpha, beta = pytensor.function([], [Q, alpha, beta], mode=IN_PYTHON)()
     assert_allclose(Q.T @ Q, np.eye(41), atol=1e-13)
     T = np.diag(alpha) + np.diag(beta[:-1], 1) + np.diag(beta[:-1], -1)
     assert_allclose(Q[:, :-1].T @ (d[:, None] * Q[:, :-1]), T, atol=1e-14)
@@ -340,5 +342,5 @@ def test_an_operator_of_one_vector_has_a_gradient(mode):
     d = pt.vector("d", shape=(N,))
     Q, alpha, beta = lanczos(Diagonal(d), B, 3)
     grad = pt.grad((Q**3).sum() + alpha.sum() + beta.sum(), d)
-    found, expected = (pytensor.function([d], grad, mode=m)(X + 1.0) for m in (mode, PY))
+    found, expected = (pytensor.function([d], grad, mode=m)(X + 1.0) for m in (mode, IN_PYTHON))
     assert_allclose(found, expected, rtol=1e-9, atol=1e-12)

@@ -9,7 +9,8 @@ from numpy.testing import assert_allclose
 from pymc_scalable_gp.ops import _lowrank_terms as terms
 from pymc_scalable_gp.ops import lowrank_logp
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS, LowRankLogp
-from pymc_scalable_gp.testing import PY, check_op, dense_marginal
+from pymc_scalable_gp.testing import check_op, dense_marginal
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 
 def problem(n, r, vector_noise=True, seed=0, numerical_rank=None):
@@ -108,8 +109,8 @@ def compiled():
     """Value and gradients by name of approximation, of vector noise; in Numba and in Python."""
     found = {}
 
-    def get(approx="DTC", mode=PY, vector_noise=True):
-        key = (approx, mode is PY, vector_noise)
+    def get(approx="DTC", mode=IN_PYTHON, vector_noise=True):
+        key = (approx, mode is IN_PYTHON, vector_noise)
         if key not in found:
             noise = pt.vector(dtype="float64") if vector_noise else pt.scalar(dtype="float64")
             args = [pt.matrix(dtype="float64"), noise]
@@ -123,7 +124,7 @@ def compiled():
     return get
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA"], ids=["py", "numba"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"], ids=["py", "numba"])
 def test_no_rows(compiled, mode):
     args = problem(0, 3)
     logp, alpha, coef, root, variance, *grads = compiled("FITC", mode)(*args)
@@ -134,7 +135,7 @@ def test_no_rows(compiled, mode):
     assert [g.shape for g in grads] == [(0, 3), (0,), (0,), (3,), (0,)]
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA"], ids=["py", "numba"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"], ids=["py", "numba"])
 def test_no_features(compiled, mode):
     phi, noise, residual, weights, _ = problem(4, 0)
     kdiag = np.array([0.5, 0.0, 1.0, -1.0])
@@ -150,7 +151,7 @@ def test_posterior_of_the_coefficients(compiled, approx):
     """``root' root = (W^-1 + Phi' D^-1 Phi)^-1``, ``coef`` its mean."""
     args = problem(20, 5)
     phi, _, residual, weights, _ = args
-    _, _, coef, root, variance = compiled(approx, PY)(*args)[:5]
+    _, _, coef, root, variance = compiled(approx, IN_PYTHON)(*args)[:5]
     precision = np.diag(1.0 / weights) + (phi.T / variance) @ phi
     assert_allclose(root.T @ root, np.linalg.inv(precision), rtol=1e-10)
     assert_allclose(root, np.tril(root))
@@ -216,7 +217,7 @@ def long_solve(chol, b, transposed=False):
     return x
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
 @pytest.mark.parametrize("noise", [1e-2, 1e-6, 1e-9, 1e-12])
 def test_accuracy_with_noise_far_below_the_largest_eigenvalue(scalar_functions, mode, noise):
     """Eigenvalues of Phi Phi' from 1 to 1e-12, noise down to 1e-12 of the largest."""
@@ -264,19 +265,19 @@ def routes(monkeypatch):
 
 def test_route_follows_the_conditioning(compiled, routes):
     """Well conditioned: one Cholesky. Otherwise: the QR as well."""
-    compiled("DTC", PY)(*problem(20, 4))
+    compiled("DTC", IN_PYTHON)(*problem(20, 4))
     assert routes == ["_factor_gram"]
     routes.clear()
     phi, residual = orthogonal_problem(1.0, r=4)
     steep = phi @ np.array([[1, 1, 0, 0], [0, 1e-7, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
-    compiled("DTC", PY)(steep, np.full(60, 1e-10), residual, np.ones(4), np.ones(60))
+    compiled("DTC", IN_PYTHON)(steep, np.full(60, 1e-10), residual, np.ones(4), np.ones(60))
     assert routes == ["_factor_gram", "factor_qr"]
 
 
 def test_a_common_scale_of_the_features_needs_no_qr(compiled, routes):
     """The bound is on B scaled to a unit diagonal: features of very different sizes are harmless."""
     phi, noise, residual, weights, kdiag = problem(20, 4)
-    compiled("DTC", PY)(phi * [1.0, 1e3, 1e6, 1e-3], noise, residual, weights, kdiag)
+    compiled("DTC", IN_PYTHON)(phi * [1.0, 1e3, 1e6, 1e-3], noise, residual, weights, kdiag)
     assert routes == ["_factor_gram"]
 
 
@@ -288,7 +289,7 @@ def test_routes_agree_where_they_hand_over(compiled, routes, monkeypatch, approx
     phi, _, residual, weights, kdiag = problem(600, 6, seed=4)  # several QR blocks (rows 256)
     phi[:, 1] = phi[:, 0] + 0.01 * rng.standard_normal(600)
     noise = np.full(600, 0.01) * (1 + rng.random(600)) if vector_noise else np.array(0.01)
-    function, found = compiled(approx, PY, vector_noise), []
+    function, found = compiled(approx, IN_PYTHON, vector_noise), []
     for bound in (0.0, np.inf):
         monkeypatch.setattr(terms, "GRAM_CONDITION_BOUND", bound)
         found.append(function(phi, noise, residual, weights, kdiag))
@@ -312,7 +313,7 @@ def bad_inputs():
             yield pytest.param(tuple(broken), id=f"{name}={bad}")
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
 @pytest.mark.parametrize("args", list(bad_inputs()))
 def test_bad_numbers_give_nan_and_no_exception(compiled, jax_fitc, mode, args):
     """FITC uses all inputs. A proposal with such a value is rejected, whatever the sampler."""
@@ -320,7 +321,7 @@ def test_bad_numbers_give_nan_and_no_exception(compiled, jax_fitc, mode, args):
     assert np.isnan(logp) or logp == -np.inf
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA"], ids=["py", "numba"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"], ids=["py", "numba"])
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan])
 def test_a_variance_that_is_not_positive_gives_nan(compiled, mode, bad):
     args = problem(6, 3)
@@ -338,7 +339,7 @@ def jax_fitc():
     return pytensor.function(args, build("FITC")(*args)[0], mode="JAX")
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA"], ids=["py", "numba"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"], ids=["py", "numba"])
 def test_overflowing_features_give_nan(compiled, mode):
     phi, *rest = problem(6, 3)
     assert np.isnan(compiled("FITC", mode)(phi * 1e200, *rest)[0])
@@ -377,7 +378,7 @@ def test_the_second_sweep_of_the_ridge_solution():
     assert_allclose(alpha, (residual - phi @ exact) / 0.5, atol=1e-6)
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
 @pytest.mark.parametrize("scalar", [True, False], ids=["scalar", "by_row"])
 def test_slope_in_a_small_noise_with_more_features_than_rows(mode, scalar):
     """Then ``n - r + tr B^-1``, and ``1/D - phi' M phi / D^2``, are differences of equal numbers."""

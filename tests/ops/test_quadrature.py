@@ -12,7 +12,7 @@ from pymc_scalable_gp.linops.structured import Dense
 from pymc_scalable_gp.ops import lanczos
 from pymc_scalable_gp.ops._jax import jax
 from pymc_scalable_gp.ops._quadrature import jax_quadrature, quadrature
-from pymc_scalable_gp.testing import PY
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 RNG = np.random.default_rng(0)
 CASES = [
@@ -34,7 +34,7 @@ def by_eigenvalues():
         pt.diag(alpha) + pt.diag(beta[:-1], 1) + pt.diag(beta[:-1], -1)
     )
     value = (vectors[0] ** 2 * pt.log(values + shift)).sum()
-    return pytensor.function(inputs, [value, *pt.grad(value, inputs)], mode=PY)
+    return pytensor.function(inputs, [value, *pt.grad(value, inputs)], mode=IN_PYTHON)
 
 
 @backends

@@ -11,7 +11,8 @@ from scipy.special import softmax
 
 from pymc_scalable_gp.ops import softmax_interpolation
 from pymc_scalable_gp.ops.softmax_interpolation import _BLOCK, SoftmaxInterpolation
-from pymc_scalable_gp.testing import PY, check_op
+from pymc_scalable_gp.testing import check_op
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 
 def reference(X, Z, T=1.0):
@@ -67,12 +68,12 @@ def test_temperature(shape):
 def test_low_temperature_gives_the_nearest_point_everything():
     rng = np.random.default_rng(0)
     X, Z = rng.standard_normal((20, 2)), rng.standard_normal((5, 2))
-    weights = softmax_interpolation(X, Z, 1e-6).eval(mode=PY)
+    weights = softmax_interpolation(X, Z, 1e-6).eval(mode=IN_PYTHON)
     nearest = np.argmin(((X[:, None] - Z) ** 2).sum(-1), axis=1)
     assert_array_equal(weights, np.eye(5)[nearest])
 
 
-@pytest.mark.parametrize("mode", ["NUMBA", PY])
+@pytest.mark.parametrize("mode", ["NUMBA", IN_PYTHON])
 @pytest.mark.parametrize("d", [2, 30])
 @pytest.mark.parametrize("gap", [0.0, 1e-14, 1e-9, 1e-5, 1e-2])
 def test_close_points_keep_all_digits(d, gap, mode):
@@ -116,7 +117,7 @@ def test_far_points_neither_overflow_nor_underflow(scale):
 def test_duplicate_points_share_the_weight():
     rng = np.random.default_rng(0)
     X, Z = rng.standard_normal((6, 3)), rng.standard_normal((4, 3))
-    out = softmax_interpolation(X, np.concatenate([Z, Z[:1]])).eval(mode=PY)
+    out = softmax_interpolation(X, np.concatenate([Z, Z[:1]])).eval(mode=IN_PYTHON)
     assert_array_equal(out[:, 0], out[:, 4])
     assert_allclose(out.sum(axis=1), 1.0, rtol=1e-14)
 
@@ -124,7 +125,7 @@ def test_duplicate_points_share_the_weight():
 def test_nan_in_gives_nan_out():
     X, Z = np.zeros((3, 2)), np.ones((2, 2))
     X[1, 0] = np.nan
-    for mode in (PY, "NUMBA"):
+    for mode in (IN_PYTHON, "NUMBA"):
         out = compiled(2, 2, mode=mode)(X, Z, np.ones((3, 2)))[0]
         assert_array_equal(np.isnan(out).all(axis=1), [False, True, False])
 

@@ -15,7 +15,8 @@ from pymc_scalable_gp.ops.square_distances import (
     WeightedDifferences,
     WeightedSquares,
 )
-from pymc_scalable_gp.testing import PY, check_op
+from pymc_scalable_gp.testing import check_op
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 MANY = BY_PRODUCT + 6
 
@@ -76,7 +77,7 @@ def compiled(mode, symmetric=False):
     return pytensor.function([X, Z, scale, g], [out, *grads], mode=mode, on_unused_input="ignore")
 
 
-@pytest.mark.parametrize("mode", ["NUMBA", PY])
+@pytest.mark.parametrize("mode", ["NUMBA", IN_PYTHON])
 @pytest.mark.parametrize("d", [2, MANY])
 def test_an_offset_changes_nothing(d, mode):
     """On multiples of 2^-10 every difference is exact; the plain expansion is off by 1e-16 1e18."""
@@ -89,7 +90,7 @@ def test_an_offset_changes_nothing(d, mode):
         assert_allclose(a, b, rtol=1e-11, atol=1e-11 * np.abs(a).max())
 
 
-@pytest.mark.parametrize("mode", ["NUMBA", PY])
+@pytest.mark.parametrize("mode", ["NUMBA", IN_PYTHON])
 @pytest.mark.parametrize("d", [1, 5, MANY])
 def test_symmetric_with_zeros_on_the_diagonal(d, mode):
     rng = np.random.default_rng(d)
@@ -105,7 +106,7 @@ def test_symmetric_with_zeros_on_the_diagonal(d, mode):
     assert_allclose(gx, both[1] + both[2], rtol=1e-9, atol=1e-9 * np.abs(gx).max())
 
 
-@pytest.mark.parametrize("mode", ["NUMBA", PY])
+@pytest.mark.parametrize("mode", ["NUMBA", IN_PYTHON])
 @pytest.mark.parametrize("d", [2, MANY])
 @pytest.mark.parametrize("gap", [1e-14, 1e-9, 1e-3])
 def test_close_points_keep_all_digits(d, gap, mode):
@@ -121,7 +122,7 @@ def test_close_points_keep_all_digits(d, gap, mode):
 def test_nan_in_gives_nan_out():
     X, Z = np.zeros((3, 2)), np.ones((2, 2))
     X[1, 0] = np.nan
-    for mode in (PY, "NUMBA"):
+    for mode in (IN_PYTHON, "NUMBA"):
         out = compiled(mode)(X, Z, np.ones(2), np.ones((3, 2)))[0]
         assert_array_equal(np.isnan(out).all(axis=1), [False, True, False])
 

@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pymc_scalable_gp.ops.stacked_cholesky import StackedCholesky, cholesky, stacked_cholesky
-from pymc_scalable_gp.testing import PY, check_op
+from pymc_scalable_gp.testing import check_op
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 
 def test_op():
@@ -30,7 +31,7 @@ def test_op():
     )
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
 def test_failure_gives_nan_and_leaves_the_others(mode):
     a = pt.tensor3(dtype="float64")
     function = pytensor.function([a], stacked_cholesky(a), mode=mode)

@@ -9,7 +9,8 @@ from numpy.testing import assert_allclose
 from pymc_scalable_gp.ops._stationary import KINDS, SHAPED
 from pymc_scalable_gp.ops.stationary_features import StationaryFeatures, stationary_features
 from pymc_scalable_gp.ops.stationary_kernel import stationary_kernel
-from pymc_scalable_gp.testing import PY, check_op
+from pymc_scalable_gp.testing import check_op
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -22,7 +23,7 @@ def test_features(kind):
 
     def reference(rates, shape, root):
         K = stationary_kernel(kind, X, Z, 1.0 / rates, pt.as_tensor(shape))
-        return K.eval(mode=PY) @ root.T
+        return K.eval(mode=IN_PYTHON) @ root.T
 
     check_op(
         StationaryFeatures, lambda *inputs: stationary_features(kind, X, Z, *inputs), reference,
@@ -42,9 +43,10 @@ def test_edge_sizes(n, d, m, r):
     total = (stationary_features("Matern52", X, Z, rates, 1.0, root) ** 2).sum()
     outputs = [total, pt.grad(total, rates)]
     fast, slow = (
-        pytensor.function([rates], outputs, mode=mode)(np.full(d, 0.3)) for mode in ("NUMBA", PY)
+        pytensor.function([rates], outputs, mode=mode)(np.full(d, 0.3))
+        for mode in ("NUMBA", IN_PYTHON)
     )
-    K = stationary_kernel("Matern52", X, Z, np.full(d, 1 / 0.3)).eval(mode=PY)
+    K = stationary_kernel("Matern52", X, Z, np.full(d, 1 / 0.3)).eval(mode=IN_PYTHON)
     assert_allclose(slow[0], ((K @ root.T) ** 2).sum(), rtol=1e-10)
     for a, b in zip(fast, slow, strict=True):
         assert_allclose(a, b, rtol=1e-8, atol=1e-10)

@@ -15,7 +15,8 @@ from pymc_scalable_gp.ops import stationary_kernel
 from pymc_scalable_gp.ops._stationary import KINDS, SHAPED
 from pymc_scalable_gp.ops.square_distances import BY_PRODUCT
 from pymc_scalable_gp.ops.stationary_kernel import StationaryKernel
-from pymc_scalable_gp.testing import PY, check_op
+from pymc_scalable_gp.testing import check_op
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 MANY = BY_PRODUCT + 6
 RNG = np.random.default_rng(0)
@@ -65,7 +66,7 @@ def test_kernels_of_pymc(kind):
     X, Z, ls = rng.standard_normal((9, 2)), rng.standard_normal((4, 2)), np.array([0.7, 1.9])
     more = {"alpha": 0.8} if kind == "RatQuad" else {}
     cov = getattr(pm.gp.cov, kind)(2, ls=ls, **more)
-    for mode in (PY, "NUMBA"):
+    for mode in (IN_PYTHON, "NUMBA"):
         found = pytensor.function([], kernel_matrix(cov, X, Z), mode=mode)()
         assert_allclose(found, cov(X, Z).eval(), rtol=1e-9)
 
@@ -83,7 +84,7 @@ def test_second_derivatives(kind):
         first = pt.grad((K * outer).sum(), inputs)
         total = sum((g * a).sum() for g, a in zip(first, along, strict=True))
         grads = pt.grad(total, inputs)
-        return pytensor.function([X, Z, ls, shape], grads, mode=PY, on_unused_input="ignore")
+        return pytensor.function([X, Z, ls, shape], grads, mode=IN_PYTHON, on_unused_input="ignore")
 
     found = twice(stationary_kernel(kind, X, Z, ls, shape))(*values)
     expected = twice(plain(kind, pt)(X, Z, ls, shape))(*values)
@@ -93,7 +94,7 @@ def test_second_derivatives(kind):
 
 @pytest.mark.parametrize(
     ("kind", "mode"),
-    [*((kind, PY) for kind in KINDS), ("Matern12", "NUMBA"), ("Arc", "NUMBA")]
+    [*((kind, IN_PYTHON) for kind in KINDS), ("Matern12", "NUMBA"), ("Arc", "NUMBA")]
     + [
         pytest.param(kind, "NUMBA", marks=pytest.mark.slow)
         for kind in KINDS
@@ -119,7 +120,7 @@ def test_equal_points(kind, mode):
         assert_array_equal(gs, 0.0)
 
 
-@pytest.mark.parametrize("mode", ["NUMBA", PY])
+@pytest.mark.parametrize("mode", ["NUMBA", IN_PYTHON])
 def test_arcs_to_the_other_side_of_the_sphere(mode):
     """The angle is pi, and has no slope; beyond it, by rounding, nothing changes."""
     x = np.array([[-1.0, 0.0], [-1.0 - 1e-12, 0.0], [0.0, 1.0]])
@@ -154,7 +155,7 @@ def test_refuses_other_kinds():
 
 
 @pytest.mark.parametrize("alpha", [1e-2, 3.0, 1e3, 1e8, 1e12, 1e17])
-@pytest.mark.parametrize("mode", ["NUMBA", PY])
+@pytest.mark.parametrize("mode", ["NUMBA", IN_PYTHON])
 def test_rational_quadratic_keeps_its_digits_for_every_alpha(alpha, mode):
     """Value and slope in alpha, against 60 digits: at a large alpha both are nearly those of an ExpQuad."""
     x = np.array([[0.3], [1.0], [2.5]])

@@ -13,7 +13,7 @@ from pymc_scalable_gp.ops import lanczos, stochastic_logdet
 from pymc_scalable_gp.ops._jax import jax
 from pymc_scalable_gp.ops._pruning import prune
 from pymc_scalable_gp.ops.stochastic_logdet import StochasticLogdet
-from pymc_scalable_gp.testing import PY
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 RNG = np.random.default_rng(0)
 COLUMN = np.exp(-0.5 * np.arange(6.0) ** 2)
@@ -52,10 +52,10 @@ VALUES = (np.array(0.3), COLUMN, FACTOR)
 
 @pytest.fixture(scope="module")
 def expected():
-    return compiled(composed, PY)(*VALUES)
+    return compiled(composed, IN_PYTHON)(*VALUES)
 
 
-@pytest.mark.parametrize("mode", [PY, *MODES])
+@pytest.mark.parametrize("mode", [IN_PYTHON, *MODES])
 def test_value_and_gradient(mode, expected):
     found = compiled(stochastic_logdet, mode)(*VALUES)
     for f, e in zip(found, expected, strict=True):
@@ -81,7 +81,7 @@ def test_axes_as_probes_give_the_determinant():
 
 
 def test_against_differences():
-    function, step = compiled(stochastic_logdet, PY), 1e-6
+    function, step = compiled(stochastic_logdet, IN_PYTHON), 1e-6
     moves = [RNG.standard_normal(np.shape(v)) for v in VALUES]
     moves[2] = moves[2] + moves[2].T
     ends = [
@@ -92,7 +92,7 @@ def test_against_differences():
     assert_allclose((ends[0] - ends[1]) / (2 * step), slope, rtol=1e-6)
 
 
-@pytest.mark.parametrize("mode", [PY, *SELDOM])
+@pytest.mark.parametrize("mode", [IN_PYTHON, *SELDOM])
 def test_gradients_in_shared_variables(mode, expected):
     """Whatever `pt.grad` asks for is connected; a constant is not."""
     shift, column, A = (pytensor.shared(v, shape=np.shape(v)) for v in VALUES)
@@ -120,14 +120,14 @@ def test_only_wanted_gradients_are_computed(expected):
     value = stochastic_logdet(operator, shift, PROBES, 5)
     for wrt, places in ([], ()), ([shift], ()), ([column], (0,)), ([A, shift], (1,)):
         outputs = [value, *(pt.grad(value**2, wrt) if wrt else [])]
-        function = pytensor.function([], outputs, mode=PY)
+        function = pytensor.function([], outputs, mode=IN_PYTHON)
         assert only_op(function).wanted == places
         kept = [expected[0]] + [expected[1 + [shift, column, A].index(x)] for x in wrt]
         for f, e in zip(function(), kept, strict=True):
             assert_allclose(f, e, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("mode", [PY, *SELDOM])
+@pytest.mark.parametrize("mode", [IN_PYTHON, *SELDOM])
 def test_a_value_whose_gradients_were_dropped_can_be_differentiated(mode, expected):
     shift, column, A = (pt.tensor(dtype="float64", shape=np.shape(v)) for v in VALUES)
     operator = Masked(Kronecker([Toeplitz(column), A]), PLACES)

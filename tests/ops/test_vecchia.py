@@ -16,7 +16,8 @@ from pymc_scalable_gp.ops.stationary_logp import StationaryLogp, stationary_logp
 from pymc_scalable_gp.ops.vecchia_color import VecchiaColor, vecchia_color
 from pymc_scalable_gp.ops.vecchia_factor import VecchiaFactor, vecchia_factor
 from pymc_scalable_gp.ops.vecchia_whiten import VecchiaWhiten, vecchia_whiten
-from pymc_scalable_gp.testing import PY, check_op
+from pymc_scalable_gp.testing import check_op
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 
 def local(neighbors, b, n, g, first=0):
@@ -119,7 +120,7 @@ def test_much_work_in_python_is_machine_code(monkeypatch, much, calls):
     neighbors, noise = plan(11, 3, 4), np.full(11, 0.7)
     X, phi = np.linspace(0.0, 3.0, 22).reshape(11, 2), np.linspace(-0.1, 0.1, 22).reshape(11, 2)
     factors = vecchia_factor(blocks_of(pt.constant(X), neighbors, 3), phi, noise**2, neighbors)
-    found = pytensor.function([], list(factors), mode=PY)()
+    found = pytensor.function([], list(factors), mode=IN_PYTHON)()
     for value, expected in zip(
         found, dense_factor(covariance(X, phi, noise), neighbors, 3), strict=True
     ):
@@ -202,10 +203,10 @@ def test_color_inverts_whiten():
     A, L = dense_factor(covariance(X, phi, np.full(n, 0.5)), neighbors, g)
     V = rng.standard_normal((n, 2))
     white = vecchia_whiten(V, A, L, neighbors)
-    assert_allclose(vecchia_color(white, A, L, neighbors).eval(mode=PY), V, rtol=1e-12)
+    assert_allclose(vecchia_color(white, A, L, neighbors).eval(mode=IN_PYTHON), V, rtol=1e-12)
 
 
-@pytest.mark.parametrize("mode", [PY, "NUMBA"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
 def test_failure_gives_nan(mode):
     phi = pt.matrix(dtype="float64")
     neighbors = np.array([[-1, -1], [0, 1]])
@@ -324,10 +325,10 @@ def test_stationary_logp_is_that_of_whitened_columns(kind, n, g, k, r):
 
 
 BACK_ENDS = pytest.param("Matern52", ("NUMBA", "JAX"), marks=pytest.mark.slow)
-SHAPE_TOO = pytest.param("RatQuad", (PY, "NUMBA", "JAX"), marks=pytest.mark.slow)
+SHAPE_TOO = pytest.param("RatQuad", (IN_PYTHON, "NUMBA", "JAX"), marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("kind", "modes"), [("Matern52", (PY,)), BACK_ENDS, SHAPE_TOO])
+@pytest.mark.parametrize(("kind", "modes"), [("Matern52", (IN_PYTHON,)), BACK_ENDS, SHAPE_TOO])
 def test_gradient_in_moving_inputs(kind, modes):
     """Of the factor and of the density, a neighbour of many blocks among them."""
     n, g, k = 10, 3, 4
@@ -368,7 +369,7 @@ def test_gradient_in_moving_inputs(kind, modes):
         (logp_build, logp_twin, [1.0]),
     ):
         found = []
-        for make, mode in ((twin, PY), *((build, mode) for mode in modes)):
+        for make, mode in ((twin, IN_PYTHON), *((build, mode) for mode in modes)):
             made = make(X, scale)
             made = made if isinstance(made, list | tuple) else [made]
             total = sum((a * w).sum() for a, w in zip(made, parts, strict=True))

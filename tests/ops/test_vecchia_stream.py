@@ -10,7 +10,7 @@ from block_plans import plan
 from numpy.testing import assert_allclose
 
 from pymc_scalable_gp.ops.stationary_logp import StationaryLogp
-from pymc_scalable_gp.testing import PY
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 
 @cache
@@ -23,7 +23,7 @@ def functions(g):
         [X, scale, phi, noise, e, neighbors],
         [*found[:2], *pt.grad(found[0], [phi, e])],
     )
-    return [pytensor.function(inputs, outputs, mode=mode) for mode in ("NUMBA", PY)]
+    return [pytensor.function(inputs, outputs, mode=mode) for mode in ("NUMBA", IN_PYTHON)]
 
 
 def numba_logp(*arguments):

@@ -12,7 +12,7 @@ from pymc.gp.mean import Zero
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
-from pymc_scalable_gp.testing import PY
+from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 RNG = np.random.default_rng(0)
 MAP = RNG.standard_normal((3, 5))
@@ -50,7 +50,7 @@ def test_the_gradient_of_the_factor_where_singular_values_repeat(columns):
     G = pt.dmatrix("G")
     factor = Coefficients(pt.constant(MEAN), G, downdates=True).factor(X @ MAP)
     loss = (factor * weights).sum()
-    function = pytensor.function([G], [loss, pt.grad(loss, G)], mode=PY)
+    function = pytensor.function([G], [loss, pt.grad(loss, G)], mode=IN_PYTHON)
     at, direction = 0.8 * turn, np.random.default_rng(3).standard_normal((5, columns))
     high, low = (function(at + step * direction)[0] for step in (1e-6, -1e-6))
     assert_allclose((function(at)[1] * direction).sum(), (high - low) / 2e-6, rtol=1e-7)
