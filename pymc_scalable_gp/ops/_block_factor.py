@@ -57,6 +57,7 @@ class BlockOp(ArrayOp):
     """An Op on blocks of `block` rows, g."""
 
     __props__: tuple[str, ...] = ("block",)
+    shared = ("block",)
 
     def lengths(self):
         """The length of a block."""

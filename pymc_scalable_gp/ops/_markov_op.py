@@ -1,11 +1,14 @@
 """What the Ops on sums of Markov processes share."""
 
+from itertools import islice
+from math import prod
+
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._numba import by_machine_code, form_of, one_source, register_numba
 
-# Rows of a few features from which Python, too, takes machine code: a row costs it thousands of times as
-# much, and four times that where there are twice as many features, from about ten on.
-MANY, FEATURES = 2000, 10
+# Rows of a few states from which Python, too, takes machine code: a gradient takes half a second there, and
+# its compilation ten or more. A row costs twice as much where there are as many states as `STATES`.
+MANY, STATES = 2000, 30
 
 
 class MarkovOp(GufuncOp):
@@ -25,6 +28,14 @@ class MarkovOp(GufuncOp):
         """Whether it is one Matern process with one feature."""
         return len(self.orders) == 1 and self.orders[0] >= 0 and self.sizes == (1,)
 
+    @property
+    def states(self) -> int:
+        """Number of states."""
+        orders, total = iter(self.orders), 0
+        for count, size in zip(self.counts, self.sizes, strict=True):
+            total += size * prod(max(order, 0) + 1 for order in islice(orders, count))
+        return total
+
     def lengths(self):
         """Those of the rates and the features."""
         return {"f": len(self.orders), "k": sum(self.sizes)}
@@ -41,7 +52,7 @@ def recursion(op_class, single=None):
         in_python = op_class.perform
 
         def perform(self, node, inputs, output_storage):
-            if len(inputs[0]) * (1.0 + (sum(self.sizes) / FEATURES) ** 2) < MANY:
+            if len(inputs[0]) * (1.0 + self.states / STATES) < MANY:
                 in_python(self, node, inputs, output_storage)
                 return
             self.check_lengths(inputs)

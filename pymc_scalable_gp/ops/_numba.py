@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from numba import types
 from numba.extending import overload
 from pytensor.compile.mode import get_mode
 from pytensor.configdefaults import config
@@ -29,7 +30,8 @@ from pymc_scalable_gp.utils.internals import as_ordered, can_compile_apart, comp
 _log = logging.getLogger("pymc")  # where pm.sample tells what it does
 
 # By symbol, and for good: a graph that is compiled later links to the machine code by this name.
-_CALLERS: dict[str, Callable] = {}
+_CALLED: dict[str, Callable] = {}
+_CALLERS: dict[tuple[str, tuple], Callable] = {}  # and by what it is handed beside the inputs
 
 
 @cache
@@ -63,7 +65,7 @@ def register_numba(op_class, strided=()):
     def decorate(build):
         @nb.register_funcify_default_op_cache_key(op_class)
         def funcify(op, node=None, **kwargs):
-            props = {name: getattr(op, name) for name in op.__props__}
+            props = {name: getattr(op, name) for name in op.__props__ if name not in op.shared}
             identity = op_class.__module__, op_class.__qualname__, str(props), source_version()
             return sealed(op, node, build(op), identity, strided), source_version()
 
@@ -86,7 +88,10 @@ def numba_form(op_class, strided=()):
 
 
 def form_of(op_class, function):
-    """``build(op)``, for `register_numba`, of a function of an Op's inputs and its options."""
+    """``build(op)``, for `register_numba`, of a function of an Op's inputs and its options.
+
+    What it returns takes the inputs, and the options that are `shared`, as arrays of no dimensions.
+    """
     part = inlined(function)
 
     def build(op):
@@ -94,11 +99,15 @@ def form_of(op_class, function):
         if not options:
             return nb.numba_njit(function)
         names = list(signature(function).parameters)
-        inputs, name = names[: len(names) - len(options)], op_class.__name__.lower()
-        scope = dict(zip(names[len(inputs) :], options, strict=True))
-        source = f"def {name}({', '.join(inputs)}): return body({', '.join(names)})"
+        count, name = len(names) - len(options), op_class.__name__.lower()
+        known = dict(zip(names[count:], zip(op.__props__, options, strict=True), strict=True))
+        shared = [each for each, (prop, _) in known.items() if prop in op.shared]
+        passed = [f"{each}.item()" if each in shared else each for each in names]
+        taken = [*names[:count], *shared]
+        source = f"def {name}({', '.join(taken)}): return body({', '.join(passed)})"
+        constants = {each: value for each, (_, value) in known.items() if each not in shared}
         # From disk it needs a module's name.
-        return from_source(source, name, scope | {"body": part, "__name__": __name__})
+        return from_source(source, name, constants | {"body": part, "__name__": __name__})
 
     return build
 
@@ -219,6 +228,7 @@ def sealed(op, node, function, identity, strided=()):
         nb.get_numba_type(x.type, layout="A" if place in strided else "C")
         for place, x in enumerate(node.inputs)
     )
+    kinds += (types.Array(types.int64, 0, "C"),) * len(op.shared)
     name = function.__name__
     if any(
         hasattr(held, "py_func") for held in getclosurevars(function.py_func).nonlocals.values()
@@ -226,25 +236,29 @@ def sealed(op, node, function, identity, strided=()):
         raise TypeError(f"{name} holds a compiled function, which differs by process")
     key = sha256(str((identity, config.numba__fastmath, kinds)).encode()).hexdigest()
     symbol = f"sgp_{name}_{key}"
-    if symbol not in _CALLERS:
+    if symbol not in _CALLED:
         if can_compile_apart():
             function, on_disk = compile_apart(function, kinds, symbol)
             if not on_disk:
                 _announce()
-        _CALLERS[symbol] = caller(op, node, function, strided)
-    return _CALLERS[symbol]
+        _CALLED[symbol] = function
+    values = tuple(getattr(op, prop) for prop in op.shared)
+    if (symbol, values) not in _CALLERS:
+        _CALLERS[symbol, values] = caller(op, node, _CALLED[symbol], strided)
+    return _CALLERS[symbol, values]
 
 
 def caller(op, node, function, strided=()):
     """Numba function that calls `function` with arrays of fitting lengths, C-ordered unless `strided`."""
     names = [f"a{place}" for place in range(len(node.inputs))]
     passed = [a if i in strided else f"contiguous({a})" for i, a in enumerate(names)]
+    shared = {f"s{place}": np.asarray(getattr(op, prop)) for place, prop in enumerate(op.shared)}
     name = type(op).__name__.lower()
     lines = [f"def {name}({', '.join(names)}):"]
     lines += length_check(op, node.inputs, names)
-    lines += [f"    return function({', '.join(passed)})"]
+    lines += [f"    return function({', '.join([*passed, *shared])})"]
     scope = {"function": function, "contiguous": contiguous, "LengthError": LengthError}
-    return from_source("\n".join(lines), name, scope)
+    return from_source("\n".join(lines), name, scope | shared)
 
 
 def length_check(op, inputs, names) -> list[str]:

@@ -82,13 +82,13 @@ def test_rows_that_are_not_all_kept(monkeypatch):
         assert_allclose(found.eval(), value, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize(("many", "features"), [(5, 10), (20, 4)])
-def test_many_rows_in_python_are_machine_code(monkeypatch, many, features):
-    """Seven rows of six features are many, or the features are."""
+@pytest.mark.parametrize(("many", "states"), [(14, 13), (21, 6.5)])
+def test_many_rows_in_python_are_machine_code(monkeypatch, many, states):
+    """Seven rows of 13 states are just as many, two are not."""
     taken = []
     machine = _markov_op.by_machine_code
     monkeypatch.setattr(_markov_op, "MANY", many)
-    monkeypatch.setattr(_markov_op, "FEATURES", features)
+    monkeypatch.setattr(_markov_op, "STATES", states)
     monkeypatch.setattr(
         _markov_op, "by_machine_code", lambda *given: taken.append(given) or machine(*given)
     )
