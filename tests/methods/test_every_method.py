@@ -5,6 +5,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
+from marks import often
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
@@ -134,7 +135,7 @@ def test_numba(method):
     assert_allclose(found[1][1], found[0][1], rtol=1e-8)
 
 
-@every
+@pytest.mark.parametrize("method", often(METHODS, "GriefGP", "SKIP", "SoftKI"))
 def test_sum_of_two(method):
     with pm.Model() as model:
         one = METHODS[method](cov_func=pm.gp.cov.ExpQuad(2, ls=pm.InverseGamma("ell", 3, 3)))

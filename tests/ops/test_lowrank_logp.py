@@ -378,7 +378,11 @@ def test_the_second_sweep_of_the_ridge_solution():
     assert_allclose(alpha, (residual - phi @ exact) / 0.5, atol=1e-6)
 
 
-@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
+@pytest.mark.parametrize(
+    "mode",
+    [IN_PYTHON, pytest.param("NUMBA", marks=pytest.mark.slow), "JAX"],
+    ids=["py", "numba", "jax"],
+)
 @pytest.mark.parametrize("scalar", [True, False], ids=["scalar", "by_row"])
 def test_slope_in_a_small_noise_with_more_features_than_rows(mode, scalar):
     """Then ``n - r + tr B^-1``, and ``1/D - phi' M phi / D^2``, are differences of equal numbers."""

@@ -523,7 +523,7 @@ def test_importance_sampling_runs_on_it():
         gp.marginal_likelihood("y", X=X, y=Y, likelihood=counts)
         idata = sgp.sample_importance(random_seed=1, progressbar=False, cores=1)
         logp = model.compile_logp()
-    grid = np.linspace(-4.0, 2.0, 301)
+    grid = np.linspace(-4.0, 2.0, 61)
     values = np.array([logp({"eta_log__": v}) for v in grid])
     evidence = np.log(np.trapezoid(np.exp(values - values.max()), grid)) + values.max()
     attrs = idata.posterior.attrs
@@ -553,7 +553,8 @@ def test_corrections_and_exact_predictions_go_to_the_exact_gp():
         gaussian.correct(draws_of(), progressbar=False)
 
 
-@pytest.mark.parametrize("name", ["exact", pytest.param("Vecchia", marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["exact", "Vecchia"])
 def test_jax_has_the_same_density_and_gradient(name):
     jax = pytest.importorskip("jax")
     from pymc.sampling.jax import get_jaxified_logp

@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
+from marks import often
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
@@ -138,6 +139,7 @@ def test_lengthscales_below_the_spacing(kernel, approx):
         assert_allclose(found, (up - down) / (2.0 * step), rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_directions_fade_where_they_become_rounding():
     """Down to a matrix that is the identity to rounding, the density follows its own gradient."""
     model, *_ = model_of(
@@ -175,7 +177,7 @@ def test_repeated_rows_count_as_one():
     assert gp.rank == 12
 
 
-@pytest.mark.parametrize("apart", [0.0, 0.01], ids=["repeated", "nearly repeated"])
+@pytest.mark.parametrize("apart", often([0.0, 0.01], 0.0), ids=["repeated", "nearly repeated"])
 @pytest.mark.parametrize(
     ("kernel", "share", "approx", "steps"),
     [
