@@ -81,7 +81,7 @@ def variants(vector_noise):
     [  # all against NumPy and automatic differentiation; compiled where they differ. Numba with
         # the other pairs runs in the tests of the methods.
         ("DTC", False, ["NUMBA"], 1),
-        ("FITC", True, ["NUMBA"], 0),
+        pytest.param("FITC", True, ["NUMBA"], 0, marks=pytest.mark.slow),
         ("FITC", False, [], 1),
         ("VFE", True, [], 1),
         ("VFE", False, [], 0),

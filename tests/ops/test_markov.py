@@ -152,6 +152,7 @@ def test_what_is_left_out_is_bounded_by_the_noise():
         assert len(features_in_use(V, row, np.full(1, noise))) == 8
 
 
+@pytest.mark.slow
 def test_solutions_draws_and_smoothing():
     *process, noise, _ = inputs(12)
     B, seen = RNG.standard_normal((12, 2)), RNG.uniform(size=12) < 0.6

@@ -56,7 +56,8 @@ def test_op(d):
     )
 
 
-@pytest.mark.parametrize("shape", [pytest.param((), marks=pytest.mark.slow), (3,)])
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(), (3,)])
 def test_temperature(shape):
     rng = np.random.default_rng(0)
     X, Z, T = rng.standard_normal((9, 3)), rng.standard_normal((4, 3)), rng.uniform(0.5, 2, shape)

@@ -89,6 +89,7 @@ def test_long_columns(m, mode):
             assert_allclose(found, e, rtol=0, atol=1e-12 * np.abs(e).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "inputs"), [(matmul_by_pairs, CASES[0]), (lags_by_pairs, CASES[0][1:] * 2)]
 )

@@ -219,6 +219,7 @@ def krylov(**options):
     return gp, model
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:after|the features|KMCG|hyperparameters")
 def test_a_likelihood_without_subsamples_is_compared_on_all_rows():
     gp, model = krylov(n_iter=40, probes=8)

@@ -116,6 +116,7 @@ def test_nothing_is_left_out_under_a_normal_distribution():
     np.testing.assert_allclose(*both, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_corrected_density_is_one_function():
     found = []
     for _ in range(2):

@@ -83,6 +83,7 @@ def test_features_under_laplace_and_their_predictions():
 
 
 @FEW
+@pytest.mark.slow
 def test_more_products_reach_the_exact_gp():
     exact = value(made(GRID.points, kind=sgp.ExactMarginal)[0])
     assert_allclose(value(made()[0]), exact, rtol=1e-9)  # few cells

@@ -7,7 +7,6 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from marks import often
 from numpy.testing import assert_allclose
 from scipy import stats
 
@@ -298,7 +297,8 @@ def test_joint_predictions_in_blocks_are_those_of_all_rows_at_once(monkeypatch):
         assert_allclose(blocked, whole, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("sum_", often([False, True], True), ids=["stationary", "any kernel"])
+@pytest.mark.slow
+@pytest.mark.parametrize("sum_", [False, True], ids=["stationary", "any kernel"])
 def test_a_conditional_takes_new_rows_in_parts(monkeypatch, sum_):
     """The density, its gradient and a draw are those of all rows at once, in a third of the memory."""
 
