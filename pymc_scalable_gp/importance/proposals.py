@@ -9,6 +9,7 @@ from scipy.stats import qmc
 FREEDOM = 7.0
 WIDEST = 1.5
 TINY = 1e-12
+LEAST, NEGLIGIBLE = 0.05, 1e-3  # share of a part, and weight below which it goes
 
 
 def uniform(count: int, dims: int, rng) -> np.ndarray:
@@ -92,20 +93,22 @@ class Mixture:
         )
         return Mixture([*self.parts, part], np.append(kept, share))
 
-    def adapted(self, points: np.ndarray, weights: np.ndarray):
+    def adapted(self, points: np.ndarray, weights: np.ndarray, leave_out: bool):
         """The mixture with the weighted shares, means and covariances of its parts.
 
         `weights` (n,) sum to one. Each point counts for a part by its responsibility (Cappé et al.
         2008), and a part of which few points carry the weight stays near what it was: with ESS_k its
         effective sample size, its new moments count ``ESS_k / (ESS_k + p (p + 3) / 2)``, as they are
-        p (p + 3) / 2 numbers.
+        p (p + 3) / 2 numbers. A part that has next to no weight goes if it is asked to `leave_out` those.
         """
         logs = self.by_part(points)
         members = np.exp(logs - np.logaddexp.reduce(logs, axis=0)) * weights
         parts, shares = [], []
         for part, w in zip(self.parts, members, strict=True):
             total = w.sum()
-            shares.append(max(total, 0.05))
+            if leave_out and total < NEGLIGIBLE:
+                continue
+            shares.append(max(total, LEAST))
             if not total > 0.0:
                 parts.append(part)
                 continue

@@ -145,9 +145,10 @@ class Rounds:
         )  # fmt: skip
 
     def adapt(self, weighed: Weighed) -> None:
-        """Move the t proposals to the weighted moments."""
+        """Move the t proposals to the weighted moments; after two rounds, those that matter."""
         if weighed.ess > 0.0:
-            self.mixture = self.mixture.adapted(weighed.points, weighed.weights)
+            leave_out = len(self.counts) >= 2
+            self.mixture = self.mixture.adapted(weighed.points, weighed.weights, leave_out)
 
     def cover(self, weighed: Weighed) -> None:
         """One more t where the weights are heaviest: in a tail that the others fall short of."""
@@ -275,7 +276,9 @@ class Chooser:
         ):
             return rounds.mixture
         if self._learner is None:
-            self._learner = Learner(rounds.density, self._modes[0])
+            place = rounds.mixture.parts[0].location
+            nearest = min(self._modes, key=lambda mode: mode.distance(place)[0])
+            self._learner = Learner(rounds.density, nearest)
         if self._lessons < (LESSONS if weighed.khat < GOOD_KHAT else MOST_LESSONS):
             self._lessons += 1
             learnt = self._learner.learn(weighed, rounds.mixture.parts[0], rounds.rng)

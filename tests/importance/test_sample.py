@@ -21,10 +21,17 @@ from pymc_scalable_gp.importance import density as density_module
 from pymc_scalable_gp.importance import run as run_module
 from pymc_scalable_gp.importance import workers
 from pymc_scalable_gp.importance.density import Density
-from pymc_scalable_gp.importance.mode import Mode
+from pymc_scalable_gp.importance.mode import Mode, find_mode
 from pymc_scalable_gp.importance.proposals import Mixture, StudentT
 from pymc_scalable_gp.importance.result import resample
-from pymc_scalable_gp.importance.rounds import Weighed, effective, is_enough, smooth
+from pymc_scalable_gp.importance.rounds import (
+    Rounds,
+    Weighed,
+    effective,
+    is_enough,
+    sample,
+    smooth,
+)
 from pymc_scalable_gp.importance.surrogate import Learner, Residual, Surrogate
 
 Y = np.random.default_rng(0).normal(1.0, 1.0, 20)
@@ -416,6 +423,43 @@ def test_a_skew_target_of_twelve_dimensions_is_learnt_from_gradients(monkeypatch
     means = idata.posterior["x"].mean(("chain", "draw")).to_numpy()
     np.testing.assert_allclose(means, digamma(shape), atol=0.2)
     assert taught
+
+
+def test_a_mode_without_mass_goes_and_the_other_is_learnt(monkeypatch):
+    """The same target, and a mode of mass e^-8 beside it that the search came upon first."""
+    taught = []
+    learn = Learner.learn
+    monkeypatch.setattr(
+        Learner, "learn", lambda self, *a: taught.append(self.mode) or learn(self, *a)
+    )
+    small = -8.0 - 6.0 * np.log(2.0 * np.pi)
+    density = Density(
+        potential(
+            lambda x: pt.logaddexp((x - pt.exp(x)).sum(), small - 0.5 * ((x + 30.0) ** 2).sum()),
+            12,
+        )
+    )
+    modes = [find_mode(density, np.full(12, at)) for at in (-30.0, 0.0)]
+    found = sample(density, modes, 1000, np.random.default_rng(1), max_evaluations=2500)
+    assert found.khat < 0.7
+    assert abs(found.log_evidence) < 0.35
+    assert {mode.location[0].round() for mode in taught} == {0.0}
+
+
+def test_parts_go_after_two_rounds_of_next_to_no_weight():
+    points = np.concatenate([np.eye(2), 50.0 + np.eye(2)])
+    parts = [StudentT(np.full(2, at), np.eye(2)) for at in (0.0, 50.0)]
+    for last, left_out, count in ((9e-4, True, 1), (9e-4, False, 2), (1.1e-3, True, 2)):
+        weights = np.array([0.5, 0.5 - last, last, 0.0])
+        found = Mixture(parts, [0.5, 0.5]).adapted(points, weights, left_out)
+        assert len(found.parts) == len(found.shares) == count
+        np.testing.assert_allclose(found.shares.sum(), 1.0)
+    density = Density(potential(lambda x: -0.5 * (x**2).sum(), 2))
+    rounds, seen = Rounds(density, [Mode(np.zeros(2), 0.0, np.eye(2))], None), []
+    rounds.mixture.adapted = lambda *a: seen.append(a[-1]) or rounds.mixture
+    for rounds.counts in ([64], [64, 64]):
+        rounds.adapt(Weighed(points, None, None, np.ones(4) / 4, None, 0.0, 4.0, 0.0))
+    assert seen == [False, True]
 
 
 def test_residual_follows_values_and_gradients():
