@@ -104,6 +104,7 @@ def test_without_them_compilation_is_all_that_changes(monkeypatch):
     """A release of Numba without one of the names: a warning, and the same values."""
     monkeypatch.setattr(internals, "COMPILED_APART", ("numba.core.cgutils:gone",))
     internals.can_compile_apart.cache_clear()
+    monkeypatch.setattr(_numba, "_CALLED", {})
     monkeypatch.setattr(_numba, "_CALLERS", {})
     monkeypatch.setattr(_numba, "compile_apart", None)
     V = pt.matrix("V", dtype="float64")

@@ -187,7 +187,7 @@ def test_conditional(both):
 def test_rows_left_out(both):
     (gp, model), (exact, exact_model) = both
     rng = np.random.default_rng(2)
-    draws = {k: v * np.exp(0.05 * rng.standard_normal((1, 12))) for k, v in POINT.items()}
+    draws = {k: v * np.exp(0.05 * rng.standard_normal((1, 30))) for k, v in POINT.items()}
     draws = xr.Dataset({k: (("chain", "draw"), v) for k, v in draws.items()})
     for kwargs in ({}, {"groups": np.arange(N) // 3}):
         found = gp.loo(draws, progressbar=False, model=model, **kwargs)
