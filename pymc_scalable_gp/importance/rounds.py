@@ -93,7 +93,7 @@ class Rounds:
     """
 
     def __init__(self, density: Density, modes: list[Mode], rng):
-        self.density, self.rng = density, rng
+        self.density, self.rng, self.modes = density, rng, list(modes)
         mass = np.array([mode.log_mass for mode in modes])
         shares = np.clip(np.exp(mass - logsumexp(mass)), 0.1, None)
         parts = [StudentT(mode.location, mode.factor) for mode in modes]
@@ -168,6 +168,7 @@ class Rounds:
             return False
         if min(known_.distance(mode.location)[0] for known_ in known) < FAR * np.sqrt(p):
             return False
+        self.modes.append(mode)
         parts = [*self.mixture.parts, StudentT(mode.location, mode.factor)]
         self.mixture = Mixture(parts, np.append(0.8 * self.mixture.shares, 0.2))
         return True
@@ -205,7 +206,7 @@ def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, te
     after which no round begins. `tell` is called with the weighed points after each round.
     """
     rounds = Rounds(density, modes, rng)
-    chooser = Chooser(rounds, modes)
+    chooser = Chooser(rounds)
     limit = 40 * rounds.size if max_evaluations is None else max_evaluations
     weighed = None
     while True:
@@ -239,8 +240,8 @@ def is_enough(weighed: Weighed, draws: int) -> bool:
 class Chooser:
     """The next round's proposal: t, or surrogate where a round of it was worth more for its price."""
 
-    def __init__(self, rounds: Rounds, modes: list[Mode]):
-        self.rounds, self._modes = rounds, modes
+    def __init__(self, rounds: Rounds):
+        self.rounds = rounds
         self._learner: Learner | None = None
         self._surrogate, self._lessons = None, 0
         self._worth = {"t": 0.0, "surrogate": np.inf}  # what was not tried may be the best
@@ -277,7 +278,7 @@ class Chooser:
             return rounds.mixture
         if self._learner is None:
             place = rounds.mixture.parts[0].location
-            nearest = min(self._modes, key=lambda mode: mode.distance(place)[0])
+            nearest = min(rounds.modes, key=lambda mode: mode.distance(place)[0])
             self._learner = Learner(rounds.density, nearest)
         if self._lessons < (LESSONS if weighed.khat < GOOD_KHAT else MOST_LESSONS):
             self._lessons += 1

@@ -30,7 +30,7 @@ class MarkovOp(GufuncOp):
 
     @property
     def states(self) -> int:
-        """Number of states."""
+        """Number of states, those of features that do not matter among them."""
         orders, total = iter(self.orders), 0
         for count, size in zip(self.counts, self.sizes, strict=True):
             total += size * prod(max(order, 0) + 1 for order in islice(orders, count))

@@ -100,14 +100,17 @@ def form_of(op_class, function):
             return nb.numba_njit(function)
         names = list(signature(function).parameters)
         count, name = len(names) - len(options), op_class.__name__.lower()
-        known = dict(zip(names[count:], zip(op.__props__, options, strict=True), strict=True))
-        shared = [each for each, (prop, _) in known.items() if prop in op.shared]
+        called = dict(zip(op.__props__, names[count:], strict=True))
+        shared = [called[prop] for prop in op.shared]
         passed = [f"{each}.item()" if each in shared else each for each in names]
-        taken = [*names[:count], *shared]
-        source = f"def {name}({', '.join(taken)}): return body({', '.join(passed)})"
-        constants = {each: value for each, (_, value) in known.items() if each not in shared}
+        source = (
+            f"def {name}({', '.join([*names[:count], *shared])}): return body({', '.join(passed)})"
+        )
+        scope = {
+            each: v for each, v in zip(names[count:], options, strict=True) if each not in shared
+        }
         # From disk it needs a module's name.
-        return from_source(source, name, constants | {"body": part, "__name__": __name__})
+        return from_source(source, name, scope | {"body": part, "__name__": __name__})
 
     return build
 

@@ -446,6 +446,18 @@ def test_a_mode_without_mass_goes_and_the_other_is_learnt(monkeypatch):
     assert {mode.location[0].round() for mode in taught} == {0.0}
 
 
+def test_a_mode_that_is_found_on_the_way_may_be_learnt_at_too():
+    density = Density(
+        potential(lambda x: pt.logaddexp(-0.5 * (x**2).sum(), -0.5 * ((x - 30.0) ** 2).sum()), 2)
+    )
+    rounds = Rounds(density, [Mode(np.zeros(2), 0.0, np.eye(2))], None)
+    points, heavy = np.array([[0.0, 0.0], [29.0, 31.0]]), np.array([0.0, 5.0])
+    assert rounds.look_elsewhere(Weighed(points, None, heavy, None, None, 0.0, 2.0, 0.0))
+    np.testing.assert_allclose(
+        [mode.location for mode in rounds.modes], [[0, 0], [30, 30]], atol=1e-4
+    )
+
+
 def test_parts_go_after_two_rounds_of_next_to_no_weight():
     points = np.concatenate([np.eye(2), 50.0 + np.eye(2)])
     parts = [StudentT(np.full(2, at), np.eye(2)) for at in (0.0, 50.0)]

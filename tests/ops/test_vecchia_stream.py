@@ -9,6 +9,7 @@ import pytest
 from block_plans import plan
 from numpy.testing import assert_allclose
 
+from pymc_scalable_gp.ops import _numba
 from pymc_scalable_gp.ops.stationary_logp import StationaryLogp
 from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
@@ -44,6 +45,13 @@ def test_streamed_density_at_other_sizes(n, g, k, r):
     fast, expected = numba_logp(X, np.ones(2), phi, np.full(n, 0.5), e, plan(n, g, k), g)
     for a, b in zip(fast, expected, strict=True):
         assert_allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(b).max(initial=0.0))
+
+
+def test_all_lengths_of_blocks_share_machine_code():
+    functions(1)
+    before = len(_numba._CALLED)
+    functions(17)  # a length that no other test has
+    assert len(_numba._CALLED) == before
 
 
 def test_streamed_density_of_nearly_collinear_features():
