@@ -125,7 +125,8 @@ class FeatureMarginal(ObservedGP):
         idata : DataTree
             Draws of all free variables under this model, from any sampler: at least 25.
         target : {"exact", "likelihood"}
-            "exact": the dense likelihood of all rows with the whole kernel, at most 10 000 rows. Under
+            "exact": the dense likelihood of all rows with the whole kernel, at most 10 000 rows, on
+            a GPU (PyTensor's mode "JAX") as many as its memory holds. Under
             ``likelihood=`` each target also takes away the error of Laplace's approximation, by 64
             pairs of functions drawn at each mode, and "likelihood" that alone, whatever the number of
             rows.

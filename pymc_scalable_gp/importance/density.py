@@ -5,6 +5,7 @@ from time import perf_counter
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
 
@@ -12,6 +13,7 @@ from pymc_scalable_gp.ops.repeat import has_loops
 from pymc_scalable_gp.utils.compiled import compiled, many_calls
 from pymc_scalable_gp.utils.graphs import on_vector, present_value, raveled
 from pymc_scalable_gp.utils.internals import compiled_as_one
+from pymc_scalable_gp.utils.memory import in_jax
 
 MOST_PARAMETERS = 50
 # Observed values up to which a few hundred gradients cost less than the compilation of their own function,
@@ -31,6 +33,9 @@ class Graphs:
     def __init__(self, theta, logp, smooth, few_gradients: bool = False, searches: bool = False):
         self.theta, self.logp, self.smooth = theta, logp, smooth
         self.few_gradients, self.searches = few_gradients, searches
+        self.mode = (
+            pytensor.config.mode
+        )  # by name, for the workers that know no other than the default
         self._functions: dict = {}
 
     def __getstate__(self):
@@ -44,7 +49,7 @@ class Graphs:
                 outputs = [self.smooth, pt.grad(self.smooth, self.theta)]
             # Densities are called a thousand times: in the mode that the user samples in.
             few = kind == "gradient" and self.few_gradients
-            options = {} if few else {"mode": many_calls(self.searches)}
+            options = {} if few else {"mode": many_calls(self.searches, self.mode)}
             self._functions[kind] = compiled([self.theta], outputs, **options)
         return self._functions[kind]
 
@@ -84,7 +89,7 @@ class Density:
         # Gradients of another function only lead to the first proposal.
         searches = has_loops(logp)
         limit = FEW_SEARCHED if searches else FEW_VALUES
-        few = not self.is_smooth or _observed_values(model) <= limit
+        few = not in_jax() and (not self.is_smooth or _observed_values(model) <= limit)
         self.graphs = Graphs(theta, *self._on_vector(theta, both), few, searches)
         self.where = self.graphs.rows  # or another function that evaluates many points side by side
         self.evaluations, self.gradients, self.failures, self.seconds = 0, 0, 0, 0.0

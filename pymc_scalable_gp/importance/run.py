@@ -15,6 +15,7 @@ from pymc_scalable_gp.importance.mode import Mode
 from pymc_scalable_gp.importance.rounds import BAD_KHAT, Weighed, sample
 from pymc_scalable_gp.importance.workers import side_by_side
 from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.memory import in_jax
 from pymc_scalable_gp.utils.warn import warn
 
 _log = logging.getLogger("pymc")  # where pm.sample tells what it does
@@ -94,9 +95,14 @@ def run(
 
 
 def _cores(density, point, budget) -> int:
-    """One, or a process for each of a few processors where that pays its start."""
+    """One, or a process for each of a few processors where that pays its start.
+
+    JAX spreads a single density over all processors, or has an accelerator, which is one.
+    """
     if budget.cores is not None:
         return budget.cores
+    if in_jax():
+        return 1
     density.values(point[None])  # compiles: processes would do that again
     begin = perf_counter()
     density.values(np.stack([point] * 2))

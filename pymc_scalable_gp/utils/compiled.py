@@ -57,14 +57,14 @@ def compiled(inputs, outputs, **options):
     return pytensor.function(inputs, outputs, **kinds | options)
 
 
-def many_calls(searches: bool = False):
-    """Mode for a function that is called hundreds of times: the user's own.
+def many_calls(searches: bool = False, name: str | None = None):
+    """Mode for a function that is called hundreds of times: the user's own, or the one of that name.
 
     With `searches`, where gradients of a user's distribution are in loops, without the pass that lets
     elementwise operations overwrite their inputs: of hundreds of them it took longer than all other passes,
     and the function was no faster.
     """
-    mode = get_mode(None)
+    mode = get_mode(name)
     return mode.excluding("inplace_elemwise") if searches else mode
 
 

@@ -1,6 +1,8 @@
-"""Memory that is free."""
+"""Memory that is free, on this machine and on the accelerator that densities are compiled for."""
 
 import os
+
+import pytensor
 
 ASSUMED = 8 * 2**30  # bytes, where the system does not tell
 
@@ -11,3 +13,24 @@ def free_memory() -> float:
         if name in getattr(os, "sysconf_names", {}):
             return float(os.sysconf(name)) * os.sysconf("SC_PAGE_SIZE")
     return float(ASSUMED)
+
+
+def in_jax() -> bool:
+    """Whether PyTensor's mode, which the user sets, is JAX's."""
+    return pytensor.config.mode == "JAX"
+
+
+def accelerator():
+    """The device of JAX that functions run on in PyTensor's present mode; None for the processor itself."""
+    if not in_jax():
+        return None
+    import jax
+
+    device = jax.devices()[0]
+    return None if device.platform == "cpu" else device
+
+
+def free_on(device) -> float:
+    """Bytes that are free on one of JAX's devices, of those that JAX may take."""
+    stats = device.memory_stats() or {}
+    return float(stats.get("bytes_limit", ASSUMED) - stats.get("bytes_in_use", 0))

@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "benchmarks"
 BENCH, TABLES = "tests/benchmarks", "examples/paper_tables"
+ON_GPU = ("gpu",)  # left out where JAX finds none
 BAR = "\u2501"  # of what progress bars are made
 OPTIONS = {"DIR": "--data DIR", "PYTHON": "--peers PYTHON"}
 PACKAGES = ("pymc_scalable_gp", "pymc", "pytensor", "numba", "numpy", "jax")
@@ -49,6 +50,7 @@ RUNS = {
             "likelihoods_more": "bench_likelihoods.py --parts outliers,space_time",
             "likelihoods_dense": "bench_likelihoods.py --parts dense,growth",
             "posterior": "bench_posterior.py --data DIR --out docs/_static/posterior.png",
+            "gpu": "bench_gpu.py --data DIR --posterior 10000,36000",
             "preconditioner": "bench_preconditioner.py --data DIR",
             "series": "bench_series.py --parts gradient,posterior,million,hourly",
             "softki": "bench_softki.py --data DIR",
@@ -107,6 +109,13 @@ def cores() -> str:
     return f"{count} core{'' if count == 1 else 's'}{said}"
 
 
+def has_gpu() -> bool:
+    """Whether JAX computes on something else than the processor."""
+    import jax
+
+    return jax.default_backend() != "cpu"
+
+
 def processor() -> str:
     """Model of the processor, or its architecture."""
     info = Path("/proc/cpuinfo")
@@ -119,6 +128,8 @@ def run(name, given) -> bool:
     """Run one script, show what it prints, and keep it."""
     text = RUNS[name]
     missing = [option for word, option in OPTIONS.items() if word in text and not given[word]]
+    if name in ON_GPU and not has_gpu():
+        missing.append("a GPU")
     if missing:
         sys.stdout.write(f"== {name}: left out (give {' and '.join(missing)})\n")
         return True

@@ -9,6 +9,7 @@ import arviz as az
 import cloudpickle
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.graph.basic import Apply
@@ -536,3 +537,34 @@ def test_workers_take_points_that_are_not_aligned():
     assert not points.flags.aligned
     found = workers._evaluate(cloudpickle.dumps(density.graphs), "density", points)
     np.testing.assert_allclose(found[:, 0], density.values(np.zeros((2, density.size))))
+
+
+def test_the_mode_jax_is_that_of_densities_and_gradients_in_workers_too():
+    pytest.importorskip("jax")
+    model = normal_model()
+    with pytensor.config.change_flags(mode="JAX"):
+        density = Density(model)
+        assert run_module._cores(density, density.initial, run_module.Budget(400)) == 1
+        idata = run(model=model)
+    away = pickle.loads(cloudpickle.dumps(density.graphs))  # where the mode is another
+    for kind in ("density", "gradient"):
+        linker = away.function(kind).maker.linker
+        assert type(linker).__name__ == "JAXLinker"
+        expected = Density(model).graphs.rows(kind, np.array([[0.3]]))
+        np.testing.assert_allclose(away.rows(kind, np.array([[0.3]])), expected, rtol=1e-12)
+    a, b = (found["posterior"]["mu"].values for found in (idata, run(model=model)))
+    np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
+def test_a_model_is_built_and_sampled_in_the_mode_jax():
+    pytest.importorskip("jax")
+    X = np.random.default_rng(3).uniform(0.0, 9.0, (320, 1))
+    found = []
+    for mode in ("JAX", "Mode"):
+        with pytensor.config.change_flags(mode=mode), pm.Model():
+            ell = pm.LogNormal("ell", 0.0, 0.5)
+            gp = sgp.VecchiaMarginal(cov_func=pm.gp.cov.Matern52(1, ls=ell), n_inducing=5)
+            gp.marginal_likelihood("y", X, np.sin(X[:, 0]), 0.1)
+            found.append(run(draws=20))
+    a, b = (idata["posterior"]["ell"].values.mean() for idata in found)
+    assert a == pytest.approx(b, rel=1e-6)

@@ -34,12 +34,13 @@ from pymc_scalable_gp.importance.run import (
     shortcomings,
 )
 from pymc_scalable_gp.utils.checks import check_choice, check_count
-from pymc_scalable_gp.utils.memory import free_memory
+from pymc_scalable_gp.utils.memory import accelerator, free_memory, free_on
 
 _log = logging.getLogger("pymc")
 MOST_DRAWS = 1000  # of those given, enough for a covariance of fifty parameters
 FEWEST_DRAWS = 25
-ARRAYS = 4  # of n x n numbers, that a gradient of the dense density holds
+# Of n x n numbers, that a gradient of the dense density holds.
+ARRAYS, ARRAYS_OF_JAX = 4, 8
 NEIGHBORS = 60  # of the better likelihood, where inducing points alone were given
 GIB = 2.0**30
 
@@ -133,13 +134,16 @@ def _target(gp, training, target, neighbors, n_inducing, points, budget) -> tupl
 
 def _affordable(n: int, budget: Budget) -> Budget:
     """The budget with as many cores as hold dense matrices; raise ValueError where none does."""
+    device = accelerator()
+    if device is not None:
+        return _affordable_on(device, n, budget)
     size = ARRAYS * 8.0 * n**2
-    rate = _seconds_of_cholesky(1000) / 1000.0**3
     if n > MOST_EXACT_ROWS:
         raise ValueError(
             f"{n} rows are too many for the exact GP, at most {MOST_EXACT_ROWS}: a density would take "
-            f"{rate * n**3:.0f} seconds and {size / GIB:.1f} GiB, and hundreds are needed. Give "
-            "neighbors= and n_inducing= for a closer approximation instead"
+            f"{_rate() * n**3:.0f} seconds and {size / GIB:.1f} GiB, and hundreds are needed. Give "
+            "neighbors= and n_inducing= for a closer approximation instead, or a GPU by "
+            "PyTensor's mode JAX"
         )
     cores = int(free_memory() // size)
     if cores < (budget.cores or 1):
@@ -151,12 +155,24 @@ def _affordable(n: int, budget: Budget) -> Budget:
     return replace(budget, most_cores=min(cores, MOST_CORES))
 
 
-def _seconds_of_cholesky(n: int) -> float:
-    """Seconds of a Cholesky factor (n, n), the second of two."""
+def _affordable_on(device, n: int, budget: Budget) -> Budget:
+    """The budget with one process, where the device holds dense matrices; else raise ValueError."""
+    size, free = ARRAYS_OF_JAX * 8.0 * n**2, free_on(device)
+    if size > free:
+        raise ValueError(
+            f"{n} rows of the exact GP need {size / GIB:.1f} GiB, and {free / GIB:.1f} GiB of "
+            f"{device.device_kind} are free: give neighbors= and n_inducing= for a closer "
+            "approximation instead"
+        )
+    return replace(budget, cores=1)
+
+
+def _rate(n: int = 1000) -> float:
+    """Seconds of a Cholesky factor (n, n), the second of two, for each of n^3."""
     for _ in range(2):
         begin = perf_counter()
         linalg.cholesky(np.eye(n), lower=True, check_finite=False)
-    return perf_counter() - begin
+    return (perf_counter() - begin) / n**3
 
 
 def _local(gp, training, neighbors, n_inducing, point, budget) -> tuple:

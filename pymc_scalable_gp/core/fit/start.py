@@ -11,7 +11,7 @@ from pymc_scalable_gp.core.fit.subset_map import subset_map
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows
 from pymc_scalable_gp.importance.density import MOST_PARAMETERS, Density
 from pymc_scalable_gp.importance.mode import climb
-from pymc_scalable_gp.utils.compiled import model_inputs
+from pymc_scalable_gp.utils.compiled import compiled, model_inputs
 from pymc_scalable_gp.utils.graphs import is_random
 
 _log = logging.getLogger("pymc")
@@ -79,7 +79,7 @@ def reference_on_subset(gp, X, y, sigma) -> dict | None:
         return None
     model = pm.modelcontext(None)
     free = model_inputs([sigma, *_kernel(gp, X.value)], model)
-    if not free or sum(rv.size.eval() for rv in free) > MOST_PARAMETERS:
+    if not free or sum(compiled([], [rv.size for rv in free])()) > MOST_PARAMETERS:
         return None
     try:
         point = subset_map(

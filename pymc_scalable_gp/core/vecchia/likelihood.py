@@ -29,7 +29,7 @@ from pymc_scalable_gp.core.vecchia.predictor import VecchiaPredictor, joint_cond
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.utils.checks import Refuse, check_count
-from pymc_scalable_gp.utils.compiled import as_point
+from pymc_scalable_gp.utils.compiled import as_point, compiled
 from pymc_scalable_gp.utils.graphs import data_shared, is_random, same_values
 from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
 
@@ -162,7 +162,7 @@ class NeighborRows(TrainingRows):
     def present_inputs(self) -> np.ndarray:
         """Present value of X (n, d)."""
         X = self.X
-        return X.value if is_random(X.tensor) or not X.mutable else X.tensor.eval()
+        return X.value if is_random(X.tensor) or not X.mutable else compiled([], X.tensor)()
 
     def reorder(self, point=None) -> None:
         """Take order and neighbours of the rows from the hyperparameters at a point."""

@@ -341,3 +341,20 @@ def test_nuts_is_refused_where_the_better_density_has_no_gradient(corrected):
         )
         with pytest.raises(ValueError, match="needs a gradient"):
             gp.correct(draws(model), target="likelihood", otherwise="nuts", **QUIET)
+
+
+class Device:
+    """A device of JAX with 8 x 8 bytes for each of 40^2 numbers, and half of them taken."""
+
+    device_kind = "GPU of the tests"
+
+    def memory_stats(self):
+        return {"bytes_limit": 2 * 8 * 8 * 40**2, "bytes_in_use": 8 * 8 * 40**2}
+
+
+def test_a_gpu_takes_as_many_rows_as_its_memory_holds(monkeypatch):
+    monkeypatch.setattr(module, "accelerator", Device)
+    monkeypatch.setattr(module, "MOST_EXACT_ROWS", 10)
+    assert module._affordable(40, module.Budget(400)).cores == 1
+    with pytest.raises(ValueError, match=r"41 rows .*GiB of GPU of the tests are free.*neighbors="):
+        module._affordable(41, module.Budget(400))
