@@ -7,7 +7,7 @@ DOC := .venv/.stamp-docs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow mutants lint map bench calibrate docs dist clean
+.PHONY: help quickstart test test-slow mutants lint map bench calibrate docs pages dist clean
 
 help:
 	@echo "make quickstart  fit, predict and plot a first model"
@@ -19,6 +19,7 @@ help:
 	@echo "make bench       the tables of the docs that need no data sets; DATA=folder, PEERS=python for the others (hours)"
 	@echo "make calibrate   simulation-based calibration of every class: hours, goes on where it stopped"
 	@echo "make docs        the documentation, in docs/_build/html"
+	@echo "make pages       the pages of the documentation in a browser: Chromium and its driver"
 	@echo "make dist        sdist and wheel in dist/, checked, and tried in an empty environment"
 	@echo "make clean       remove what the other targets wrote, except .venv"
 
@@ -65,6 +66,10 @@ calibrate: $(DEV)
 
 docs: $(DOC)
 	$(PY) -m sphinx -W --keep-going -b html docs docs/_build/html
+
+pages: docs
+	$(PY) -m pip install --quiet --disable-pip-version-check selenium
+	$(PY) tests/pages.py
 
 # The version is that of the tag (v0.1.0) on the commit; without one, that of a development version.
 dist:
