@@ -17,8 +17,8 @@ from pymc_scalable_gp.utils.memory import in_jax
 
 MOST_PARAMETERS = 50
 # Observed values up to which a few hundred gradients cost less than the compilation of their own function,
-# as many where a density searches in a loop, unless one of them takes as many seconds.
-FEW_VALUES, FEW_SEARCHED, SLOW = 3000, 600, 0.2
+# unless one of them takes as many seconds.
+FEW_VALUES, SLOW = 5000, 1.0
 
 
 class Graphs:
@@ -61,7 +61,8 @@ class Graphs:
             function, begin = self.function(kind), perf_counter()
             with compiled_as_one() if is_new else nullcontext():
                 found.append(np.hstack([np.ravel(v) for v in function(point)]))
-            if kind == "gradient" and self.few_gradients and perf_counter() - begin > SLOW:
+            slow = perf_counter() - begin > SLOW and not is_new  # then Ops may have compiled
+            if kind == "gradient" and self.few_gradients and slow:
                 self.few_gradients = False
                 del self._functions[kind]
         return np.array(found).reshape(len(points), -1)
@@ -88,8 +89,7 @@ class Density:
         self.is_smooth = smooth is None
         # Gradients of another function only lead to the first proposal.
         searches = has_loops(logp)
-        limit = FEW_SEARCHED if searches else FEW_VALUES
-        few = not in_jax() and (not self.is_smooth or _observed_values(model) <= limit)
+        few = not in_jax() and (not self.is_smooth or _observed_values(model) <= FEW_VALUES)
         self.graphs = Graphs(theta, *self._on_vector(theta, both), few, searches)
         self.where = self.graphs.rows  # or another function that evaluates many points side by side
         self.evaluations, self.gradients, self.failures, self.seconds = 0, 0, 0, 0.0

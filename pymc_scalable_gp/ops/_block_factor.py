@@ -13,7 +13,7 @@ from pymc_scalable_gp.ops._numba import by_machine_code
 from pymc_scalable_gp.ops._stationary import KindOp
 
 # Of multiplications: less work is done in NumPy before anything is compiled, once per machine.
-MUCH = 1e8
+MUCH = 1e7
 
 
 class ArrayOp(GufuncOp):
@@ -37,8 +37,7 @@ class ArrayOp(GufuncOp):
         if self.work(inputs) >= MUCH:
             by_machine_code(self, inputs, output_storage)
             return
-        with np.errstate(all="ignore"):
-            outputs = self.values(np, *inputs)
+        outputs = self.values(np, *inputs)
         for storage, value in zip(output_storage, outputs, strict=True):
             storage[0] = np.asarray(value)
 

@@ -17,6 +17,7 @@ from pymc_scalable_gp.ops._jax import jax, jax_funcify
 from pymc_scalable_gp.ops._lanczos_steps import build_backward, build_forward
 from pymc_scalable_gp.ops._numba import caller, from_source, inlined, sealed, source_version
 from pymc_scalable_gp.utils.compiled import compiled
+from pymc_scalable_gp.utils.internals import njit
 
 
 class HasProducts(Protocol):
@@ -92,7 +93,7 @@ class Products:
     @cached_property
     def _numba_matmat(self):
         function, key = _numba_function(self.matmat)
-        return function, key, build_forward(function, nb.numba_njit)
+        return function, key, build_forward(function, njit)
 
     def numba_forward(self):
         """Numba function of the Lanczos steps, and a cache key (None: not cacheable)."""

@@ -25,7 +25,7 @@ from pytensor.configdefaults import config
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import LengthError, parse_signature
-from pymc_scalable_gp.utils.internals import as_ordered, can_compile_apart, compile_apart
+from pymc_scalable_gp.utils.internals import as_ordered, can_compile_apart, compile_apart, njit
 
 _log = logging.getLogger("pymc")  # where pm.sample tells what it does
 
@@ -97,7 +97,7 @@ def form_of(op_class, function):
     def build(op):
         options = op.options()
         if not options:
-            return nb.numba_njit(function)
+            return njit(function)
         names = list(signature(function).parameters)
         count, name = len(names) - len(options), op_class.__name__.lower()
         called = dict(zip(op.__props__, names[count:], strict=True))
@@ -164,13 +164,13 @@ def inlined(function):
     Half of the time that it takes otherwise. Python calls its ``py_func``. It must be a global of the
     function that calls it: machine code on disk is found again by what a closure holds.
     """
-    return nb.numba_njit(function, inline="always")
+    return njit(function, inline="always")
 
 
 def from_source(source: str, name: str, scope: dict):
     """Numba function `name` of a source, whose globals are `scope`."""
     exec(source, scope)
-    return nb.numba_njit(scope[name])
+    return njit(scope[name])
 
 
 def in_numba(function):
@@ -215,7 +215,7 @@ def sealed(op, node, function, identity, strided=()):
     ----------
     op : GufuncOp
     node : Apply
-    function : numba_njit function
+    function : Numba function
         It must not write to its arguments, which may be read-only, nor return one.
     identity : tuple
         Tells the function from all others, with the types of its arguments, and on disk as well.

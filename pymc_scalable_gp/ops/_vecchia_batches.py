@@ -66,7 +66,8 @@ def cholesky(M, xp):
 def solve(lower, rows, xp, transpose=False, right=False):
     """Stacked ``op(L)^-1 rows``, or ``rows op(L)^-1``; op transposes where told."""
     if xp is np:
-        inverse = np.linalg.inv(lower)
+        singular = (np.diagonal(lower, axis1=1, axis2=2) == 0.0).any(axis=1)
+        inverse = np.linalg.inv(np.where(singular[:, None, None], np.nan, np.tril(lower)))
         inverse = inverse.swapaxes(1, 2) if transpose else inverse
         return rows @ inverse if right else inverse @ rows
     if not lower.shape[1]:

@@ -39,10 +39,7 @@ class _Kronecker(GufuncOp):
         )
 
     def perform(self, node, inputs, output_storage):
-        with np.errstate(all="ignore"):
-            found = _function(type(self), self.dims, True)(
-                *(np.asarray(x, order="C") for x in inputs)
-            )
+        found = _function(type(self), self.dims, True)(*(np.asarray(x, order="C") for x in inputs))
         found = found if isinstance(found, tuple) else (found,)
         for storage, value in zip(output_storage, found, strict=True):
             storage[0] = value

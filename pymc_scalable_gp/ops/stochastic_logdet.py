@@ -18,6 +18,7 @@ from pymc_scalable_gp.ops._numba import inlined
 from pymc_scalable_gp.ops._pruning import ParametrizedOp
 from pymc_scalable_gp.ops._quadrature import jax_quadrature, quadrature
 from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.internals import njit
 
 
 class StochasticLogdet(ParametrizedOp):
@@ -150,7 +151,7 @@ def numba_stochastic_logdet(op, node=None, **kwargs):
     places = op.wanted
     backward, second = op.products.numba_backward(places) if places else (None, "")
     key = cache_key("logdet", first, second, op.products.chunk, op.steps, op.wanted)
-    body = inlined(_build(op, forward, backward, nb.numba_njit))
+    body = inlined(_build(op, forward, backward, njit))
     return op.products.numba_function(op, node, body, key)
 
 

@@ -170,14 +170,22 @@ def can_compile_apart() -> bool:
     return not gone
 
 
+def njit(function, **options):
+    """Numba function in which a division by zero gives what it gives in NumPy, and is no exception.
+
+    A search turns back from NaN, and ends with an exception.
+    """
+    return nb.numba_njit(function, error_model="numpy", **options)
+
+
 def compile_apart(function, arguments, symbol) -> tuple[Callable, bool]:
-    """Numba function that calls the machine code of a numba_njit `function`, and whether that was on disk.
+    """Numba function that calls the machine code of a Numba `function`, and whether that was on disk.
 
     `arguments` are the Numba types of its arguments, arrays; `symbol` names the machine code to LLVM and on
     disk, for good.
     """
     CACHED_SRC_FUNCTIONS[function.py_func] = symbol
-    dispatcher = nb.numba_njit(function.py_func, cache=config.numba__cache)
+    dispatcher = njit(function.py_func, cache=config.numba__cache)
     with compiled_as_one():
         dispatcher.compile(arguments)
     (code,) = dispatcher.overloads.values()

@@ -4,78 +4,12 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from all_ops import all_ops, shapes_of, tensors_of
 from pytensor.link.numba.dispatch import basic as nb
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.linops import Diagonal
 from pymc_scalable_gp.ops import _numba
-from pymc_scalable_gp.ops._base import GufuncOp, parse_signature
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
-from pymc_scalable_gp.ops._krylov_products import Products
-
-PRODUCTS = Products.of(Diagonal(pt.vector("diagonal", shape=(4,))), 4, 2)
-
-# Arguments of those that need some.
-ARGUMENTS = {
-    "InverseCholesky": (1e-10,),
-    "KroneckerLogp": (2,),
-    "KroneckerLogpGrad": (2,),
-    "KroneckerTurn": (2,),
-    "LowRankLogpGrad": ("DTC",),
-    "StationaryKernel": ("Matern32",),
-    "StationarySlope": ("Matern32",),
-    "StationaryFactor": ("Matern32", 2),
-    "StationaryFactorGrad": ("Matern32", 2),
-    "StationaryFeatures": ("Matern32",),
-    "StationaryFeaturesGrad": ("Matern32",),
-    "StationaryLogp": ("Matern32", 2),
-    "StationaryLogpGrad": ("Matern32", 2),
-    "VecchiaFactor": (2,),
-    "VecchiaFactorGrad": (2,),
-    "SoftmaxInterpolationGrad": (1,),
-    "SegmentGram": (3,),
-    "SegmentTimes": (3,),
-    "NumericGram": (np.outer,),
-    **dict.fromkeys(
-        ("MarkovLogp", "MarkovSlopes", "MarkovSolve", "MarkovColor", "MarkovSmooth"),
-        ((1, 0), (1, 1), (1, 2)),
-    ),
-    **dict.fromkeys(
-        ("MovingFactor", "MovingFactorGrad", "MovingLogp", "MovingLogpGrad"), ("Matern32", 2)
-    ),
-    "Lanczos": (PRODUCTS, 2),
-    "LanczosAdjoint": (PRODUCTS, (0,)),
-    "StochasticLogdet": (PRODUCTS, 2, (0,)),
-}
-
-
-def subclasses(cls):
-    for each in cls.__subclasses__():
-        yield from subclasses(each)
-        yield each
-
-
-def all_ops():
-    for cls in sorted(set(subclasses(GufuncOp)), key=lambda cls: cls.__name__):
-        public = cls.__module__.startswith(sgp.__name__) and not cls.__name__.startswith("_")
-        if public and hasattr(cls, "gufunc_signature") and not cls.__abstractmethods__:
-            yield pytest.param(cls(*ARGUMENTS.get(cls.__name__, ())), id=cls.__name__)
-
-
-def shapes_of(op):
-    """A shape for each input, lengths all different, and the occurrences (input, axis) of each name."""
-    parameters = op.products.matmat.inputs[1:] if hasattr(op, "products") else []
-    own = len(getattr(op, "own_inputs", ()))
-    like = [pt.scalar()] * own + parameters if own else [pt.vector()] * 20
-    needed, _ = parse_signature(op.signature(like))
-    lengths = dict(op.lengths())
-    for name in dict.fromkeys(name for names in needed for name in names):
-        lengths.setdefault(name, 4 + len(lengths))
-    places = {}
-    for i, names in enumerate(needed):
-        for axis, name in enumerate(names):
-            places.setdefault(name, []).append((i, axis))
-    return [tuple(lengths[name] for name in names) for names in needed], places
 
 
 def misfits(op):
@@ -99,14 +33,6 @@ OPS = [found for found in all_ops() if any(misfits(*found.values))]
 
 def test_all_ops_are_here():
     assert len(OPS) > 25
-
-
-def tensors_of(op):
-    shapes, _ = shapes_of(op)
-    return [
-        pt.tensor(dtype="int64" if i in op.discrete else "float64", shape=(None,) * len(shape))
-        for i, shape in enumerate(shapes)
-    ]
 
 
 def check(op, function, numbers=True):

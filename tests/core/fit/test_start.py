@@ -92,14 +92,12 @@ def test_under_another_likelihood_a_few_steps_lead_there(caplog):
 
 
 @pytest.mark.parametrize(("limit", "few"), [(79, False), (80, True)])
-def test_gradients_with_searches_get_machine_code_sooner(limit, few, monkeypatch):
-    monkeypatch.setattr(density_module, "FEW_SEARCHED", limit)
+def test_gradients_on_many_values_get_machine_code(limit, few, monkeypatch):
+    monkeypatch.setattr(density_module, "FEW_VALUES", limit)
     graphs = Density(counts_model(sgp.ExactMarginal)[0]).graphs
     assert graphs.searches
     assert graphs.few_gradients == few
-    gaussian = Density(model_of(built=True)[0]).graphs
-    assert gaussian.few_gradients
-    assert not gaussian.searches
+    assert not Density(model_of(built=True)[0]).graphs.searches
 
 
 def test_what_has_no_neighbors_or_was_built_starts_at_the_initial_point():
