@@ -51,6 +51,7 @@ RUNS = {
             "likelihoods_dense": "bench_likelihoods.py --parts dense,growth",
             "posterior": "bench_posterior.py --data DIR --out docs/_static/posterior.png",
             "gpu": "bench_gpu.py --data DIR --posterior 10000,36000",
+            "uci": "bench_uci.py --data DIR --sets kin40k,elevators --kernels Matern32 --cores 2",
             "preconditioner": "bench_preconditioner.py --data DIR",
             "series": "bench_series.py --parts gradient,posterior,million,hourly",
             "softki": "bench_softki.py --data DIR",

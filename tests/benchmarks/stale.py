@@ -19,6 +19,8 @@ MEASURED = {  # what a name begins with, and the code that costs its time or dig
     "order": VECCHIA,
     "importance": ["importance", "core/checking/correct.py"],
     "seeds": ["importance"],
+    "gpu": ["importance", "core/checking/correct.py", *VECCHIA],
+    "uci": ["importance", *VECCHIA],
     "evidence": ["importance"],
     "likelihoods": ["core/likelihoods/laplace*", "core/checking/correct.py"],
     "series": ["ops/*markov*", "methods/statespace"],
