@@ -10,10 +10,9 @@ import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
 
 from pymc_scalable_gp.ops.repeat import has_loops
-from pymc_scalable_gp.utils.compiled import compiled, many_calls
+from pymc_scalable_gp.utils.compiled import compiled, in_jax, many_calls
 from pymc_scalable_gp.utils.graphs import on_vector, present_value, raveled
 from pymc_scalable_gp.utils.internals import compiled_as_one
-from pymc_scalable_gp.utils.memory import in_jax
 
 MOST_PARAMETERS = 50
 # Observed values up to which a few hundred gradients cost less than the compilation of their own function,

@@ -15,7 +15,7 @@ from pymc_scalable_gp.importance.mode import Mode
 from pymc_scalable_gp.importance.rounds import BAD_KHAT, Weighed, sample
 from pymc_scalable_gp.importance.workers import side_by_side
 from pymc_scalable_gp.utils.checks import check_count
-from pymc_scalable_gp.utils.memory import in_jax
+from pymc_scalable_gp.utils.compiled import in_jax
 from pymc_scalable_gp.utils.warn import warn
 
 _log = logging.getLogger("pymc")  # where pm.sample tells what it does

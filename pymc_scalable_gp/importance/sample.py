@@ -66,7 +66,7 @@ def sample_importance(
     cores : int, optional
         Processes that evaluate densities side by side; results do not depend on it, up to rounding.
         Default: one for each processor, at most four, where the densities of a run would take long,
-        else one.
+        else one; one under JAX, which has a device or all processors to itself.
     client : distributed.Client, optional
         Densities are evaluated on its workers.
     max_evaluations : int, optional

@@ -57,6 +57,11 @@ def compiled(inputs, outputs, **options):
     return pytensor.function(inputs, outputs, **kinds | options)
 
 
+def in_jax() -> bool:
+    """Whether PyTensor's mode, which the user sets, is JAX's."""
+    return pytensor.config.mode == "JAX"
+
+
 def many_calls(searches: bool = False, name: str | None = None):
     """Mode for a function that is called hundreds of times: the user's own, or the one of that name.
 

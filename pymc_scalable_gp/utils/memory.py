@@ -2,7 +2,7 @@
 
 import os
 
-import pytensor
+from pymc_scalable_gp.utils.compiled import in_jax
 
 ASSUMED = 8 * 2**30  # bytes, where the system does not tell
 
@@ -13,11 +13,6 @@ def free_memory() -> float:
         if name in getattr(os, "sysconf_names", {}):
             return float(os.sysconf(name)) * os.sysconf("SC_PAGE_SIZE")
     return float(ASSUMED)
-
-
-def in_jax() -> bool:
-    """Whether PyTensor's mode, which the user sets, is JAX's."""
-    return pytensor.config.mode == "JAX"
 
 
 def accelerator():

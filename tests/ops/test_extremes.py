@@ -1,4 +1,4 @@
-"""Zeros, infinities and NaN: every Op answers with numbers, whatever they are, and raises nothing.
+"""Zeros, infinities and NaN: Ops answer with numbers, whatever they are, and raise nothing.
 
 A search or a sampler turns back from NaN, and ends with an exception.
 """

@@ -4,6 +4,7 @@ import pytensor
 import pytest
 
 from pymc_scalable_gp.utils import memory
+from pymc_scalable_gp.utils.compiled import in_jax
 
 
 class Device:
@@ -18,10 +19,10 @@ def test_only_the_mode_jax_with_a_device_is_an_accelerator(monkeypatch):
     gpu = Device("gpu")
     monkeypatch.setattr(jax, "devices", lambda: [gpu])
     assert memory.accelerator() is None
-    assert not memory.in_jax()
+    assert not in_jax()
     with pytensor.config.change_flags(mode="JAX"):
         assert memory.accelerator() is gpu
-        assert memory.in_jax()
+        assert in_jax()
         gpu.platform = "cpu"
         assert memory.accelerator() is None
 

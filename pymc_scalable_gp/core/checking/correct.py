@@ -156,15 +156,16 @@ def _affordable(n: int, budget: Budget) -> Budget:
 
 
 def _affordable_on(device, n: int, budget: Budget) -> Budget:
-    """The budget with one process, where the device holds dense matrices; else raise ValueError."""
-    size, free = ARRAYS_OF_JAX * 8.0 * n**2, free_on(device)
+    """The budget with the processes asked for or one, where the device holds their dense matrices."""
+    cores = budget.cores or 1
+    size, free = cores * ARRAYS_OF_JAX * 8.0 * n**2, free_on(device)
     if size > free:
         raise ValueError(
-            f"{n} rows of the exact GP need {size / GIB:.1f} GiB, and {free / GIB:.1f} GiB of "
-            f"{device.device_kind} are free: give neighbors= and n_inducing= for a closer "
+            f"{n} rows of the exact GP need {size / GIB:.1f} GiB in {cores} process(es), and "
+            f"{free / GIB:.1f} GiB of {device.device_kind} are free: give neighbors= and n_inducing= for a closer "
             "approximation instead"
         )
-    return replace(budget, cores=1)
+    return replace(budget, cores=cores)
 
 
 def _rate(n: int = 1000) -> float:

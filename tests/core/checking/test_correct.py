@@ -356,5 +356,7 @@ def test_a_gpu_takes_as_many_rows_as_its_memory_holds(monkeypatch):
     monkeypatch.setattr(module, "accelerator", Device)
     monkeypatch.setattr(module, "MOST_EXACT_ROWS", 10)
     assert module._affordable(40, module.Budget(400)).cores == 1
+    with pytest.raises(ValueError, match=r"40 rows .* in 2 process"):
+        module._affordable(40, module.Budget(400, cores=2))
     with pytest.raises(ValueError, match=r"41 rows .*GiB of GPU of the tests are free.*neighbors="):
         module._affordable(41, module.Budget(400))
