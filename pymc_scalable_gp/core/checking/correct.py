@@ -162,8 +162,8 @@ def _affordable_on(device, n: int, budget: Budget) -> Budget:
     if size > free:
         raise ValueError(
             f"{n} rows of the exact GP need {size / GIB:.1f} GiB in {cores} process(es), and "
-            f"{free / GIB:.1f} GiB of {device.device_kind} are free: give neighbors= and n_inducing= for a closer "
-            "approximation instead"
+            f"{free / GIB:.1f} GiB of {device.device_kind} are free: give neighbors= and n_inducing= "
+            "for a closer approximation instead"
         )
     return replace(budget, cores=cores)
 
