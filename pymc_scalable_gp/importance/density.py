@@ -117,6 +117,12 @@ class Density:
             raise ValueError("start lies outside the priors' support: give values within it")
         return theta
 
+    def farthest(self, theta: np.ndarray) -> str:
+        """Name and value of the parameter that is farthest from 0 in `theta` (p,)."""
+        names = [v.name for v in self.model.value_vars for _ in range(np.size(self._point[v.name]))]
+        at = int(np.argmax(np.abs(theta)))
+        return f"{names[at]} = {theta[at]:.3g}"
+
     def unconstrained(self, draws: list[list[np.ndarray]]) -> np.ndarray:
         """Vectors (n, p) of `draws`, each with the untransformed values of ``model.free_RVs``."""
         free = self.model.free_RVs

@@ -70,7 +70,7 @@ def mode_near(density, start: np.ndarray, factor: np.ndarray) -> Mode:
 def find_mode(density, start: np.ndarray, maxiter: int = 200, near=None) -> Mode | None:
     """Mode by L-BFGS from `start` (p,), with its curvature; None where it is `near` a known one.
 
-    Raises ValueError if the density is not finite at the start.
+    Raises ValueError if the density is not finite at the start, or has no mode.
     """
     found = climb(density, start, maxiter, near)
     if near is not None and np.isfinite(found[1]) and near(found[0]):
@@ -93,17 +93,34 @@ def _factor(density, location, logp, scales) -> np.ndarray:
 
     The Hessian's columns are ``(g(m + h e_i) - g(m - h e_i)) / (2 h)``. Eigenvalues that are not
     positive are floored, and each axis is then scaled so that the density falls along it about as a
-    normal density would.
+    normal density would. Raises ValueError where there is no mode.
     """
     steps = np.diag(STEP * scales)
     points = np.concatenate([location + steps, location - steps])
-    _, gradients = density.with_gradients(points)
+    values, gradients = density.with_gradients(points)
     p = len(location)
+    _refuse_an_edge(density, location, logp - values.reshape(2, p))
     hessian = (gradients[:p] - gradients[p:]) / (2.0 * np.diag(steps)[:, None])
     hessian = np.where(np.isfinite(hessian), hessian, 0.0)
     values, axes = np.linalg.eigh(-0.5 * (hessian + hessian.T))
     sds = 1.0 / np.sqrt(np.where(values > WIDEST**-2 * 1e-4, values, WIDEST**-2))
     return axes * _scaled(density, location, logp, axes, sds)
+
+
+def _refuse_an_edge(density, location, falls) -> None:
+    """Raise ValueError where the density fails on one side of a point and rises towards it.
+
+    `falls` (2, p) are what it loses a step to either side along each coordinate.
+    """
+    fails = ~np.isfinite(falls)
+    rising = np.where(fails, -np.inf, falls).max(axis=0) > STEP  # at a mode about STEP^2 / 2
+    if (fails.any(axis=0) & (rising | fails.all(axis=0))).any():
+        raise ValueError(
+            "the log density rises up to where it cannot be computed, so that it has no mode: the search "
+            f"ended at {density.farthest(location)} (unconstrained). Data drive a parameter to a bound, as "
+            "they do the noise where targets have none: give it a prior that stays away from there, such "
+            "as sigma = 0.01 + pm.HalfNormal(...)"
+        )
 
 
 def _scaled(density, location, logp, axes, sds, tries: int = 6):

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import Mode, find_mode
 from pymc_scalable_gp.importance.proposals import Mixture, StudentT
-from pymc_scalable_gp.importance.surrogate import Learner
+from pymc_scalable_gp.importance.surrogate import Lessons
 
 CHAINS = 4
 FEWEST = 26  # weights of which the tail holds five
@@ -242,8 +242,8 @@ class Chooser:
 
     def __init__(self, rounds: Rounds):
         self.rounds = rounds
-        self._learner: Learner | None = None
-        self._surrogate, self._lessons = None, 0
+        self._lessons: Lessons | None = None
+        self._surrogate, self._taught = None, 0
         self._worth = {"t": 0.0, "surrogate": np.inf}  # what was not tried may be the best
 
     def play(self, weighed: Weighed | None, size: int) -> None:
@@ -260,7 +260,7 @@ class Chooser:
         return (
             len(rounds.counts) >= 2
             and len(rounds.mixture.parts) < MOST_PARTS
-            and self._learner is None
+            and self._lessons is None
             and self._worth["t"] > TIRESOME
             and weighed.khat > GOOD_KHAT
         )
@@ -270,18 +270,16 @@ class Chooser:
         rounds = self.rounds
         if (
             len(rounds.counts) < 2
-            or len(rounds.mixture.parts) > 1
+            or len(rounds.mixture.parts) > len(rounds.modes)  # of one mode, and good but for a tail
             or self._worth["t"] >= self._worth["surrogate"]
-            or (self._learner is None and self._worth["t"] > TIRESOME)
+            or (self._lessons is None and self._worth["t"] > TIRESOME)
             or not weighed.ess > 0.0
         ):
             return rounds.mixture
-        if self._learner is None:
-            place = rounds.mixture.parts[0].location
-            nearest = min(rounds.modes, key=lambda mode: mode.distance(place)[0])
-            self._learner = Learner(rounds.density, nearest)
-        if self._lessons < (LESSONS if weighed.khat < GOOD_KHAT else MOST_LESSONS):
-            self._lessons += 1
-            learnt = self._learner.learn(weighed, rounds.mixture.parts[0], rounds.rng)
+        if self._lessons is None:
+            self._lessons = Lessons(rounds.density)
+        if self._taught < (LESSONS if weighed.khat < GOOD_KHAT else MOST_LESSONS):
+            self._taught += 1
+            learnt = self._lessons.learn(weighed, rounds.modes, rounds.mixture, rounds.rng)
             self._surrogate = learnt or self._surrogate
         return self._surrogate or rounds.mixture

@@ -97,7 +97,7 @@ def sample_importance(
     ------
     ValueError
         Without free variables, with discrete ones, with more than 50 parameters, or where the density
-        is not finite at the start.
+        is not finite at the start, or rises up to where it is not finite.
 
     Warns
     -----

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import linalg
 from scipy.special import logsumexp
 
-from pymc_scalable_gp.importance.proposals import StudentT
+from pymc_scalable_gp.importance.proposals import Mixture, StudentT
 
 CLOUD = 60_000  # points of the t that are resampled
 MOVES = 30  # Metropolis steps of each, so that no point of the cloud is drawn twice
@@ -174,6 +174,57 @@ class Surrogate:
         return np.linalg.solve(self.mode.factor, (points - self.mode.location).T).T
 
 
+class Blend:
+    """Proposal: a mixture of `parts`, each a surrogate or a t, drawn in fixed `shares` (k,)."""
+
+    kind = "surrogate"
+
+    def __init__(self, parts, shares):
+        self.parts, self.shares = parts, shares
+
+    def draw(self, count: int, rng) -> np.ndarray:
+        """Points (count, p)."""
+        # Evenly spaced, so that each part has its share of the points but for rounding.
+        u = (np.arange(count) + rng.random()) / count
+        which = np.minimum(np.searchsorted(np.cumsum(self.shares), u), len(self.parts) - 1)
+        counts = np.bincount(which, minlength=len(self.parts))
+        return np.concatenate(
+            [part.draw(int(k), rng) for part, k in zip(self.parts, counts, strict=True) if k]
+        )
+
+    def logpdf(self, points: np.ndarray) -> np.ndarray:
+        """Log densities (n,) at `points` (n, p)."""
+        logs = [part.logpdf(points) for part in self.parts]
+        return logsumexp(np.array(logs) + np.log(self.shares)[:, None], axis=0)
+
+
+class Lessons:
+    """What a posterior's surrogate is learnt from: the gradients around each of its modes."""
+
+    def __init__(self, density):
+        self.density = density
+        self._learners: dict[int, Learner] = {}  # by the mode's place in the list of modes
+
+    def learn(self, weighed, modes, mixture: Mixture, rng) -> Blend | None:
+        """Mixture of surrogates, one for each part of a `mixture` of t's; None where none could be fitted.
+
+        A part is learnt from the points that it explains best, as an offset from the quadratic at the mode
+        that is nearest to it.
+        """
+        nearest = np.argmax(mixture.by_part(weighed.points), axis=0)
+        parts, found = [], False
+        for k, t in enumerate(mixture.parts):
+            at = int(np.argmin([mode.distance(t.location)[0] for mode in modes]))
+            if at not in self._learners:
+                self._learners[at] = Learner(self.density, modes[at])
+            learnt = self._learners[at].learn(
+                weighed.points, weighed.weights * (nearest == k), t, rng
+            )
+            found = found or learnt is not None
+            parts.append(Mixture([t], [1.0]) if learnt is None else learnt)
+        return Blend(parts, mixture.shares) if found else None
+
+
 class Learner:
     """The gradients that a surrogate is learnt from, and what it took."""
 
@@ -185,14 +236,18 @@ class Learner:
         self.logp, self.gradient = density.with_gradients(self.points)
         self._lengthscale = None
 
-    def learn(self, weighed, t: StudentT, rng):
-        """Surrogate from p more gradients at points of the posterior; None where none can be fitted."""
-        alive = np.flatnonzero(weighed.weights > 0.0)
+    def learn(self, points, weights, t: StudentT, rng):
+        """Surrogate from p more gradients, at `points` (n, p) chosen by their `weights` (n,).
+
+        None where no point has weight, or none can be fitted.
+        """
+        alive = np.flatnonzero(weights > 0.0)
+        if not len(alive):
+            return None
         count = min(self.density.size, len(alive))
-        w = weighed.weights[alive] / weighed.weights[alive].sum()
         # Tempered, so that one heavy point does not crowd out the others.
-        w = np.sqrt(w) / np.sqrt(w).sum()
-        fresh = weighed.points[rng.choice(alive, count, replace=False, p=w)]
+        w = np.sqrt(weights[alive] / weights.max())
+        fresh = points[rng.choice(alive, count, replace=False, p=w / w.sum())]
         logp, gradient = self.density.with_gradients(fresh)
         self.points = np.concatenate([fresh, self.points])
         self.logp = np.concatenate([logp, self.logp])

@@ -33,7 +33,7 @@ from pymc_scalable_gp.importance.rounds import (
     sample,
     smooth,
 )
-from pymc_scalable_gp.importance.surrogate import Learner, Residual, Surrogate
+from pymc_scalable_gp.importance.surrogate import Blend, Learner, Residual, Surrogate
 
 Y = np.random.default_rng(0).normal(1.0, 1.0, 20)
 
@@ -447,6 +447,71 @@ def test_a_mode_without_mass_goes_and_the_other_is_learnt(monkeypatch):
     assert found.khat < 0.7
     assert abs(found.log_evidence) < 0.35
     assert {mode.location[0].round() for mode in taught} == {0.0}
+
+
+def test_two_modes_are_both_learnt(monkeypatch):
+    """Skew ones of twelve dimensions, one with a tenth of the mass and none where it is not learnt at."""
+    taught = []
+    learn = Learner.learn
+    monkeypatch.setattr(
+        Learner, "learn", lambda self, *a: taught.append(self.mode) or learn(self, *a)
+    )
+
+    def logp(x):
+        first, second = (x - pt.exp(x)).sum(), (30.0 - x - pt.exp(30.0 - x)).sum()
+        return pt.logaddexp(np.log(0.9) + first, np.log(0.1) + second)
+
+    density = Density(potential(logp, 12))
+    modes = [find_mode(density, np.full(12, at)) for at in (0.0, 30.0)]
+    density.evaluations = 0
+    found = sample(density, modes, 400, np.random.default_rng(1))
+    assert {mode.location[0].round() for mode in taught} == {0.0, 30.0}
+    assert density.evaluations < 1500
+    assert found.khat < 0.5
+    np.testing.assert_allclose(found.log_evidence, 0.0, atol=0.35)
+    far = found.points[:, 0] > 15.0
+    np.testing.assert_allclose(found.weights[far].sum(), 0.1, atol=0.04)
+
+
+def test_a_blend_draws_its_shares_and_integrates_to_one():
+    parts = [Mixture([StudentT(np.array([at]), np.eye(1))], [1.0]) for at in (0.0, 100.0)]
+    blend = Blend(parts, np.array([0.75, 0.25]))
+    drawn = blend.draw(400, np.random.default_rng(0))[:, 0]
+    assert (drawn > 50.0).sum() == 100
+    assert len(blend.draw(1, np.random.default_rng(0))) == 1
+    grid = np.linspace(-400.0, 500.0, 900_001)[:, None]
+    density = np.exp(blend.logpdf(grid)) * 1e-3
+    np.testing.assert_allclose(density.sum(), 1.0, rtol=1e-4)
+    np.testing.assert_allclose(density[grid[:, 0] > 50.0].sum(), 0.25, rtol=1e-4)
+
+
+def test_a_surrogate_without_points_is_none():
+    density = Density(potential(lambda x: -0.5 * (x**2).sum(), 2))
+    mode = Mode(np.zeros(2), 0.0, np.eye(2))
+    learner, known = Learner(density, mode), density.gradients
+    t = StudentT(mode.location, mode.factor)
+    assert learner.learn(np.ones((3, 2)), np.zeros(3), t, np.random.default_rng(0)) is None
+    assert density.gradients == known
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_density_that_rises_to_where_it_fails_is_refused(sign):
+    """As log sigma falls without end where targets have no noise."""
+
+    def logp(x):
+        away = sign * x[0]
+        return pt.switch(away < 3.0, 100.0 * away - 0.5 * (x[1:] ** 2).sum(), np.nan)
+
+    with pytest.raises(ValueError, match=r"rises up to where .* ended at x = -?3 \(unconstrained"):
+        run(model=potential(logp, 3))
+
+
+def test_a_mode_beside_points_that_fail_is_one():
+    def logp(x):
+        return pt.switch(pt.lt(x[0], 1e-6), -0.5 * (x**2).sum(), np.nan)
+
+    mode = find_mode(Density(potential(logp, 3)), np.array([-1.0, 0.0, 0.0]))
+    np.testing.assert_allclose(mode.location, 0.0, atol=1e-3)
 
 
 def test_a_mode_that_is_found_on_the_way_may_be_learnt_at_too():
