@@ -270,7 +270,7 @@ class Chooser:
         rounds = self.rounds
         if (
             len(rounds.counts) < 2
-            or len(rounds.mixture.parts) > len(rounds.modes)  # of one mode, and good but for a tail
+            or len(rounds.mixture.parts) > len(rounds.modes)  # some of them cover a tail
             or self._worth["t"] >= self._worth["surrogate"]
             or (self._lessons is None and self._worth["t"] > TIRESOME)
             or not weighed.ess > 0.0

@@ -40,7 +40,7 @@ def sample_importance(
     2. rounds of max(100, 10 p) or more quasi-random points of multivariate t distributions (7 degrees
        of freedom), of which only the density is taken. Where such a round is worth little, as from
        about twelve parameters, the log density is learnt from gradients, by a Gaussian process on what
-       the quadratic at the mode leaves of it, and rounds come from what was learnt if they are worth
+       the quadratic at each mode leaves of it, and rounds come from what was learnt if they are worth
        more;
     3. weights against the mixture of the proposals ``q_k`` of all rounds [1]_, Pareto-smoothed [2]_:
        ``w(theta) = p(theta, y) / sum_k (n_k / N) q_k(theta)``. The next proposal has the weighted mean

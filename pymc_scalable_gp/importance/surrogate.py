@@ -174,13 +174,10 @@ class Surrogate:
         return np.linalg.solve(self.mode.factor, (points - self.mode.location).T).T
 
 
-class Blend:
-    """Proposal: a mixture of `parts`, each a surrogate or a t, drawn in fixed `shares` (k,)."""
+class Blend(Mixture):
+    """Proposal: a mixture of `parts`, each a surrogate or a t, drawn in fixed shares (k,)."""
 
     kind = "surrogate"
-
-    def __init__(self, parts, shares):
-        self.parts, self.shares = parts, shares
 
     def draw(self, count: int, rng) -> np.ndarray:
         """Points (count, p)."""
@@ -191,11 +188,6 @@ class Blend:
         return np.concatenate(
             [part.draw(int(k), rng) for part, k in zip(self.parts, counts, strict=True) if k]
         )
-
-    def logpdf(self, points: np.ndarray) -> np.ndarray:
-        """Log densities (n,) at `points` (n, p)."""
-        logs = [part.logpdf(points) for part in self.parts]
-        return logsumexp(np.array(logs) + np.log(self.shares)[:, None], axis=0)
 
 
 class Lessons:

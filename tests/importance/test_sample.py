@@ -450,7 +450,7 @@ def test_a_mode_without_mass_goes_and_the_other_is_learnt(monkeypatch):
 
 
 def test_two_modes_are_both_learnt(monkeypatch):
-    """Skew ones of twelve dimensions, one with a tenth of the mass and none where it is not learnt at."""
+    """Skew ones of twelve dimensions, the second with a tenth of the mass."""
     taught = []
     learn = Learner.learn
     monkeypatch.setattr(
