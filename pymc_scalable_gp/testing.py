@@ -17,6 +17,7 @@ from pytensor.graph.traversal import applys_between
 from scipy import stats
 
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
+from pymc_scalable_gp.ops._numba import BY_OPS
 from pymc_scalable_gp.utils.compiled import FEW_CALLS, IN_PYTHON, evaluate
 from pymc_scalable_gp.utils.internals import compiled_as_one
 
@@ -29,7 +30,7 @@ def check_op(
     *,
     twin: Callable | None = None,
     differentiable: Sequence[int] | None = None,
-    modes: Sequence = ("NUMBA",),
+    modes: Sequence = ("NUMBA", BY_OPS),
     rtol: float = 1e-9,
     grad_rtol: float = 1e-7,
     fd_rtol: float = 1e-5,

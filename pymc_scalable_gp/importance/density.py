@@ -9,29 +9,30 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
 
+from pymc_scalable_gp.ops._numba import BY_OPS
 from pymc_scalable_gp.ops.repeat import has_loops
 from pymc_scalable_gp.utils.compiled import compiled, in_jax, many_calls
 from pymc_scalable_gp.utils.graphs import on_vector, present_value, raveled
 from pymc_scalable_gp.utils.internals import compiled_as_one
 
 MOST_PARAMETERS = 50
-# Observed values up to which a few hundred gradients cost less than the compilation of their own function,
-# unless one of them takes as many seconds.
-FEW_VALUES, SLOW = 5000, 1.0
+# Observed values up to which a thousand densities, with Python between the Ops, take less time than
+# the compilation of a function for this model.
+FEW_VALUES = 5000
 
 
 class Graphs:
     """Graphs of a log density on the unconstrained space, compiled when they are first asked for.
 
-    `smooth` is what is differentiated in the place of `logp`, both scalars of the vector `theta` (p,). With
-    `few_gradients` these are not worth machine code of their own, as long as they are fast without; where
-    a density `searches`, its compilation leaves a slow pass out.
+    `smooth` is what is differentiated in the place of `logp`, both scalars of the vector `theta` (p,). Of
+    the kinds of function in `by_ops` the Ops alone are machine code; where a density `searches`, its
+    compilation leaves a slow pass out.
     Instances can be pickled: what was compiled stays behind.
     """
 
-    def __init__(self, theta, logp, smooth, few_gradients: bool = False, searches: bool = False):
+    def __init__(self, theta, logp, smooth, by_ops: tuple[str, ...] = (), searches: bool = False):
         self.theta, self.logp, self.smooth = theta, logp, smooth
-        self.few_gradients, self.searches = few_gradients, searches
+        self.by_ops, self.searches = by_ops, searches
         self.mode = (
             pytensor.config.mode
         )  # by name, for the workers that know no other than the default
@@ -46,10 +47,9 @@ class Graphs:
             outputs = [self.logp]
             if kind == "gradient":
                 outputs = [self.smooth, pt.grad(self.smooth, self.theta)]
-            # Densities are called a thousand times: in the mode that the user samples in.
-            few = kind == "gradient" and self.few_gradients
-            options = {} if few else {"mode": many_calls(self.searches, self.mode)}
-            self._functions[kind] = compiled([self.theta], outputs, **options)
+            own = many_calls(self.searches, self.mode)  # the mode that the user samples in
+            mode = BY_OPS if kind in self.by_ops else own
+            self._functions[kind] = compiled([self.theta], outputs, mode=mode)
         return self._functions[kind]
 
     def rows(self, kind: str, points: np.ndarray) -> np.ndarray:
@@ -57,13 +57,9 @@ class Graphs:
         found = []
         for point in points:
             is_new = kind not in self._functions
-            function, begin = self.function(kind), perf_counter()
+            function = self.function(kind)
             with compiled_as_one() if is_new else nullcontext():
                 found.append(np.hstack([np.ravel(v) for v in function(point)]))
-            slow = perf_counter() - begin > SLOW and not is_new  # then Ops may have compiled
-            if kind == "gradient" and self.few_gradients and slow:
-                self.few_gradients = False
-                del self._functions[kind]
         return np.array(found).reshape(len(points), -1)
 
 
@@ -86,10 +82,10 @@ class Density:
         logp = model.logp() if logp is None else logp
         both = [logp, logp if smooth is None else smooth]
         self.is_smooth = smooth is None
-        # Gradients of another function only lead to the first proposal.
-        searches = has_loops(logp)
-        few = not in_jax() and (not self.is_smooth or _observed_values(model) <= FEW_VALUES)
-        self.graphs = Graphs(theta, *self._on_vector(theta, both), few, searches)
+        by_ops = () if in_jax() else ("gradient",) if not self.is_smooth else ()
+        if not in_jax() and _observed_values(model) <= FEW_VALUES:
+            by_ops = ("density", "gradient")
+        self.graphs = Graphs(theta, *self._on_vector(theta, both), by_ops, has_loops(logp))
         self.where = self.graphs.rows  # or another function that evaluates many points side by side
         self.evaluations, self.gradients, self.failures, self.seconds = 0, 0, 0, 0.0
 

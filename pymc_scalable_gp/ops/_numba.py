@@ -16,15 +16,17 @@ from inspect import getclosurevars, signature
 from pathlib import Path
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from numba import types
 from numba.extending import overload
-from pytensor.compile.mode import get_mode
 from pytensor.configdefaults import config
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.link.numba.dispatch import basic as nb
 
-from pymc_scalable_gp.ops._base import LengthError, parse_signature
+from pymc_scalable_gp.ops._base import GufuncOp, LengthError, parse_signature
+from pymc_scalable_gp.utils.compiled import FEW_CALLS
 from pymc_scalable_gp.utils.internals import as_ordered, can_compile_apart, compile_apart, njit
 
 _log = logging.getLogger("pymc")  # where pm.sample tells what it does
@@ -144,18 +146,54 @@ def one_source(op_class, strided=()):
 
 def by_machine_code(op, inputs, output_storage):
     """What an Op's Python form does with much work: call the machine code of all compiled graphs."""
-    found = _machine_code(op, tuple(np.ndim(x) for x in inputs))(*inputs)
+    found = _machine_code(op, tuple(np.ndim(x) for x in inputs))(inputs)
+    found = found if isinstance(found, tuple) else (found,)
     for storage, value in zip(output_storage, found, strict=True):
         storage[0] = value
 
 
 @cache
 def _machine_code(op, dims):
-    """Function of arrays with these numbers of dimensions."""
+    """Function of a list of arrays with these numbers of dimensions."""
     kinds = ["int64" if place in op.discrete else "float64" for place in range(len(dims))]
     inputs = [pt.tensor(dtype=kind, shape=(None,) * ndim)
               for kind, ndim in zip(kinds, dims, strict=True)]  # fmt: skip
-    return pytensor.function(inputs, op(*inputs, return_list=True), mode=get_mode("NUMBA"))
+    made, _ = nb.numba_funcify_and_cache_key(op, node=op.make_node(*inputs))
+    code, strided, shared = made.code, made.strided, made.shared
+
+    def call(arrays):
+        """Machine code is for arrays that may be written to, though it never does."""
+        needed = ["W" if place in strided else "CW" for place in range(len(arrays))]
+        return code(*map(np.require, arrays, kinds, needed), *shared)
+
+    return call
+
+
+class MachineCode(Op):
+    """An Op that calls its machine code from Python too."""
+
+    __props__ = ("op",)
+
+    def __init__(self, op):
+        self.op = op
+
+    def make_node(self, *inputs):
+        return Apply(self, inputs, [v.type() for v in self.op.make_node(*inputs).outputs])
+
+    def perform(self, node, inputs, output_storage):
+        self.op.check_lengths(inputs)
+        by_machine_code(self.op, inputs, output_storage)
+
+
+@node_rewriter([GufuncOp])
+def in_machine_code(fgraph, node):
+    """Put an Op's machine code in its place."""
+    return MachineCode(node.op)(*node.inputs, return_list=True)
+
+
+# For functions that are called hundreds of times: the Ops, where the time goes, by machine code, which all
+# models share, and what is between them in Python, which would be compiled for each model.
+BY_OPS = FEW_CALLS.register((in2out(in_machine_code), 2.0))
 
 
 def inlined(function):
@@ -244,6 +282,8 @@ def sealed(op, node, function, identity, strided=()):
             function, on_disk = compile_apart(function, kinds, symbol)
             if not on_disk:
                 _announce()
+        else:
+            function = njit(function.py_func, no_cpython_wrapper=False)  # Python calls it too
         _CALLED[symbol] = function
     values = tuple(getattr(op, prop) for prop in op.shared)
     if (symbol, values) not in _CALLERS:
@@ -261,7 +301,10 @@ def caller(op, node, function, strided=()):
     lines += length_check(op, node.inputs, names)
     lines += [f"    return function({', '.join([*passed, *shared])})"]
     scope = {"function": function, "contiguous": contiguous, "LengthError": LengthError}
-    return from_source("\n".join(lines), name, scope | shared)
+    made = from_source("\n".join(lines), name, scope | shared)
+    code = getattr(function, "keep", function)  # what Python can call
+    made.code, made.strided, made.shared = code, strided, shared.values()
+    return made
 
 
 def length_check(op, inputs, names) -> list[str]:

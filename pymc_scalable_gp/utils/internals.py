@@ -185,9 +185,10 @@ def compile_apart(function, arguments, symbol) -> tuple[Callable, bool]:
     disk, for good.
     """
     CACHED_SRC_FUNCTIONS[function.py_func] = symbol
-    dispatcher = njit(function.py_func, cache=config.numba__cache)
+    dispatcher = njit(function.py_func, cache=config.numba__cache, no_cpython_wrapper=False)
     with compiled_as_one():
         dispatcher.compile(arguments)
+    dispatcher.disable_compile()  # from Python, too, arrays of all layouts are those that it knows
     (code,) = dispatcher.overloads.values()
     llvm.add_symbol(symbol, code.library.get_pointer_to_function(code.fndesc.llvm_func_name))
     result = code.signature.return_type
@@ -210,7 +211,7 @@ def compile_apart(function, arguments, symbol) -> tuple[Callable, bool]:
 
         return result(types.StarArgTuple.from_types(given)), codegen
 
-    call.keep = dispatcher  # its machine code goes with it
+    call.keep = dispatcher  # for Python; and its machine code goes with it
     return call, not dispatcher.stats.cache_misses
 
 

@@ -18,7 +18,6 @@ from scipy import stats
 from scipy.special import digamma, polygamma
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.importance import density as density_module
 from pymc_scalable_gp.importance import run as run_module
 from pymc_scalable_gp.importance import workers
 from pymc_scalable_gp.importance.density import Density
@@ -193,19 +192,6 @@ def test_processes_are_not_started_for_the_seconds_of_a_compilation():
             time.sleep(0.2 if self.calls == 1 else 0.0)
 
     assert run_module._cores(Slow(), np.zeros(2), run_module.Budget(400)) == 1
-
-
-@pytest.mark.parametrize(("limit", "few"), [(-1.0, False), (np.inf, True)])
-def test_slow_gradients_get_machine_code(limit, few, monkeypatch):
-    monkeypatch.setattr(density_module, "SLOW", limit)
-    density = Density(normal_model())
-    assert density.graphs.few_gradients
-    point = density.initial
-    density.graphs.rows("gradient", point[None])
-    assert density.graphs.few_gradients  # the seconds of a first call do not tell
-    found = density.graphs.rows("gradient", np.stack([point, point]))
-    assert density.graphs.few_gradients == few
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-10)
 
 
 def test_one_line_is_logged(caplog):

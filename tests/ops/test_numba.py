@@ -5,14 +5,16 @@ import sys
 
 import numba
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from numba import types
 from numba.core import event
 from pytensor.link.numba.dispatch import basic as nb
 
+import pymc_scalable_gp as sgp
 from pymc_scalable_gp.ops._base import GufuncOp
-from pymc_scalable_gp.ops._numba import _announce, contiguous, sealed
+from pymc_scalable_gp.ops._numba import BY_OPS, _announce, contiguous, sealed
 
 
 class Scaled(GufuncOp):
@@ -151,3 +153,32 @@ def test_a_closure_must_not_hold_a_compiled_function():
 
     with pytest.raises(TypeError, match="body holds a compiled function"):
         seal("closure", function=body)
+
+
+def test_python_calls_machine_code_with_any_array():
+    """Read-only, broadcast, in any order, and of lengths that fit: those of others are refused."""
+    A, B = pt.tensor3("A"), pt.tensor3("B")
+    function = pytensor.function([A, B], sgp.ops.stacked_product(A, B), mode=BY_OPS)
+    (op,) = (node.op.op for node in function.maker.fgraph.apply_nodes)
+    a, b = np.arange(12.0).reshape(2, 2, 3), np.arange(18.0).reshape(2, 3, 3)
+    fixed = b.copy()
+    fixed.flags.writeable = False
+    for left, right in (
+        (a, fixed),
+        (a[::-1], b.swapaxes(1, 2)),
+        (a, np.broadcast_to(b[:1], b.shape)),
+    ):
+        np.testing.assert_allclose(function(left, right), left @ right, rtol=1e-14)
+    with pytest.raises(ValueError, match=f"{type(op).__name__} needs inputs of shapes"):
+        function(a, b[:, :2])
+
+
+def test_between_the_ops_nothing_is_compiled():
+    """Another model's function finds the machine code of the Ops, and needs none of its own."""
+    A, B = pt.tensor3("A"), pt.tensor3("B")
+    a = np.ones((2, 2, 2))
+    for factor in (2.0, 3.0):
+        with event.install_listener("numba:compile", Compilations()) as seen:
+            out = pt.exp(factor * sgp.ops.stacked_product(A, B)).sum(axis=0)
+            pytensor.function([A, B], out, mode=BY_OPS)(a, a)
+    assert not seen.names

@@ -92,12 +92,17 @@ def test_under_another_likelihood_a_few_steps_lead_there(caplog):
 
 
 @pytest.mark.parametrize(("limit", "few"), [(79, False), (80, True)])
-def test_gradients_on_many_values_get_machine_code(limit, few, monkeypatch):
+def test_on_few_values_the_ops_alone_are_machine_code(limit, few, monkeypatch):
     monkeypatch.setattr(density_module, "FEW_VALUES", limit)
     graphs = Density(counts_model(sgp.ExactMarginal)[0]).graphs
     assert graphs.searches
-    assert graphs.few_gradients == few
-    assert not Density(model_of(built=True)[0]).graphs.searches
+    assert graphs.by_ops == (("density", "gradient") if few else ())
+    model, _ = model_of(built=True)
+    better = Density(
+        model, smooth=model.logp()
+    )  # gradients of another function lead to a start alone
+    assert not better.graphs.searches
+    assert better.graphs.by_ops == (("density", "gradient") if few else ("gradient",))
 
 
 def test_what_has_no_neighbors_or_was_built_starts_at_the_initial_point():
