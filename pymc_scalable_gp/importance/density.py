@@ -9,7 +9,7 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
 
-from pymc_scalable_gp.ops._numba import BY_OPS
+from pymc_scalable_gp.ops._numba import some_calls
 from pymc_scalable_gp.ops.repeat import has_loops
 from pymc_scalable_gp.utils.compiled import compiled, in_jax, many_calls
 from pymc_scalable_gp.utils.graphs import on_vector, present_value, raveled
@@ -47,8 +47,8 @@ class Graphs:
             outputs = [self.logp]
             if kind == "gradient":
                 outputs = [self.smooth, pt.grad(self.smooth, self.theta)]
-            own = many_calls(self.searches, self.mode)  # the mode that the user samples in
-            mode = BY_OPS if kind in self.by_ops else own
+            few = kind in self.by_ops
+            mode = some_calls(self.mode) if few else many_calls(self.searches, self.mode)
             self._functions[kind] = compiled([self.theta], outputs, mode=mode)
         return self._functions[kind]
 

@@ -191,9 +191,16 @@ def in_machine_code(fgraph, node):
     return MachineCode(node.op)(*node.inputs, return_list=True)
 
 
-# For functions that are called hundreds of times: the Ops, where the time goes, by machine code, which all
-# models share, and what is between them in Python, which would be compiled for each model.
 BY_OPS = FEW_CALLS.register((in2out(in_machine_code), 2.0))
+
+
+def some_calls(name: str):
+    """Mode for a function that is called hundreds of times, where the user's own is the one of that name.
+
+    The Ops, where the time goes, are machine code, which all models share; what stands between them, which
+    would be compiled for each model, stays in Python. All of it does in FAST_COMPILE.
+    """
+    return FEW_CALLS if name == "FAST_COMPILE" else BY_OPS
 
 
 def inlined(function):

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 
 import pymc_scalable_gp as sgp
@@ -12,6 +13,8 @@ from pymc_scalable_gp.core.fit import start
 from pymc_scalable_gp.importance import density as density_module
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.start import Offer, offered_start
+from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._numba import MachineCode
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(0.0, 6.0, (80, 2))  # the function goes along the first column alone
@@ -103,6 +106,15 @@ def test_on_few_values_the_ops_alone_are_machine_code(limit, few, monkeypatch):
     )  # gradients of another function lead to a start alone
     assert not better.graphs.searches
     assert better.graphs.by_ops == (("density", "gradient") if few else ("gradient",))
+
+
+@pytest.mark.parametrize(("mode", "found"), [("NUMBA", True), ("FAST_COMPILE", False)])
+def test_where_the_users_mode_is_python_nothing_is_machine_code(mode, found):
+    with pytensor.config.change_flags(mode=mode):
+        function = Density(model_of(built=True)[0]).graphs.function("density")
+    ops = [node.op for node in function.maker.fgraph.apply_nodes]
+    assert any(isinstance(op, MachineCode) for op in ops) == found
+    assert found != any(isinstance(op, GufuncOp) for op in ops)
 
 
 def test_what_has_no_neighbors_or_was_built_starts_at_the_initial_point():
