@@ -20,6 +20,7 @@ MEASURED = {  # what a name begins with, and the code that costs its time or dig
     "importance": ["importance", "core/checking/correct.py"],
     "seeds": ["importance"],
     "gpu": ["importance", "core/checking/correct.py", *VECCHIA],
+    "shift": ["importance", "core/checking/correct.py"],
     "uci": ["importance", *VECCHIA],
     "evidence": ["importance"],
     "likelihoods": ["core/likelihoods/laplace*", "core/checking/correct.py"],
