@@ -51,8 +51,11 @@ RUNS = {
             "likelihoods_dense": "bench_likelihoods.py --parts dense,growth",
             "posterior": "bench_posterior.py --data DIR --out docs/_static/posterior.png",
             "gpu": "bench_gpu.py --data DIR --posterior 10000,36000",
-            "shift": "bench_shift.py --data DIR --rows 500",
-            "uci": "bench_uci.py --data DIR --kernels Matern32 --cores 2",
+            "shift": "bench_shift.py --data DIR --sets kin40k,elevators --rows 500",
+            "shift_nuts": "bench_shift.py --data DIR --sets protein --rows 500 --nuts",
+            "uci": (
+                "bench_uci.py --data DIR --sets kin40k,elevators,bike,protein --kernels Matern32 --cores 2"
+            ),
             "preconditioner": "bench_preconditioner.py --data DIR",
             "series": "bench_series.py --parts gradient,posterior,million,hourly",
             "softki": "bench_softki.py --data DIR",
