@@ -8,6 +8,8 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
+from pytensor.graph.traversal import ancestors
+from pytensor.scan.op import Scan
 
 from pymc_scalable_gp.ops._numba import some_calls
 from pymc_scalable_gp.ops.repeat import has_loops
@@ -83,7 +85,7 @@ class Density:
         both = [logp, logp if smooth is None else smooth]
         self.is_smooth = smooth is None
         by_ops = () if in_jax() else ("gradient",) if not self.is_smooth else ()
-        if not in_jax() and _observed_values(model) <= FEW_VALUES:
+        if not in_jax() and _observed_values(model) <= FEW_VALUES and not _has_scans(logp):
             by_ops = ("density", "gradient")
         self.graphs = Graphs(theta, *self._on_vector(theta, both), by_ops, has_loops(logp))
         self.where = self.graphs.rows  # or another function that evaluates many points side by side
@@ -180,6 +182,11 @@ class Density:
         self.failures += int(bad.sum())
         found[bad, 0] = -np.inf
         return found
+
+
+def _has_scans(graph) -> bool:
+    """Whether a user's loops are in a graph, whose steps would take long in Python."""
+    return any(v.owner is not None and isinstance(v.owner.op, Scan) for v in ancestors([graph]))
 
 
 def _observed_values(model) -> float:

@@ -108,6 +108,17 @@ def test_on_few_values_the_ops_alone_are_machine_code(limit, few, monkeypatch):
     assert better.graphs.by_ops == (("density", "gradient") if few else ("gradient",))
 
 
+def test_a_users_loop_is_compiled_as_before():
+    with pm.Model() as model:
+        rate = pm.HalfNormal("rate")
+        steps = pytensor.scan(
+            lambda last, rate: rate * last, outputs_info=[np.ones(())], non_sequences=[rate],
+            n_steps=5, return_updates=False,
+        )  # fmt: skip
+        pm.Normal("y", steps, 1.0, observed=np.ones(5))
+    assert Density(model).graphs.by_ops == ()
+
+
 @pytest.mark.parametrize(("mode", "found"), [("NUMBA", True), ("FAST_COMPILE", False)])
 def test_where_the_users_mode_is_python_nothing_is_machine_code(mode, found):
     with pytensor.config.change_flags(mode=mode):
