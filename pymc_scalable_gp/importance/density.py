@@ -29,7 +29,7 @@ class Graphs:
     `smooth` is what is differentiated in the place of `logp`, both scalars of the vector `theta` (p,). Of
     the kinds of function in `by_ops` the Ops alone are machine code; where a density `searches`, its
     compilation leaves a slow pass out.
-    Instances can be pickled: what was compiled stays behind.
+    Instances go to processes by cloudpickle: what was compiled stays behind.
     """
 
     def __init__(self, theta, logp, smooth, by_ops: tuple[str, ...] = (), searches: bool = False):
@@ -84,9 +84,11 @@ class Density:
         logp = model.logp() if logp is None else logp
         both = [logp, logp if smooth is None else smooth]
         self.is_smooth = smooth is None
-        by_ops = () if in_jax() else ("gradient",) if not self.is_smooth else ()
-        if not in_jax() and _observed_values(model) <= FEW_VALUES and not _has_scans(logp):
-            by_ops = ("density", "gradient")
+        by_ops = ()
+        if not in_jax():
+            few = _observed_values(model) <= FEW_VALUES and not _has_scans(logp)
+            # Gradients of another function only lead to the first proposal.
+            by_ops = ("density", "gradient") if few else () if self.is_smooth else ("gradient",)
         self.graphs = Graphs(theta, *self._on_vector(theta, both), by_ops, has_loops(logp))
         self.where = self.graphs.rows  # or another function that evaluates many points side by side
         self.evaluations, self.gradients, self.failures, self.seconds = 0, 0, 0, 0.0
