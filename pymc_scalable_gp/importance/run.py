@@ -13,6 +13,7 @@ from pymc.progress_bar import create_simple_progress
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import Mode
 from pymc_scalable_gp.importance.rounds import BAD_KHAT, Weighed, sample
+from pymc_scalable_gp.importance.tails import rescaled
 from pymc_scalable_gp.importance.workers import side_by_side
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.compiled import in_jax
@@ -70,14 +71,15 @@ def run(
     progress = create_simple_progress(progressbar=budget.progressbar)
     with progress, side_by_side(density.graphs, cores, budget.client) as where:
         density.where = where or density.where
-        modes = find()
+        scaled, modes = rescaled(density, find(), rng)
         clock.lap("mode")
         searched, density.evaluations = density.evaluations, 0
         task = progress.add_task(label, completed=0, total=draws)
         weighed = sample(
-            density, modes, draws, rng, budget.max_evaluations, until,
+            scaled, modes, draws, rng, budget.max_evaluations, until,
             lambda found: progress.update(task, completed=min(int(found.ess), draws)),
         )  # fmt: skip
+        weighed = scaled.restored(weighed)
     density.evaluations += searched
     clock.lap("rounds")
     if not weighed.ess > 0.0:

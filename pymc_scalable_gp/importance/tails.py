@@ -1,0 +1,181 @@
+"""Coordinates in which a parameter with a narrow mode and a long tail is near normal."""
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import log_ndtr, logsumexp, ndtri_exp
+
+from pymc_scalable_gp.importance.mode import Mode, mode_near
+
+NEAR = 3.0  # standard deviations from a mode where a tail begins
+FARTHER = 1.2  # times that, which the prior must reach for a tail to be looked for
+PROBES = 4  # densities to either side of a mode along a coordinate
+EDGE, DRAWS = (
+    0.02,
+    128,
+)  # quantile of the prior up to which a tail is looked for, from so many draws
+LEAST = 0.005  # mass of a tail relative to the mode's, of which a normal has .0013 there
+MORE = 3.0  # mass of a tail, relative to that with all other parameters at their mode
+SHARES = 0.05, 0.3  # of a tail in its parameter's mixture, at least and at most
+DEEPEST = 50.0  # nats below the mode
+BISECTIONS = 60  # from the parts' quantiles to rounding
+
+
+class Scale:
+    r"""A monotone function ``t(z)`` that makes a mixture of normals standard normal.
+
+    ``Phi(z) = sum_k w_k Phi((t(z) - m_k) / s_k)``, with `shares` w, `means` m and `sds` s (k,).
+    """
+
+    def __init__(self, shares, means, sds):
+        self._logs, self._means, self._sds = np.log(shares), np.asarray(means), np.asarray(sds)
+
+    def inverse(self, t: np.ndarray) -> np.ndarray:
+        """Normal scores z (n,) of values (n,)."""
+        u = self._standard(t)
+        below = logsumexp(self._logs + log_ndtr(u), axis=1)
+        above = logsumexp(self._logs + log_ndtr(-u), axis=1)
+        return np.where(below < above, ndtri_exp(below), -ndtri_exp(above))
+
+    def forward(self, z: np.ndarray) -> np.ndarray:
+        """Values t (n,), by bisection between the quantiles of the parts."""
+        quantiles = self._means + self._sds * z[:, None]
+        low, high = quantiles.min(axis=1), quantiles.max(axis=1)
+        for _ in range(BISECTIONS):
+            middle = 0.5 * (low + high)
+            is_low = self.inverse(middle) < z
+            low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
+        return 0.5 * (low + high)
+
+    def slope(self, z: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``log dt/dz`` (n,) and its derivative with respect to z (n,), at z and ``t = t(z)``."""
+        u = self._standard(t)
+        parts = self._logs - np.log(self._sds) - 0.5 * u**2
+        total = logsumexp(parts, axis=1)
+        log_slope = -0.5 * z**2 - total
+        steepness = -(np.exp(parts - total[:, None]) * u / self._sds).sum(axis=1)
+        return log_slope, -z - steepness * np.exp(log_slope)
+
+    def _standard(self, t):
+        return (t[:, None] - self._means) / self._sds
+
+
+class Rescaled:
+    """A density of ``z`` (p,), of which some are parameters ``theta_j = t_j(z_j)``, the others theirs."""
+
+    def __init__(self, density, scales: dict[int, Scale]):
+        self.density, self.scales = density, scales
+
+    @property
+    def size(self) -> int:
+        """Number p of parameters."""
+        return self.density.size
+
+    @property
+    def evaluations(self) -> int:
+        """Densities so far."""
+        return self.density.evaluations
+
+    def values(self, z: np.ndarray) -> np.ndarray:
+        """Log densities (n,) at `z` (n, p)."""
+        theta = self.forward(z)
+        return self.density.values(theta) + self._slopes(z, theta)[0].sum(axis=1)
+
+    def with_gradients(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log densities (n,) and gradients (n, p) at `z` (n, p)."""
+        theta = self.forward(z)
+        logp, gradient = self.density.with_gradients(theta)
+        log_slope, change = self._slopes(z, theta)
+        return logp + log_slope.sum(axis=1), gradient * np.exp(log_slope) + change
+
+    def farthest(self, z: np.ndarray) -> str:
+        """Name and value of the parameter that is farthest from 0."""
+        return self.density.farthest(self.forward(z[None])[0])
+
+    def forward(self, z: np.ndarray) -> np.ndarray:
+        """Parameters (n, p)."""
+        theta = z.copy()
+        for j, scale in self.scales.items():
+            theta[:, j] = scale.forward(z[:, j])
+        return theta
+
+    def mode(self, known: Mode) -> Mode:
+        """The mode in z near one of the parameters; raises ValueError where there is none."""
+        z = known.location.copy()
+        for j, scale in self.scales.items():
+            z[j] = scale.inverse(z[None, j])[0]
+        slopes = np.exp(self._slopes(z[None], known.location[None])[0][0])
+        return mode_near(self, z, known.factor / slopes[:, None])
+
+    def restored(self, weighed):
+        """Weighed points as those of the parameters; weights are the same."""
+        theta = self.forward(weighed.points)
+        log_slope = self._slopes(weighed.points, theta)[0].sum(axis=1)
+        return replace(weighed, points=theta, logp=weighed.logp - log_slope)
+
+    def _slopes(self, z, theta):
+        """Log of each ``dtheta/dz`` (n, p), and its derivative."""
+        log_slope, change = np.zeros(z.shape), np.zeros(z.shape)
+        for j, scale in self.scales.items():
+            log_slope[:, j], change[:, j] = scale.slope(z[:, j], theta[:, j])
+        return log_slope, change
+
+
+def rescaled(density, modes: list[Mode], rng) -> tuple[Rescaled, list[Mode]]:
+    """The density where long tails of the first mode are short, and the modes there.
+
+    Proposals are fitted around modes and to points that came near them: in many dimensions no point comes
+    into a long tail, and weights do not tell of it. Where no mode is found in the new coordinates, all
+    stay as they are.
+    """
+    found = Rescaled(density, _scales(density, modes[0], rng))
+    if not found.scales:
+        return found, modes
+    try:
+        return found, [found.mode(mode) for mode in modes]
+    except ValueError:
+        return Rescaled(density, {}), modes
+
+
+def _scales(density, mode: Mode, rng) -> dict[int, Scale]:
+    """Scales, by coordinate, along which a mode has a long tail.
+
+    Along each coordinate, with the others at the mode, the density is taken at a few points to either
+    side, from `NEAR` sds to the edge of the prior, in geometric distances.
+    """
+    sds = np.sqrt((mode.factor**2).sum(axis=1))
+    edges = np.quantile(density.from_prior(DRAWS, rng), [EDGE, 1.0 - EDGE], axis=0)
+    tried = []
+    for sign, edge in zip((-1.0, 1.0), edges, strict=True):
+        reach = sign * (edge - mode.location) / (NEAR * sds)
+        tried += [(j, sign, reach[j]) for j in np.flatnonzero(reach > FARTHER)]
+    if not tried:
+        return {}
+    points = np.tile(mode.location, (len(tried) * PROBES, 1))
+    away = [NEAR * sds[j] * r ** np.linspace(0.0, 1.0, PROBES) for j, _, r in tried]
+    for i, (j, sign, _) in enumerate(tried):
+        points[i * PROBES : (i + 1) * PROBES, j] += sign * away[i]
+    logs = (density.values(points) - mode.logp).clip(-DEEPEST).reshape(-1, PROBES)
+    own = np.sqrt(2.0 * np.pi / np.diag(np.linalg.inv(mode.factor @ mode.factor.T)))
+    tails: dict[int, list] = {}
+    for (j, sign, _), distance, log in zip(tried, away, logs, strict=True):
+        mass, mean, sd = _moments(distance, log)
+        if mass > LEAST * own[j]:
+            share = np.clip(MORE * mass / (own[j] + MORE * mass), *SHARES)
+            tails.setdefault(j, []).append((share, mode.location[j] + sign * mean, max(sd, sds[j])))
+    return {j: _scale(mode.location[j], sds[j], parts) for j, parts in tails.items()}
+
+
+def _scale(location, sd, tails) -> Scale:
+    """The scale of a mode's normal and its tails, each a share, a mean and an sd."""
+    shares, means, sds = (np.array(each) for each in zip(*tails, strict=True))
+    return Scale(np.append(shares, 1.0 - shares.sum()), [*means, location], [*sds, sd])
+
+
+def _moments(x, logs):
+    """Mass, mean and sd of a density, its log linear between nodes `x` (k,)."""
+    fine = np.linspace(x[0], x[-1], 400)
+    p = np.exp(np.interp(fine, x, logs))
+    mass = np.trapezoid(p, fine)
+    mean = np.trapezoid(p * fine, fine) / mass
+    return mass, mean, np.sqrt(np.trapezoid(p * (fine - mean) ** 2, fine) / mass)
