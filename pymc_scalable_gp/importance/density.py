@@ -135,13 +135,17 @@ class Density:
             [np.concatenate([np.ravel(v) for v in function(*each)]) for each in draws], float
         ).reshape(-1, self.size)
 
-    def from_prior(self, count: int, rng) -> np.ndarray:
-        """Vectors (count, p) drawn from the prior; from around the initial point if it is improper."""
+    def from_prior(self, count: int, rng, centre=None, reach=2.0) -> np.ndarray:
+        """Vectors (count, p) drawn from the prior.
+
+        If that is improper, from within `reach` (p,) of a `centre` (p,), by default the initial point.
+        """
         try:
             make = make_initial_point_fn(model=self.model, default_strategy="prior")
             found = [self.flat(make(int(s))) for s in rng.integers(2**31, size=count)]
         except NotImplementedError:
-            return self.initial + rng.uniform(-2.0, 2.0, (count, self.size))
+            centre = self.initial if centre is None else centre
+            return centre + reach * rng.uniform(-1.0, 1.0, (count, self.size))
         return np.array(found)
 
     def values(self, points: np.ndarray) -> np.ndarray:

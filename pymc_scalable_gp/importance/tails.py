@@ -10,10 +10,9 @@ from pymc_scalable_gp.importance.mode import Mode, mode_near
 NEAR = 3.0  # standard deviations from a mode where a tail begins
 FARTHER = 1.2  # times that, which the prior must reach for a tail to be looked for
 PROBES = 4  # densities to either side of a mode along a coordinate
-EDGE, DRAWS = (
-    0.02,
-    128,
-)  # quantile of the prior up to which a tail is looked for, from so many draws
+DRAWS = 128  # from the prior
+EDGE = 0.02  # quantile of these, to either side, up to which a tail is looked for
+IMPROPER = 30.0  # sds up to which it is, if the prior is improper
 LEAST = 0.005  # mass of a tail relative to the mode's, of which a normal has .0013 there
 MORE = 3.0  # mass of a tail, relative to that with all other parameters at their mode
 SHARES = 0.05, 0.3  # of a tail in its parameter's mixture, at least and at most
@@ -144,7 +143,8 @@ def _scales(density, mode: Mode, rng) -> dict[int, Scale]:
     side, from `NEAR` sds to the edge of the prior, in geometric distances.
     """
     sds = np.sqrt((mode.factor**2).sum(axis=1))
-    edges = np.quantile(density.from_prior(DRAWS, rng), [EDGE, 1.0 - EDGE], axis=0)
+    draws = density.from_prior(DRAWS, rng, mode.location, IMPROPER * sds)
+    edges = np.quantile(draws, [EDGE, 1.0 - EDGE], axis=0)
     tried = []
     for sign, edge in zip((-1.0, 1.0), edges, strict=True):
         reach = sign * (edge - mode.location) / (NEAR * sds)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from threading import RLock
 
 import numpy as np
 import pymc as pm
@@ -50,11 +51,15 @@ FEW_CALLS = IN_PYTHON.including("expanded", "scan_save_mem_no_prealloc").registe
     (dfs_rewriter(_by_its_graph), 1.8), (in2out(_clip_by_extremes), 1.9)
 )
 
+# While PyTensor compiles in a mode, that is the one of all threads; two at once may leave it to all that follows.
+_TURN = RLock()
+
 
 def compiled(inputs, outputs, **options):
     """PyTensor function for a few calls on large arrays; `options` are those of ``pytensor.function``."""
     kinds = {"mode": FEW_CALLS, "on_unused_input": "ignore", "allow_input_downcast": True}
-    return pytensor.function(inputs, outputs, **kinds | options)
+    with _TURN:
+        return pytensor.function(inputs, outputs, **kinds | options)
 
 
 def in_jax() -> bool:

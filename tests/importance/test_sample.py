@@ -266,7 +266,7 @@ def test_density_and_gradient_are_the_models_own():
     value, gradient = density.with_gradients(np.array([[0.3]]))
     np.testing.assert_allclose(value, model.compile_logp()({"mu": 0.3}))
     np.testing.assert_allclose(gradient[0], model.compile_dlogp()({"mu": 0.3}))
-    again = pickle.loads(cloudpickle.dumps(density.graphs))
+    again = pickle.loads(pickle.dumps(density.graphs))
     np.testing.assert_allclose(again.rows("density", np.array([[0.3]]))[0], value)
 
 

@@ -1,7 +1,9 @@
 """The mode for functions that are called a few times."""
 
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
+from threading import Barrier
 
 import numpy as np
 import pytensor
@@ -79,6 +81,21 @@ def test_loops_keep_their_last_state_alone():
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 10 * values.nbytes
+
+
+def test_threads_that_compile_leave_the_users_mode_as_it_is():
+    before = pytensor.config.mode
+    x = pt.vector("x")
+    together = Barrier(4)
+
+    def compile_some(_):
+        together.wait()
+        return [compiled([x], pt.exp(x).sum() + k)(np.zeros(2)) for k in range(5)]
+
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(compile_some, range(4)):
+            np.testing.assert_allclose(found, 2.0 + np.arange(5))
+    assert pytensor.config.mode == before
 
 
 def test_functions_with_searches_leave_a_slow_pass_out():
