@@ -51,7 +51,7 @@ FEW_CALLS = IN_PYTHON.including("expanded", "scan_save_mem_no_prealloc").registe
     (dfs_rewriter(_by_its_graph), 1.8), (in2out(_clip_by_extremes), 1.9)
 )
 
-# While PyTensor compiles in a mode, that is the one of all threads; two at once may leave it to all that follows.
+# While PyTensor compiles in a mode, that is the one of all threads, and two at once may leave it behind.
 _TURN = RLock()
 
 

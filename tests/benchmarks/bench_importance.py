@@ -145,8 +145,8 @@ def shapes(pt):
         return logp, np.full(p, apart / 2), np.full(p, np.sqrt(1.0 + apart**2 / 4))
 
     def tails(x):
-        narrow = np.log(0.8) - 0.5 * ((x[:3] + 0.9) / 0.2) ** 2 - np.log(0.2)
-        wide = np.log(0.2) - 0.5 * ((x[:3] - 0.3) / 1.2) ** 2 - np.log(1.2)
+        narrow = np.log(0.8) - 0.5 * (x[:3] / 0.2) ** 2 - np.log(0.2)
+        wide = np.log(0.2) - 0.5 * ((x[:3] - 1.2) / 1.2) ** 2 - np.log(1.2)
         return pt.logaddexp(narrow, wide).sum() - 0.5 * (x[3:] ** 2).sum()
 
     gumbel = -0.57721566, np.pi / np.sqrt(6.0)
@@ -155,7 +155,8 @@ def shapes(pt):
         "skew, 10": (skew, gumbel[0] * ones(10), gumbel[1] * ones(10)),
         "skew, 20": (skew, gumbel[0] * ones(20), gumbel[1] * ones(20)),
         "tails of three, 10": (
-            tails, np.append(np.full(3, -0.66), np.zeros(7)),
+            tails,
+            np.append(np.full(3, 0.24), np.zeros(7)),
             np.append(np.full(3, np.sqrt(0.8 * 0.2**2 + 0.2 * 1.2**2 + 0.16 * 1.2**2)), ones(7)),
         ),
         "banana, 2": (banana, np.array([0.0, 1.0]), np.array([1.0, 1.5])),
