@@ -1,6 +1,7 @@
 """A model's log density and its gradient as functions of one flat vector."""
 
 from contextlib import nullcontext
+from functools import cached_property
 from time import perf_counter
 
 import numpy as np
@@ -141,8 +142,7 @@ class Density:
         If that is improper, from within `reach` (p,) of a `centre` (p,), by default the initial point.
         """
         try:
-            make = make_initial_point_fn(model=self.model, default_strategy="prior")
-            found = [self.flat(make(int(s))) for s in rng.integers(2**31, size=count)]
+            found = [self.flat(self._prior(int(s))) for s in rng.integers(2**31, size=count)]
         except NotImplementedError:
             centre = self.initial if centre is None else centre
             return centre + reach * rng.uniform(-1.0, 1.0, (count, self.size))
@@ -172,6 +172,11 @@ class Density:
             v.name: np.array(each).reshape(*lead, *np.shape(each[0]))
             for v, each in zip(wanted, zip(*rows, strict=True), strict=True)
         }
+
+    @cached_property
+    def _prior(self):
+        """A function of a seed that draws a point from the prior; NotImplementedError if it is improper."""
+        return make_initial_point_fn(model=self.model, default_strategy="prior")
 
     def _on_vector(self, theta, outputs):
         return on_vector(outputs, theta, self.model.value_vars, self._point)

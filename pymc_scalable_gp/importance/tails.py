@@ -16,7 +16,8 @@ IMPROPER = 30.0  # sds up to which it is, if the prior is improper
 LEAST = 0.005  # mass of a tail relative to the mode's, of which a normal has .0013 there
 MORE = 3.0  # mass of a tail, relative to that with all other parameters at their mode
 SHARES = 0.05, 0.3  # of a tail in its parameter's mixture, at least and at most
-DEEPEST = 50.0  # nats below the mode
+FARTHEST = 1000.0  # times the distance where a tail begins, however wide the prior is
+DEEPEST = 1e6  # nats below the mode, where the density fails
 BISECTIONS = 60  # from the parts' quantiles to rounding
 
 
@@ -147,7 +148,7 @@ def _scales(density, mode: Mode, rng) -> dict[int, Scale]:
     edges = np.quantile(draws, [EDGE, 1.0 - EDGE], axis=0)
     tried = []
     for sign, edge in zip((-1.0, 1.0), edges, strict=True):
-        reach = sign * (edge - mode.location) / (NEAR * sds)
+        reach = np.minimum(sign * (edge - mode.location) / (NEAR * sds), FARTHEST)
         tried += [(j, sign, reach[j]) for j in np.flatnonzero(reach > FARTHER)]
     if not tried:
         return {}
@@ -174,7 +175,7 @@ def _scale(location, sd, tails) -> Scale:
 
 def _moments(x, logs):
     """Mass, mean and sd of a density, its log linear between nodes `x` (k,)."""
-    fine = np.linspace(x[0], x[-1], 400)
+    fine = np.geomspace(x[0], x[-1], 400)
     p = np.exp(np.interp(fine, x, logs))
     mass = np.trapezoid(p, fine)
     mean = np.trapezoid(p * fine, fine) / mass

@@ -102,15 +102,23 @@ def test_normals_and_what_a_prior_does_not_reach_have_no_tail():
         pm.Normal("y", pm.Normal("x", 0.0, 5.0, shape=4), 0.5, observed=np.zeros(4))
     density = Density(model)
     modes = [find_mode(density, np.zeros(4))]
-    found, same = rescaled(density, modes, np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    found, same = rescaled(density, modes, rng)
     assert not found.scales
     assert same == modes
+    for sd in (1e4, np.inf):  # a wide prior, and one without an end
+        with pm.Model() as model:
+            x = pm.Flat("x") if sd == np.inf else pm.Normal("x", 0.0, sd)
+            pm.Normal("y", x, 0.01, observed=0.0)
+        density = Density(model)
+        modes = [find_mode(density, np.zeros(1))]
+        assert not rescaled(density, modes, rng)[0].scales
     with pm.Model() as model:  # nothing but the prior
         pm.Normal("x", 0.0, 1.0)
     density = Density(model)
     modes = [find_mode(density, np.zeros(1))]
     before = density.evaluations
-    assert not rescaled(density, modes, np.random.default_rng(0))[0].scales
+    assert not rescaled(density, modes, rng)[0].scales
     assert density.evaluations == before  # the prior ends where a tail would begin
 
 
