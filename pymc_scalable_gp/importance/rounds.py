@@ -71,7 +71,8 @@ def smooth(log_weight: np.ndarray) -> tuple[np.ndarray, float]:
         return weights, -np.inf
     khat = np.inf
     if len(logs) >= FEWEST:
-        with contextlib.suppress(ValueError):  # a tail of equal weights
+        # A tail of equal weights; one of a few huge ones, at early rounds.
+        with contextlib.suppress(ValueError), np.errstate(over="ignore"):
             logs, khat = array_stats.psislw(-logs)
     logs = logs - logsumexp(logs)
     weights[alive] = np.exp(logs)
