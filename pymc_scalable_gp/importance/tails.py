@@ -13,7 +13,7 @@ PROBES = 4  # densities to either side of a mode along a coordinate
 DRAWS = 128  # from the prior
 EDGE = 0.02  # quantile of these, to either side, up to which a tail is looked for
 IMPROPER = 30.0  # sds up to which it is, if the prior is improper
-LEAST = 0.005  # mass of a tail relative to the mode's, of which a normal has .0013 there
+LEAST = 0.002  # mass of a tail relative to the mode's, of which a normal has .0013 there
 MORE = 3.0  # mass of a tail, relative to that with all other parameters at their mode
 SHARES = 0.05, 0.3  # of a tail in its parameter's mixture, at least and at most
 FARTHEST = 1000.0  # times the distance where a tail begins, however wide the prior is
@@ -178,9 +178,11 @@ def _scale(location, sd, tails) -> Scale:
 
 
 def _moments(x, logs):
-    """Mass, mean and sd of a density, its log linear between nodes `x` (k,)."""
+    """Mass, mean and sd of a density, its log linear between nodes `x` (k,); zero mass where it fails."""
     fine = np.geomspace(x[0], x[-1], 400)
     p = np.exp(np.interp(fine, x, logs))
     mass = np.trapezoid(p, fine)
+    if not mass > 0.0:
+        return 0.0, x[0], 0.0
     mean = np.trapezoid(p * fine, fine) / mass
     return mass, mean, np.sqrt(np.trapezoid(p * (fine - mean) ** 2, fine) / mass)
