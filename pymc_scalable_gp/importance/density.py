@@ -30,7 +30,7 @@ class Graphs:
     `smooth` is what is differentiated in the place of `logp`, both scalars of the vector `theta` (p,). Of
     the kinds of function in `by_ops` the Ops alone are machine code; where a density `searches`, its
     compilation leaves a slow pass out.
-    Instances go to processes by cloudpickle: what was compiled stays behind.
+    Instances can be pickled: what was compiled stays behind.
     """
 
     def __init__(self, theta, logp, smooth, by_ops: tuple[str, ...] = (), searches: bool = False):

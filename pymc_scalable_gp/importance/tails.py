@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_scalable_gp.importance.mode import Mode, mode_near
+from pymc_scalable_gp.utils.warn import warn
 
 NEAR = 3.0  # standard deviations from a mode where a tail begins
 FARTHER = 1.2  # times that, which the prior must reach for a tail to be looked for
@@ -130,7 +131,7 @@ def rescaled(density, modes: list[Mode], rng) -> tuple[Rescaled, list[Mode]]:
 
     Proposals are fitted around modes and to points that came near them: in many dimensions no point comes
     into a long tail, and weights do not tell of it. Where no mode is found in the new coordinates, all
-    stay as they are.
+    stay as they are, and a warning says so.
     """
     found = Rescaled(density, _scales(density, modes[0], rng))
     if not found.scales:
@@ -138,6 +139,10 @@ def rescaled(density, modes: list[Mode], rng) -> tuple[Rescaled, list[Mode]]:
     try:
         return found, [found.mode(mode) for mode in modes]
     except ValueError:
+        warn(
+            "The posterior has a long tail, and no mode on the scale on which it is short: draws may miss "
+            "a part of the tail. Compare with pm.sample"
+        )
         return Rescaled(density, {}), modes
 
 

@@ -130,7 +130,8 @@ def test_coordinates_stay_where_the_new_ones_have_no_mode(monkeypatch):
         raise ValueError("no mode")
 
     monkeypatch.setattr(tails, "mode_near", nowhere)
-    found, same = rescaled(density, modes, np.random.default_rng(0))
+    with pytest.warns(UserWarning, match="no mode on the scale"):
+        found, same = rescaled(density, modes, np.random.default_rng(0))
     assert not found.scales
     assert same == modes
 
