@@ -5,7 +5,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_scalable_gp.ops._elementwise import add_multiple, sum_product
+from pymc_scalable_gp.ops._elementwise import (
+    add_multiple,
+    add_product,
+    sum_product,
+    sum_product3,
+)
 from pymc_scalable_gp.ops._kernels import matvec
 from pymc_scalable_gp.ops._markov_blocks import features, look, move, product
 from pymc_scalable_gp.ops._markov_steps import (
@@ -67,8 +72,7 @@ def block_back(p, i, b, dt, noise, e, m, C, m_bar, C_bar, out):
     carry_back_columns(p, gain_bar)
     X_bar += gain_bar
     H_bar += product(X_bar, C, False, False, b, s)
-    half = product(block.H, X_bar, True, False, s, s)
-    C_bar += 0.5 * (half + half.T)
+    add_symmetric(product(block.H, X_bar, True, False, s, s), C_bar)
     for r in range(b):
         add_multiple(m_bar, -z_bar[r], block.H[r])
         add_multiple(H_bar[r], -z_bar[r], before)
@@ -109,6 +113,17 @@ def slope_of(p, j, f, values, bars):
 
 
 @register_jitable
+def add_symmetric(half, out):
+    """``out += (half + half') / 2``."""
+    for a in range(len(half)):
+        for b in range(a):
+            value = 0.5 * (half[a, b] + half[b, a])
+            out[a, b] += value
+            out[b, a] += value
+        out[a, a] += half[a, a]
+
+
+@register_jitable
 def add_ends(p, block, m, E, ends, m_bar, C_bar, gain_bar, tau_bar, out):
     """Slopes of the transition to the last row: ``m_bar' F m + 2 tr(C_bar F E) + tr(gain_bar F ends')``.
 
@@ -119,25 +134,26 @@ def add_ends(p, block, m, E, ends, m_bar, C_bar, gain_bar, tau_bar, out):
         if not p.plan[j, 6]:
             continue
         q, size, start = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2]
-        still = 0.0
-        for x in range(start, start + q * size):
-            still += m_bar[x] * m[x] + 2.0 * sum_product(C_bar[x], E[x])
-        for r in range(last + 1):
-            stop = start + q * size
-            still += sum_product(gain_bar[r, start:stop], ends[r, start:stop])
+        still = agreement(start, start, q * size, m, E, ends, m_bar, C_bar, gain_bar)
         for f in range(p.plan[j, 4], p.plan[j, 4] + p.plan[j, 5]):
             slope = -still
             for a in range(q):
                 if p.up[f, a]:
                     low, up = start + a * size, start + p.up[f, a] * size
-                    for k in range(size):
-                        slope += m_bar[low + k] * m[up + k]
-                        slope += 2.0 * sum_product(C_bar[low + k], E[up + k])
-                    for r in range(last + 1):
-                        bars, values = gain_bar[r, low : low + size], ends[r, up : up + size]
-                        slope += sum_product(bars, values)
+                    slope += agreement(low, up, size, m, E, ends, m_bar, C_bar, gain_bar)
             out.rates[f] += slope * block.tau[last]
             tau_bar[last] += slope * p.rates[f]
+
+
+@register_jitable
+def agreement(low, up, count, m, E, ends, m_bar, C_bar, gain_bar):
+    """Sum of products of the adjoints of states from `low` on with what the states from `up` on have."""
+    rows, others = C_bar[low : low + count].reshape(-1), E[up : up + count].reshape(-1)
+    total = 2.0 * sum_product(rows, others)
+    total += sum_product(m_bar[low : low + count], m[up : up + count])
+    for r in range(len(ends)):
+        total += sum_product(gain_bar[r, low : low + count], ends[r, up : up + count])
+    return total
 
 
 @register_jitable
@@ -148,14 +164,15 @@ def add_tails(p, i, block, gain_bar, tau_bar, out):
         if not p.plan[j, 6]:
             continue
         q, size, start, first = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2], p.plan[j, 3]
+        V = p.V[first : first + size]
         for r in range(last + 1):
+            g, moved = p.G[i + r, first : first + size], np.zeros(size)
             for a in range(q):
-                bars[a], tail = 0.0, block.pairs[last, r, j, a]
-                for k in range(size):
-                    bar, at = gain_bar[r, start + a * size + k], first + k
-                    bars[a] += bar * p.V[at] * p.G[i + r, at]
-                    out.G[i + r, at] += tail * p.V[at] * bar
-                    out.V[at] += tail * p.G[i + r, at] * bar
+                bar = gain_bar[r, start + a * size : start + (a + 1) * size]
+                bars[a] = sum_product3(bar, V, g)
+                add_multiple(moved, block.pairs[last, r, j, a], bar)
+            add_product(out.G[i + r, first : first + size], moved, V)
+            add_product(out.V[first : first + size], moved, g)
             for f in range(p.plan[j, 4], p.plan[j, 4] + p.plan[j, 5]):
                 slope = slope_of(p, j, f, block.pairs[last, r, j], bars)
                 out.rates[f] += slope * (block.tau[last] - block.tau[r])
@@ -200,11 +217,9 @@ def add_heads(p, i, block, H_bar, tau_bar, out):
         q, size, start, first = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2], p.plan[j, 3]
         for r in range(len(block.tau)):
             for a in range(q):
-                bars[a], head = 0.0, block.heads[r, j, 0, a]
-                for k in range(size):
-                    bar = H_bar[r, start + a * size + k]
-                    bars[a] += bar * p.G[i + r, first + k]
-                    out.G[i + r, first + k] += head * bar
+                bar = H_bar[r, start + a * size : start + (a + 1) * size]
+                bars[a] = sum_product(bar, p.G[i + r, first : first + size])
+                add_multiple(out.G[i + r, first : first + size], block.heads[r, j, 0, a], bar)
             if not p.plan[j, 6]:
                 continue
             for a in range(q):

@@ -248,22 +248,46 @@ def carry_back_rows(p, X):
 
 @register_jitable
 def carry_columns(p, X):
-    """``X <- X A'`` for X (c, s): group after group, whose places are looked up once for all rows."""
+    """``X <- X A'`` for X (c, s): in loops over entries, as a row's parts are short."""
     for j in range(len(p.plan)):
-        if p.plan[j, 6]:
-            q, size, start = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2]
-            for r in range(len(X)):
-                carry_group(p, j, size, X[r, start : start + q * size])
+        if not p.plan[j, 6]:
+            continue
+        q, size, start, A = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2], p.A[j]
+        for r in range(len(X)):
+            for a in range(q):
+                low = start + a * size
+                next_to = low + size if a + 1 < q else low
+                mix_parts(X, r, A[a, a], A[a, a + 1] if a + 1 < q else 0.0, low, next_to, size)
+                for b in range(a + 2, q):
+                    mix_parts(X, r, 1.0, A[a, b], low, start + b * size, size)
 
 
 @register_jitable
 def carry_back_columns(p, X):
     """``X <- X A`` for X (c, s)."""
     for j in range(len(p.plan)):
-        if p.plan[j, 6]:
-            q, size, start = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2]
-            for r in range(len(X)):
-                carry_group_back(p, j, size, X[r, start : start + q * size])
+        if not p.plan[j, 6]:
+            continue
+        q, size, start, A = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2], p.A[j]
+        for r in range(len(X)):
+            for a in range(q - 1, -1, -1):
+                low = start + a * size
+                next_to = low - size if a else low
+                mix_parts(X, r, A[a, a], A[a - 1, a] if a else 0.0, low, next_to, size)
+                for b in range(a - 1):
+                    mix_parts(X, r, 1.0, A[b, a], low, start + b * size, size)
+
+
+@register_jitable
+def mix_parts(X, r, own, factor, target, source, size):
+    """Some entries of a row become a multiple of themselves and of others."""
+    if factor == 0.0:
+        if own != 1.0:
+            for k in range(size):
+                X[r, target + k] *= own
+        return
+    for k in range(size):
+        X[r, target + k] = own * X[r, target + k] + factor * X[r, source + k]
 
 
 @register_jitable
