@@ -104,8 +104,11 @@ def gaps(pm, sgp, quick):
     return found
 
 
-def by_groups(pm, sgp, count, rows):
-    """A model of `rows` rows in so many groups; of none, with one kernel, for 0."""
+def by_groups(pm, sgp, count, rows, common):
+    """A model of `rows` rows in so many groups; of none, with one kernel, for 0.
+
+    With a function that is common to all groups, if `common`.
+    """
     rng = np.random.default_rng(0)
     x, group = (
         rng.uniform(0.0, 10.0, rows),
@@ -119,6 +122,9 @@ def by_groups(pm, sgp, count, rows):
             cov = sgp.cov.PerGroup(pm.gp.cov.Matern52, 2, ls=ls, scale=scale, group_dim=1)
         else:
             cov = scale**2 * pm.gp.cov.Matern52(2, ls=ls, active_dims=[0])
+        if common:
+            ell = pm.InverseGamma("common_ls", 3, 3)
+            cov += pm.HalfNormal("common", 1) ** 2 * pm.gp.cov.Matern52(2, ls=ell, active_dims=[0])
         gp = sgp.VecchiaMarginal(cov_func=cov, n_inducing=20)
         X = np.column_stack([x, group])
         gp.build(X)
@@ -127,14 +133,14 @@ def by_groups(pm, sgp, count, rows):
 
 
 def groups(pm, sgp, quick):
-    """Lines: seconds of a gradient by groups, and over that of one kernel."""
+    """Lines: seconds of a gradient by groups, and over that of one kernel; then with a common function."""
     count, rows = (20, 4000) if quick else (1000, 200_000)
-    calls = [gradient_of(by_groups(pm, sgp, number, rows)) for number in (0, count)]
-    one, many = cpu_seconds(calls, 3)
-    return [
-        ["one kernel", rows, f"{one:.2f}", "1.00"],
-        [f"{count} groups", rows, f"{many:.2f}", f"{many / one:.2f}"],
-    ]
+    for common in (False, True):
+        models = [by_groups(pm, sgp, number, rows, common) for number in (0, count)]
+        one, many = cpu_seconds([gradient_of(model) for model in models], 3)
+        shared = ", and a common one" if common else ""
+        yield [f"one kernel{shared}", rows, f"{one:.2f}", "1.00"]
+        yield [f"{count} groups{shared}", rows, f"{many:.2f}", f"{many / one:.2f}"]
 
 
 def few_rows(pm, sgp, n, kind):
