@@ -17,6 +17,9 @@ IMPROPER = 30.0  # sds up to which it is, if the prior is improper
 LEAST = 0.002  # mass of a tail relative to the mode's, of which a normal has .0013 there
 MORE = 3.0  # mass of a tail, relative to that with all other parameters at their mode
 SHARES = 0.05, 0.3  # of a tail in its parameter's mixture, at least and at most
+# Where others follow a parameter into its tail, the density falls less than with all of them at the mode:
+# a plateau, on which the density to this power is hardly wider, is taken with it, and with a larger share.
+TEMPERED, PLATEAU, OF_PLATEAU = 0.3, 1.5, 0.1
 FARTHEST = 1000.0  # times the distance where a tail begins, however wide the prior is
 DEEPEST = 1e6  # nats below the mode, where the density fails
 STEPS, EXACT = 60, 1e-13  # at most, towards a value, and the relative error at which it is found
@@ -172,6 +175,9 @@ def _scales(density, mode: Mode, rng) -> dict[int, Scale]:
         mass, mean, sd = _moments(distance, log)
         if mass > LEAST * own[j]:
             share = np.clip(MORE * mass / (own[j] + MORE * mass), *SHARES)
+            _, *wider = _moments(distance, TEMPERED * log)
+            if wider[1] < PLATEAU * sd:
+                (mean, sd), share = wider, max(share, OF_PLATEAU)
             tails.setdefault(j, []).append((share, mode.location[j] + sign * mean, max(sd, sds[j])))
     return {j: _scale(mode.location[j], sds[j], parts) for j, parts in tails.items()}
 

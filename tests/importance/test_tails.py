@@ -9,7 +9,7 @@ from scipy import stats
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.importance import tails
 from pymc_scalable_gp.importance.density import Density
-from pymc_scalable_gp.importance.mode import find_mode
+from pymc_scalable_gp.importance.mode import Mode, find_mode
 from pymc_scalable_gp.importance.rounds import Weighed
 from pymc_scalable_gp.importance.tails import Rescaled, Scale, rescaled
 
@@ -148,3 +148,40 @@ def test_draws_have_the_tails_masses(count):
     np.testing.assert_allclose(far, SHARE * stats.norm.sf(SPLIT, CENTRE, SD), atol=0.04)
     assert abs(attrs["log_evidence"]) < 3.0 * attrs["log_evidence_se"]  # of 1
     assert attrs["khat"] < 0.5
+
+
+def scale_of(log_tail):
+    """The scale of a coordinate with a normal's mode of sd 1, and a tail of a given log density."""
+
+    class One:
+        def from_prior(self, count, *_):
+            return np.linspace(-30.0, 30.0, count)[:, None]
+
+        def values(self, points):
+            return np.where(points[:, 0] < 0.0, -1e3, log_tail(points[:, 0]))
+
+    mode = Mode(np.zeros(1), 0.0, np.eye(1))
+    return tails._scales(One(), mode, np.random.default_rng(0))[0]
+
+
+def test_plateaus_are_taken_wider_than_tails_that_decline_exponentially():
+    """Quantiles of mixtures with moments by quadrature; geometric nodes, the log linear between them."""
+
+    def mixture(log_tail, power, least):
+        nodes = 3.0 * (30.0 * 0.96 / 3.0) ** np.linspace(0.0, 1.0, 4)
+        x = np.linspace(nodes[0], nodes[-1], 20_001)
+        logs = np.interp(x, nodes, log_tail(nodes))
+        p, q = np.exp(logs), np.exp(power * logs)
+        mass, mean = np.trapezoid(p, x), np.trapezoid(x * q, x) / np.trapezoid(q, x)
+        sd = max(np.sqrt(np.trapezoid((x - mean) ** 2 * q, x) / np.trapezoid(q, x)), 1.0)
+        own = np.sqrt(2.0 * np.pi)
+        share = np.clip(3.0 * mass / (own + 3.0 * mass), least, 0.3)
+        return Scale([share, 1.0 - share], [mean, 0.0], [sd, 1.0])
+
+    z = np.array([-1.0, 0.5, 1.5, 2.5])
+    for log_tail, power, least in (
+        (lambda x: -6.0 - 0.02 * x, 0.3, 0.1),
+        (lambda x: -1.0 - 0.6 * x, 1.0, 0.05),
+    ):
+        found, expected = scale_of(log_tail), mixture(log_tail, power, least)
+        np.testing.assert_allclose(found.forward(z), expected.forward(z), rtol=1e-3, atol=1e-3)
