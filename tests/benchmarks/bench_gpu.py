@@ -1,7 +1,7 @@
 """Exact Gaussian processes and neighbours under JAX, on the device that JAX finds, in double precision.
 
     python tests/benchmarks/bench_gpu.py --data DIR [--parts exact,neighbors,posterior,large]
-        [--rows N,N,...] [--posterior N,N,...] [--draws N] [--seconds N] [--quick]
+        [--rows N,N,...] [--posterior N,N,...] [--large N] [--draws N] [--seconds N] [--quick]
 
 `exact`: a density and a gradient of `ExactMarginal` on rows of kin40k, by JAX, and by Numba on the
 processor up to 5000 rows. `neighbors`: the same of `VecchiaMarginal` with 128 points and 30 neighbours, all
@@ -74,6 +74,7 @@ def main():
     """Print the tables, each as soon as it is there."""
     parser = arguments(__doc__, data=True)
     parser.add_argument("--parts", default="exact,neighbors,posterior,large")
+    parser.add_argument("--large", type=int, default=400_000, help="rows of the part of that name")
     parser.add_argument("--rows", type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--posterior", type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--draws", type=int, default=400)
@@ -98,7 +99,7 @@ def main():
         for line in posteriors(pm, sgp, args):
             table("posterior", head, [line])
     if "large" in parts:
-        args.rows, args.cores = 4000 if args.quick else 400_000, 1
+        args.rows, args.cores = 4000 if args.quick else args.large, 1
         function, title, head = RELIABILITY["large"]
         with pytensor.config.change_flags(mode="JAX"):
             table(title, head, function(pm, sgp, args))
