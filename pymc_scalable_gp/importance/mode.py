@@ -8,9 +8,7 @@ from pymc_scalable_gp.utils.lbfgs import lowest
 
 STEP = 1e-3  # of the central differences, in units of the quasi-Newton estimate of the scale
 WIDEST = 5.0  # standard deviation along an axis without curvature
-# Nats of two steps of a search, below which a mode is near enough for proposals: that of a density, and
-# that of a density near one whose mode is known.
-GAIN, NEAR_GAIN = 1e-2, 0.1
+NEAR_GAIN = 0.1  # nats of a step, below which a mode is near enough for proposals
 AXIAL = 1.5  # where an axis is compared with the normal's, in standard deviations
 
 
@@ -32,21 +30,21 @@ class Mode(NamedTuple):
         return self.logp + float(np.linalg.slogdet(self.factor)[1])
 
 
-def climb(density, start: np.ndarray, maxiter: int = 200, near=None, factor=None, gain=GAIN):
+def climb(density, start: np.ndarray, maxiter: int = 200, near=None, factor=None, gain=0.0):
     """Highest point found by L-BFGS from `start` (p,), its value, and scales (p,) of the coordinates there.
 
     With a `factor` L (p, p) the search takes its steps in units of it, as ``start + L z``. It ends early
-    where ``near(point)`` is true, or two steps raise the log density by less than `gain`.
+    where ``near(point)`` is true, or a step raises the log density by less than `gain`.
     """
     own, factor = factor is None, np.eye(len(start)) if factor is None else factor
-    last = [np.inf, np.inf]
+    last = [np.inf]
 
     def objective(z):
         value, gradient = (found[0] for found in density.with_gradients((start + factor @ z)[None]))
         return -value, -gradient @ factor
 
     def arrived(z, value):
-        before, last[:] = last[0], [last[1], value]
+        before, last[0] = last[0], value
         return before - value < gain or (near is not None and near(start + factor @ z))
 
     found = lowest(
