@@ -48,7 +48,6 @@ multiply_by = _assigned("multiply_by", "out, factor", "out *= factor", "factor")
 add = _assigned("add", "out, a", "out += a")
 subtract = _assigned("subtract", "out, a", "out -= a")
 add_multiple = _assigned("add_multiple", "out, factor, a", "out += factor * a", "factor")
-scale_and_add = _assigned("scale_and_add", "out, c, d, a", "out = c * out + d * a", "c d")
 add_product = _assigned("add_product", "out, a, b", "out += a * b")
 add_square = _assigned("add_square", "out, scale, a", "out += scale * a * a", "scale")
 subtract_from = _assigned(

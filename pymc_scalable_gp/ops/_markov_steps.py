@@ -19,8 +19,6 @@ from numba.extending import register_jitable
 from pymc_scalable_gp.ops._elementwise import (
     add_multiple,
     add_square,
-    multiply_by,
-    scale_and_add,
     sum_product,
 )
 
@@ -173,86 +171,15 @@ def retime(p, dt):
 
 
 @register_jitable
-def carry_group(p, j, size, x):
-    """``x <- A x`` for the states of group j, each of which has `size` entries of a vector."""
-    q = p.plan[j, 0]
-    for a in range(q):
-        part, own = x[a * size : (a + 1) * size], p.A[j, a, a]
-        if a + 1 == q:
-            multiply_by(part, own)
-        for b in range(a + 1, q):
-            other = x[b * size : (b + 1) * size]
-            if b == a + 1:
-                scale_and_add(part, own, p.A[j, a, b], other)
-            elif p.A[j, a, b] != 0.0:
-                add_multiple(part, p.A[j, a, b], other)
+def carry_parts(p, width, X):
+    """``x <- A x`` for each row x of X (c, s width), in which every state has `width` entries.
 
-
-@register_jitable
-def carry_group_back(p, j, size, x):
-    """``x <- A' x``, as `carry_group`."""
-    q = p.plan[j, 0]
-    for a in range(q - 1, -1, -1):
-        part, own = x[a * size : (a + 1) * size], p.A[j, a, a]
-        if a == 0:
-            multiply_by(part, own)
-        for b in range(a - 1, -1, -1):
-            other = x[b * size : (b + 1) * size]
-            if b == a - 1:
-                scale_and_add(part, own, p.A[j, b, a], other)
-            elif p.A[j, b, a] != 0.0:
-                add_multiple(part, p.A[j, b, a], other)
-
-
-@register_jitable
-def carry_flat(p, width, x):
-    """``X <- A X`` for X (s, width) as a vector: the rows of all copies of a state are one part of it."""
-    for j in range(len(p.plan)):
-        if p.plan[j, 6]:
-            q, size, start = p.plan[j, 0], p.plan[j, 1] * width, p.plan[j, 2] * width
-            carry_group(p, j, size, x[start : start + q * size])
-
-
-@register_jitable
-def carry_back_flat(p, width, x):
-    """``X <- A' X`` for X (s, width) as a vector."""
-    for j in range(len(p.plan)):
-        if p.plan[j, 6]:
-            q, size, start = p.plan[j, 0], p.plan[j, 1] * width, p.plan[j, 2] * width
-            carry_group_back(p, j, size, x[start : start + q * size])
-
-
-@register_jitable
-def carry(p, x):
-    """``x <- A x`` for x (s,)."""
-    carry_flat(p, 1, x)
-
-
-@register_jitable
-def carry_back(p, x):
-    """``x <- A' x`` for x (s,)."""
-    carry_back_flat(p, 1, x)
-
-
-@register_jitable
-def carry_rows(p, X):
-    """``X <- A X`` for X (s, c), C-ordered."""
-    carry_flat(p, X.shape[1], X.reshape(-1))
-
-
-@register_jitable
-def carry_back_rows(p, X):
-    """``X <- A' X`` for X (s, c), C-ordered."""
-    carry_back_flat(p, X.shape[1], X.reshape(-1))
-
-
-@register_jitable
-def carry_columns(p, X):
-    """``X <- X A'`` for X (c, s): in loops over entries, as a row's parts are short."""
+    In loops over entries, as parts of a row can be short.
+    """
     for j in range(len(p.plan)):
         if not p.plan[j, 6]:
             continue
-        q, size, start, A = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2], p.A[j]
+        q, size, start, A = p.plan[j, 0], p.plan[j, 1] * width, p.plan[j, 2] * width, p.A[j]
         for r in range(len(X)):
             for a in range(q):
                 low = start + a * size
@@ -263,12 +190,12 @@ def carry_columns(p, X):
 
 
 @register_jitable
-def carry_back_columns(p, X):
-    """``X <- X A`` for X (c, s)."""
+def carry_parts_back(p, width, X):
+    """``x <- A' x``, as `carry_parts`."""
     for j in range(len(p.plan)):
         if not p.plan[j, 6]:
             continue
-        q, size, start, A = p.plan[j, 0], p.plan[j, 1], p.plan[j, 2], p.A[j]
+        q, size, start, A = p.plan[j, 0], p.plan[j, 1] * width, p.plan[j, 2] * width, p.A[j]
         for r in range(len(X)):
             for a in range(q - 1, -1, -1):
                 low = start + a * size
@@ -288,6 +215,42 @@ def mix_parts(X, r, own, factor, target, source, size):
         return
     for k in range(size):
         X[r, target + k] = own * X[r, target + k] + factor * X[r, source + k]
+
+
+@register_jitable
+def carry(p, x):
+    """``x <- A x`` for x (s,)."""
+    carry_parts(p, 1, x.reshape((1, -1)))
+
+
+@register_jitable
+def carry_back(p, x):
+    """``x <- A' x`` for x (s,)."""
+    carry_parts_back(p, 1, x.reshape((1, -1)))
+
+
+@register_jitable
+def carry_rows(p, X):
+    """``X <- A X`` for X (s, c), C-ordered: the rows of all copies of a state are one part."""
+    carry_parts(p, X.shape[1], X.reshape((1, -1)))
+
+
+@register_jitable
+def carry_back_rows(p, X):
+    """``X <- A' X`` for X (s, c), C-ordered."""
+    carry_parts_back(p, X.shape[1], X.reshape((1, -1)))
+
+
+@register_jitable
+def carry_columns(p, X):
+    """``X <- X A'`` for X (c, s)."""
+    carry_parts(p, 1, X)
+
+
+@register_jitable
+def carry_back_columns(p, X):
+    """``X <- X A`` for X (c, s)."""
+    carry_parts_back(p, 1, X)
 
 
 @register_jitable
