@@ -1,13 +1,17 @@
 """What is set before anything is imported: most of the time that tests take is compilation.
 
 What names no mode runs in Python, and back-ends are compared with it by those tests that name them.
+Graphs are many small objects that refer to one another, and garbage is looked for less often than usual: a
+tenth of the time.
 Numba optimises little (not at all would keep it from caching), into a cache of its own, so that no
 other program runs that slow code. ``PYTENSOR_FLAGS=mode=NUMBA NUMBA_OPT=3`` tests what users run.
 """
 
+import gc
 import os
 from pathlib import Path
 
+gc.set_threshold(100_000, 20, 100)
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # JAX: likewise
 level = os.environ.setdefault("NUMBA_OPT", "1")
 cache = Path(__file__).parents[1] / ".pytest_cache" / f"pytensor-{level}"
