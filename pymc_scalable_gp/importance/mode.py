@@ -10,6 +10,7 @@ STEP = 1e-3  # of the central differences, in units of the quasi-Newton estimate
 WIDEST = 5.0  # standard deviation along an axis without curvature
 NEAR_GAIN = 0.1  # nats of a step, below which a mode is near enough for proposals
 AXIAL = 1.5  # where an axis is compared with the normal's, in standard deviations
+FAR = 3.0  # times sqrt(p): standard deviations from a mode to a point that it does not explain
 
 
 class Mode(NamedTuple):
@@ -23,6 +24,10 @@ class Mode(NamedTuple):
         """Mahalanobis distances (n,) of `points` (n, p)."""
         white = np.linalg.solve(self.factor, (np.atleast_2d(points) - self.location).T)
         return np.sqrt((white**2).sum(axis=0))
+
+    def is_far(self, points: np.ndarray) -> np.ndarray:
+        """Whether `points` (n, p) lie too far off to be this mode's, (n,)."""
+        return self.distance(points) > FAR * np.sqrt(len(self.location))
 
     @property
     def log_mass(self) -> float:

@@ -82,17 +82,6 @@ class Mixture:
             ]
         )
 
-    def with_part(self, points: np.ndarray, weights: np.ndarray, share: float):
-        """The mixture with one more t, at the mean of `points` with `weights`, of sum one.
-
-        Its scale is the points' covariance as far as they are enough to tell, else the first part's.
-        """
-        part, kept = (
-            _fitted(points, weights, self.parts[0].factor, None),
-            (1.0 - share) * self.shares,
-        )
-        return Mixture([*self.parts, part], np.append(kept, share))
-
     def adapted(self, points: np.ndarray, weights: np.ndarray, leave_out: bool):
         """The mixture with the weighted shares, means and covariances of its parts.
 
@@ -117,7 +106,7 @@ class Mixture:
 
 
 def _fitted(points, weights, factor, location) -> StudentT:
-    """A t with the weighted moments of points, shrunk towards a known factor and location (or None).
+    """A t with the weighted moments of points, shrunk towards a known factor and location.
 
     The effective sample size counts against the p (p + 3) / 2 numbers that the moments are.
     """
@@ -127,8 +116,7 @@ def _fitted(points, weights, factor, location) -> StudentT:
     trust = 1.0 / (weights**2).sum()
     trust = trust / (trust + p * (p + 3) / 2)
     cov = trust * (weights[:, None] * away).T @ away + (1.0 - trust) * factor @ factor.T
-    place = mean if location is None else trust * mean + (1.0 - trust) * location
-    return StudentT(place, _root(cov))
+    return StudentT(trust * mean + (1.0 - trust) * location, _root(cov))
 
 
 def _root(cov):

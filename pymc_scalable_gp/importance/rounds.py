@@ -14,13 +14,12 @@ from pymc_scalable_gp.importance.proposals import Mixture, StudentT
 from pymc_scalable_gp.importance.surrogate import Lessons
 
 CHAINS = 4
+TRIMS = 20  # of weights, after each of which the others' shares are larger
 FEWEST = 26  # weights of which the tail holds five
 GOOD_KHAT, BAD_KHAT = 0.5, 0.7
-FAR = 3.0  # times sqrt(p): standard deviations between two modes that are not one
 FORGOTTEN = 12.0  # nats below the first mode's mass at which another one is left out
 GRADIENT = 3.0  # densities for the price of a gradient
 TIRESOME = 0.3  # share of a t's points that are effective, below which a surrogate is tried
-COVER, MOST_PARTS = 0.2, 3  # share of a t for a heavy tail, and the most of them
 LESSONS, MOST_LESSONS = 4, 12  # rounds in which the surrogate learns, if k-hat is good or poor
 
 
@@ -77,6 +76,17 @@ def smooth(log_weight: np.ndarray) -> tuple[np.ndarray, float]:
     logs = logs - logsumexp(logs)
     weights[alive] = np.exp(logs)
     return weights, float(khat) if np.isfinite(khat) else np.inf
+
+
+def truncated(weights: np.ndarray) -> np.ndarray:
+    """Weights (n,) of sum one, none of them above ``1 / sqrt(n)`` (Ionides 2008).
+
+    What is fitted to weighed points would otherwise follow one that is far heavier than all others.
+    """
+    most = len(weights) ** -0.5
+    for _ in range(TRIMS):
+        weights = np.minimum(weights, most * weights.sum())
+    return weights / weights.sum()
 
 
 def effective(weights: np.ndarray) -> float:
@@ -149,25 +159,19 @@ class Rounds:
         """Move the t proposals to the weighted moments; after two rounds, those that matter."""
         if weighed.ess > 0.0:
             leave_out = len(self.counts) >= 2
-            self.mixture = self.mixture.adapted(weighed.points, weighed.weights, leave_out)
-
-    def cover(self, weighed: Weighed) -> None:
-        """One more t where the weights are heaviest: in a tail that the others fall short of."""
-        count = max(int(np.sqrt(len(weighed.weights))), self.density.size)
-        heavy = np.argsort(-weighed.log_weight)[:count]
-        even = np.full(count, 1.0 / count)
-        self.mixture = self.mixture.with_part(weighed.points[heavy], even, COVER)
+            self.mixture = self.mixture.adapted(
+                weighed.points, truncated(weighed.weights), leave_out
+            )
 
     def look_elsewhere(self, weighed: Weighed) -> bool:
         """Search a mode from the point of largest weight; true if that was a new one."""
         worst = weighed.points[int(np.argmax(weighed.log_weight))]
-        p = self.density.size
         known = [Mode(part.location, 0.0, part.factor) for part in self.mixture.parts]
         try:
             mode = find_mode(self.density, worst, maxiter=50)
         except ValueError:
             return False
-        if min(known_.distance(mode.location)[0] for known_ in known) < FAR * np.sqrt(p):
+        if not all(each.is_far(mode.location)[0] for each in known):
             return False
         self.modes.append(mode)
         parts = [*self.mixture.parts, StudentT(mode.location, mode.factor)]
@@ -181,17 +185,16 @@ def find_modes(density, start: np.ndarray, rng) -> list[Mode]:
     The second start is the best of sixteen draws from the prior that lie far from the first mode.
     """
     first = find_mode(density, start)
-    apart = FAR * np.sqrt(density.size)
     others = density.from_prior(16, rng)
     others = np.concatenate([others, [2.0 * first.location - others[0]]])
-    others = others[first.distance(others) > apart]
+    others = others[first.is_far(others)]
     logp = density.values(others) if len(others) else np.empty(0)
     if not np.isfinite(logp).any():
         return [first]
     try:
         second = find_mode(
             density, others[int(np.argmax(logp))], maxiter=50,
-            near=lambda x: first.distance(x)[0] < apart,
+            near=lambda x: not first.is_far(x)[0],
         )  # fmt: skip
     except ValueError:
         return [first]
@@ -224,8 +227,6 @@ def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, te
         if until is not None and perf_counter() > until:
             break
         rounds.adapt(weighed)
-        if chooser.falls_short(weighed):
-            rounds.cover(weighed)
         if played in (4, 8) and weighed.khat > BAD_KHAT:
             rounds.look_elsewhere(weighed)
     return weighed
@@ -255,23 +256,11 @@ class Chooser:
             worth *= size / (size + GRADIENT * self.rounds.density.size)
         self._worth[proposal.kind] = worth
 
-    def falls_short(self, weighed: Weighed) -> bool:
-        """Whether rounds of the t are worth much, but leave a heavy tail."""
-        rounds = self.rounds
-        return (
-            len(rounds.counts) >= 2
-            and len(rounds.mixture.parts) < MOST_PARTS
-            and self._lessons is None
-            and self._worth["t"] > TIRESOME
-            and weighed.khat > GOOD_KHAT
-        )
-
     def _chosen(self, weighed):
         """The surrogate after two rounds of the t, where these are worth little."""
         rounds = self.rounds
         if (
             len(rounds.counts) < 2
-            or len(rounds.mixture.parts) > len(rounds.modes)  # some of them cover a tail
             or self._worth["t"] >= self._worth["surrogate"]
             or (self._lessons is None and self._worth["t"] > TIRESOME)
             or not weighed.ess > 0.0

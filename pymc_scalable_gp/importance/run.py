@@ -71,12 +71,13 @@ def run(
     progress = create_simple_progress(progressbar=budget.progressbar)
     with progress, side_by_side(density.graphs, cores, budget.client) as where:
         density.where = where or density.where
-        scaled, modes = rescaled(density, find(), rng)
+        modes = find()
+        scaled, starts = rescaled(density, modes, rng)
         clock.lap("mode")
         searched, density.evaluations = density.evaluations, 0
         task = progress.add_task(label, completed=0, total=draws)
         weighed = sample(
-            scaled, modes, draws, rng, budget.max_evaluations, until,
+            scaled, starts, draws, rng, budget.max_evaluations, until,
             lambda found: progress.update(task, completed=min(int(found.ess), draws)),
         )  # fmt: skip
         weighed = scaled.restored(weighed)

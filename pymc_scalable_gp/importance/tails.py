@@ -107,13 +107,21 @@ class Rescaled:
             theta[:, j] = scale.forward(z[:, j])
         return theta
 
-    def mode(self, known: Mode) -> Mode:
-        """The mode in z near one of the parameters; raises ValueError where there is none."""
+    def modes(self, known: Mode) -> list[Mode]:
+        """The mode in z near one of the parameters; and that one, if the search went far away from it.
+
+        What is likely in few parameters' scales may be unlikely in others'; both are then starts of
+        proposals. Raises ValueError where there is no mode.
+        """
         z = known.location.copy()
         for j, scale in self.scales.items():
             z[j] = scale.inverse(z[None, j])[0]
-        slopes = np.exp(self._slopes(z[None], known.location[None])[0][0])
-        return mode_near(self, z, known.factor / slopes[:, None])
+        log_slopes = self._slopes(z[None], known.location[None])[0][0]
+        factor = known.factor / np.exp(log_slopes)[:, None]
+        found = mode_near(self, z, factor)
+        if not found.is_far(z)[0]:
+            return [found]
+        return [found, Mode(z, known.logp + log_slopes.sum(), factor)]
 
     def restored(self, weighed):
         """Weighed points as those of the parameters; weights are the same."""
@@ -130,7 +138,7 @@ class Rescaled:
 
 
 def rescaled(density, modes: list[Mode], rng) -> tuple[Rescaled, list[Mode]]:
-    """The density where long tails of the first mode are short, and the modes there.
+    """The density where long tails of the first mode are short, and where its proposals start.
 
     Proposals are fitted around modes and to points that came near them: in many dimensions no point comes
     into a long tail, and weights do not tell of it. Where no mode is found in the new coordinates, all
@@ -140,7 +148,7 @@ def rescaled(density, modes: list[Mode], rng) -> tuple[Rescaled, list[Mode]]:
     if not found.scales:
         return found, modes
     try:
-        return found, [found.mode(mode) for mode in modes]
+        return found, [each for mode in modes for each in found.modes(mode)]
     except ValueError:
         warn(
             "The posterior has a long tail, and no mode on the scale on which it is short: draws may miss "

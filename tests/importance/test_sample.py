@@ -31,6 +31,7 @@ from pymc_scalable_gp.importance.rounds import (
     is_enough,
     sample,
     smooth,
+    truncated,
 )
 from pymc_scalable_gp.importance.surrogate import Blend, Learner, Residual, Surrogate
 
@@ -558,8 +559,27 @@ def test_surrogate_density_integrates_to_one():
     np.testing.assert_allclose(drawn.mean(), float(density @ grid[:, 0]), atol=0.05)
 
 
+def test_proposals_do_not_follow_one_heavy_point():
+    """Its weight becomes 1 / sqrt(n), the others keep their proportions."""
+    weights = np.append(0.9, 0.1 * np.arange(1, 100) / np.arange(1, 100).sum())
+    found = truncated(weights)
+    np.testing.assert_allclose([found.sum(), found[0]], [1.0, 0.1], rtol=1e-4)
+    np.testing.assert_allclose(found[1:], 0.9 * weights[1:] / 0.1, rtol=1e-4)
+    even = np.full(100, 0.01)
+    np.testing.assert_allclose(truncated(even), even)
+
+    rounds = Rounds(
+        Density(potential(lambda x: -(x**2).sum(), 1)), [Mode(np.zeros(1), 0.0, np.eye(1))], None
+    )
+    points = np.append(50.0, np.zeros(99))[:, None]
+    rounds.adapt(
+        Weighed(points, weights, weights, weights, weights, 0.0, 1.0 / (weights**2).sum(), 0.0)
+    )
+    assert 4.0 < rounds.mixture.parts[0].location[0] < 5.0  # a tenth of 50, and shrunk
+
+
 def test_a_heavy_tail_is_reached():
-    """Skew as of log sigma at the noise floor: narrower proposals leave k-hat higher."""
+    """Skew as of log sigma at the noise floor: without its scale k-hat is higher, and rounds are more."""
 
     def logp(x):
         return 0.7 * x[0] - pt.exp(x[0]) - 0.5 * (x[1:] ** 2).sum()
@@ -569,7 +589,9 @@ def test_a_heavy_tail_is_reached():
         attrs = idata.posterior.attrs
         assert attrs["khat"] < 0.3
         looking = 48  # four to each side of six coordinates, for tails
-        assert attrs["evaluations"] - looking < 1700
+        assert (
+            attrs["evaluations"] - looking < 1800
+        )  # 1708; with narrow proposals too, 2036 to 2664
         first = idata.posterior["x"][..., 0]
         np.testing.assert_allclose(float(first.mean()), digamma(0.7), atol=0.1)
         np.testing.assert_allclose(float(first.std()), np.sqrt(polygamma(1, 0.7)), rtol=0.06)

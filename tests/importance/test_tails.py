@@ -76,6 +76,35 @@ def test_gradient_in_the_new_coordinates_against_differences():
     np.testing.assert_allclose(gradient[0], found, atol=1e-6)
 
 
+@pytest.mark.parametrize("moved", [0.0, 0.8])
+def test_a_mode_from_which_the_search_goes_far_away_is_kept(moved, monkeypatch):
+    """A narrow mode with a twentieth of the mass, and a second parameter that is another one elsewhere."""
+    shares, means, sds = [0.05, 0.95], [0.0, 4.0], [0.1, 1.0]
+    with pm.Model() as model:
+        x = pm.Flat("x", shape=2)
+        parts = [
+            np.log(w) + normals(x[0], m, s) for w, m, s in zip(shares, means, sds, strict=True)
+        ]
+        pm.Potential("p", pt.logaddexp(*parts) + normals(x[1], 0.0, 0.1))
+        if moved:
+            pm.Potential("q", normals(x[1] - moved * pt.tanh(x[0]), 0.0, 0.1) - normals(x[1], 0.0, 0.1))
+    density = Density(model)
+    known = find_mode(density, np.zeros(2))
+    new = Rescaled(density, {0: Scale(shares, means, sds)})
+    monkeypatch.setattr(tails, "mode_near", lambda new, *_: find_mode(new, np.array([0.0, moved])))
+    found, *kept = new.modes(known)
+    np.testing.assert_allclose(new.forward(found.location[None])[0], [3.9, moved], atol=0.15)
+    assert len(kept) == (moved > 0.0)
+    for mode in kept:
+        np.testing.assert_allclose(new.forward(mode.location[None])[0], known.location, atol=1e-9)
+        h = 1e-4 * mode.factor
+        around = new.forward(mode.location + np.vstack([h.T, -h.T]))
+        np.testing.assert_allclose(
+            (around[:2] - around[2:]) / 2e-4, known.factor.T, rtol=1e-4, atol=1e-6
+        )
+        np.testing.assert_allclose(mode.logp, new.values(mode.location[None])[0], rtol=1e-9)
+
+
 def test_points_and_densities_come_back_as_the_models_own():
     own = Density(long_tailed())
     density = Rescaled(own, {0: SCALE})
