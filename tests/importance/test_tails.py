@@ -87,7 +87,9 @@ def test_a_mode_from_which_the_search_goes_far_away_is_kept(moved, monkeypatch):
         ]
         pm.Potential("p", pt.logaddexp(*parts) + normals(x[1], 0.0, 0.1))
         if moved:
-            pm.Potential("q", normals(x[1] - moved * pt.tanh(x[0]), 0.0, 0.1) - normals(x[1], 0.0, 0.1))
+            pm.Potential(
+                "q", normals(x[1] - moved * pt.tanh(x[0]), 0.0, 0.1) - normals(x[1], 0.0, 0.1)
+            )
     density = Density(model)
     known = find_mode(density, np.zeros(2))
     new = Rescaled(density, {0: Scale(shares, means, sds)})
