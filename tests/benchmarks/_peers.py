@@ -1,4 +1,4 @@
-"""Fits by other packages, in the Python that has them: run by bench_peers.py.
+"""Fits by other packages, in the Python that has them: run by bench_peers.py and bench_series.py.
 
     PYTHON tests/benchmarks/_peers.py FIT PROBLEM.npz RESULT.npz
 
@@ -112,6 +112,28 @@ def celerite2_exact(X, y, Xnew, kind):
     return mean, np.sqrt(var), time.perf_counter() - clock
 
 
+def celerite2_gradient(X, y, Xnew, kind):
+    """Log density of a Matern 3/2 process and its gradient under JAX, and the CPU seconds of both."""
+    import celerite2.jax
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+
+    def logp(log_parameters):
+        scale, length, noise = jax.numpy.exp(log_parameters)
+        kernel = celerite2.jax.terms.Matern32Term(sigma=scale, rho=length)
+        gp = celerite2.jax.GaussianProcess(kernel)
+        gp.compute(X[:, 0], diag=noise**2 * np.ones(len(y)), check_sorted=False)
+        return gp.log_likelihood(y)
+
+    both, point, taken = jax.jit(jax.value_and_grad(logp)), np.log([1.0, 1.7, 0.3]), []
+    for _ in range(21):
+        clock = time.process_time()
+        value, slopes = jax.block_until_ready(both(point))
+        taken.append(time.process_time() - clock)
+    return value, slopes, min(taken)
+
+
 def tinygp_exact(X, y, Xnew, kind):
     """The same by automatic differentiation."""
     import jax
@@ -136,8 +158,10 @@ def tinygp_exact(X, y, Xnew, kind):
 
 FITS = {
     fit.__name__: fit
-    for fit in (gpytorch_svgp, gpboost_vecchia, gpboost_vif, celerite2_exact, tinygp_exact)
-}
+    for fit in (
+        gpytorch_svgp, gpboost_vecchia, gpboost_vif, celerite2_exact, celerite2_gradient, tinygp_exact,
+    )
+}  # fmt: skip
 
 if __name__ == "__main__":
     name, source, target = sys.argv[1:]

@@ -360,11 +360,11 @@ def scores(truth, mean, sd):
     }
 
 
-def peer(python, fit, part, problem, limit):
-    """Run one fit in another Python: its row, or what went wrong."""
+def run_peer(python, fit, problem, kind="", limit=15.0):
+    """Run one fit in another Python: its arrays by name, None if it took too long, or what went wrong."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "problem.npz", Path(folder) / "result.npz"
-        np.savez(source, kind=part, **problem)
+        np.savez(source, kind=kind, **problem)
         command = [python, Path(__file__).with_name("_peers.py"), fit, source, target]
         try:
             done = subprocess.run(
@@ -372,11 +372,16 @@ def peer(python, fit, part, problem, limit):
             )
         except subprocess.TimeoutExpired:
             return None
-        if done.returncode:
-            return done.stderr.strip().splitlines()[-1]
-        found = np.load(target)
-        error = scores(problem["truth"], found["mean"], found["sd"])
-        return {"seconds": float(found["seconds"]), "rhat": None, "divergences": None} | error
+        return done.stderr.strip().splitlines()[-1] if done.returncode else dict(np.load(target))
+
+
+def peer(python, fit, part, problem, limit):
+    """Row of a fit in another Python, or why there is none."""
+    found = run_peer(python, fit, problem, part, limit)
+    if not isinstance(found, dict):
+        return found
+    error = scores(problem["truth"], found["mean"], found["sd"])
+    return {"seconds": float(found["seconds"]), "rhat": None, "divergences": None} | error
 
 
 def fits(part, problem, options):

@@ -1,9 +1,11 @@
 """Series of one input in state-space form: a gradient beside the bare recursion, and whole posteriors.
 
     python tests/benchmarks/bench_series.py [--parts gradient,posterior,million,hourly] [--quick]
+        [--peers PYTHON]
 
 * gradient: density and gradient of a Matern 3/2 process at 100 000 uneven times, and a pass of its Kalman
-  filter in plain Numba, which gives the density alone; CPU seconds, measured in turn.
+  filter in plain Numba, which gives the density alone; CPU seconds, measured in turn. With the PYTHON of
+  other packages, also density and gradient of celerite2's kernel of that name, under JAX.
 * posterior, million: the series of ``bench_peers.py --parts series`` with 100 000 times, and with ten times
   as many: importance sampling, and the process at 500 held-out times from 40 of the draws.
 * hourly: a daily and a weekly period, each times a slow decay, and a trend; the mode is not known.
@@ -38,8 +40,8 @@ def plain(dt, rate, variance, noise, e):
     return logp
 
 
-def gradient(quick):
-    """Density and gradient of a model, and the bare pass."""
+def gradient(quick, peers):
+    """Density and gradient of a model, the bare pass, and celerite2's."""
     import pymc as pm
 
     import pymc_scalable_gp as sgp
@@ -60,11 +62,16 @@ def gradient(quick):
     ]  # fmt: skip
     cpu_seconds(run, 1)
     bare, value, both = 1e3 * cpu_seconds(run, 20)
-    table(
-        "Matern 3/2, uneven times",
-        ["pass, ms", "density, ms", "density and gradient, ms", "ratio"],
-        [[f"{bare:.2f}", f"{value:.2f}", f"{both:.2f}", f"{both / bare:.1f}"]],
-    )
+    head = ["pass, ms", "density, ms", "density and gradient, ms", "ratio"]
+    cells = [f"{bare:.2f}", f"{value:.2f}", f"{both:.2f}", f"{both / bare:.1f}"]
+    if peers:
+        from bench_peers import run_peer
+
+        found = run_peer(peers, "celerite2_gradient", {"X": x[:, None], "y": y, "Xnew": x[:0]})
+        theirs = 1e3 * found["seconds"]
+        head += ["celerite2, ms", "ratio"]
+        cells += [f"{theirs:.2f}", f"{theirs / both:.1f}"]
+    table("Matern 3/2, uneven times", head, [cells])
 
 
 def whole(label, X, y, Xnew, truth, kernel):
@@ -143,10 +150,11 @@ def hourly(quick):
 def main():
     parser = arguments(__doc__)
     parser.add_argument("--parts", default="gradient,posterior,million,hourly")
+    parser.add_argument("--peers", help="a Python that has celerite2 and jax")
     options = parser.parse_args()
     parts = options.parts.split(",")
     if "gradient" in parts:
-        gradient(options.quick)
+        gradient(options.quick, options.peers)
     names = ["posterior", "million", "hourly"]
     rows = [globals()[name](options.quick) for name in names if name in parts]
     if rows:

@@ -1,20 +1,23 @@
 """Kernels and grids with structure: complete grids, grids with gaps, functions by group.
 
-    python tests/benchmarks/bench_structure.py [--parts grids,gaps,groups,few] [--quick]
+    python tests/benchmarks/bench_structure.py [--parts grids,gaps,groups,few,compilation] [--quick]
 
 * grids: density and gradient of `KMCGMarginal` on complete grids, and of `pm.gp.MarginalKron`; CPU seconds.
 * gaps: 30 x 40 cells of which a fifth are missing, products of two kernels on sides of 3 and 4: how far the
   log density by probes lies from the exact one at six lengthscales and sigmas, in nats.
 * groups: density and gradient of `VecchiaMarginal` with 20 points under `sgp.cov.PerGroup`, 1000 groups of
   200 rows with lengthscales of their own, and under one kernel for all these rows; CPU seconds.
+* compilation: the first density and gradient of 1, 10 and 1000 groups of 200 rows, less a second one, each
+  in a new process with empty caches; wall-clock seconds.
 * few: density and gradient of the exact GP beside `VecchiaMarginal` as it comes, and beside `KMCGMarginal`
   by steps and probes on grids with a fifth of the cells missing; CPU seconds.
 """
 
+import time
 import warnings
 
 import numpy as np
-from _common import arguments, cpu_seconds, table
+from _common import arguments, cpu_seconds, fresh_process, hand_back, table
 
 SETTINGS = ((0.15, 0.1), (0.5, 0.1), (0.5, 0.3), (1.5, 0.1), (1.5, 0.3), (1.5, 1.0))
 
@@ -143,6 +146,25 @@ def groups(pm, sgp, quick):
         yield [f"{count} groups{shared}", rows, f"{many:.2f}", f"{many / one:.2f}"]
 
 
+def compile_one(pm, sgp, count):
+    """Report the seconds of compilation for so many groups."""
+    model = by_groups(pm, sgp, count, 200 * count, False)
+    clock = [time.perf_counter()]
+    call = gradient_of(model)
+    clock.append(time.perf_counter())
+    call()
+    hand_back(seconds=clock[1] - clock[0] - (time.perf_counter() - clock[1]))
+
+
+def compilation(pm, sgp, quick):
+    """Lines: seconds by groups, and over those of one."""
+    counts = (1, 3) if quick else (1, 10, 1000)
+    taken = [fresh_process(__file__, "--one", count, threads=1)["seconds"] for count in counts]
+    return [
+        [count, f"{t:.0f}", f"{t / taken[0]:.2f}"] for count, t in zip(counts, taken, strict=True)
+    ]
+
+
 def few_rows(pm, sgp, n, kind):
     """A model of scattered rows in the plane, or of the cells of a square grid with gaps."""
     rng, d, cells = np.random.default_rng(0), 2, kind in ("dense", "steps")
@@ -190,6 +212,7 @@ PARTS = {
         ["kernel", "steps", "probes", "least", "most", "range"],
     ),
     "groups": (groups, "Density and gradient by group, CPU s", ["", "rows", "s", "ratio"]),
+    "compilation": (compilation, "Compilation, s", ["groups", "s", "ratio"]),
     "few": (
         few,
         "Density and gradient, exact and with neighbours or by steps and probes, CPU ms",
@@ -202,11 +225,17 @@ def main():
     """Print the tables."""
     parser = arguments(__doc__)
     parser.add_argument("--parts", default="grids,gaps,groups,few")
+    parser.add_argument(
+        "--one", type=int, help="groups whose compilation is reported, nothing else"
+    )
     options = parser.parse_args()
     import pymc as pm
 
     import pymc_scalable_gp as sgp
 
+    if options.one is not None:
+        compile_one(pm, sgp, options.one)
+        return
     for part in options.parts.split(","):
         function, title, header = PARTS[part]
         table(title, header, function(pm, sgp, options.quick))
