@@ -118,7 +118,7 @@ class FeatureMarginal(ObservedGP):
         .. math:: \log p(\theta, y) - \log \tilde p(y \mid \theta) + \log p_\text{better}(y \mid \theta)
 
         and rounds go on under this density. With k-hat below .7 they are draws of the better posterior,
-        whatever the approximation was.
+        whatever the approximation was, but for long tails that no point came near: compare two seeds.
 
         Parameters
         ----------
