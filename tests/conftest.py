@@ -1,8 +1,7 @@
 """What is set before anything is imported: most of the time that tests take is compilation.
 
 What names no mode runs in Python, and back-ends are compared with it by those tests that name them.
-Graphs are many small objects that refer to one another, and garbage is looked for less often than usual: a
-tenth of the time.
+Graphs are many small objects that refer to one another, and garbage is looked for less often than usual.
 Numba optimises little (not at all would keep it from caching), into a cache of its own, so that no
 other program runs that slow code. ``PYTENSOR_FLAGS=mode=NUMBA NUMBA_OPT=3`` tests what users run.
 """

@@ -113,7 +113,7 @@ def celerite2_exact(X, y, Xnew, kind):
 
 
 def celerite2_gradient(X, y, Xnew, kind):
-    """Log density of a Matern 3/2 process and its gradient under JAX, and the CPU seconds of both."""
+    """A log density and its gradient for mean and sd, under JAX, and the CPU seconds of both."""
     import celerite2.jax
     import jax
 

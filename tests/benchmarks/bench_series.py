@@ -68,6 +68,8 @@ def gradient(quick, peers):
         from bench_peers import run_peer
 
         found = run_peer(peers, "celerite2_gradient", {"X": x[:, None], "y": y, "Xnew": x[:0]})
+        if not isinstance(found, dict):
+            raise SystemExit(f"celerite2: {found or 'it took too long'}")
         theirs = 1e3 * found["seconds"]
         head += ["celerite2, ms", "ratio"]
         cells += [f"{theirs:.2f}", f"{theirs / both:.1f}"]

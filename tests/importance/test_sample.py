@@ -589,9 +589,8 @@ def test_a_heavy_tail_is_reached():
         attrs = idata.posterior.attrs
         assert attrs["khat"] < 0.3
         looking = 48  # four to each side of six coordinates, for tails
-        assert (
-            attrs["evaluations"] - looking < 1800
-        )  # 1708; with narrow proposals too, 2036 to 2664
+        # 1708, and a round more would be 128; without scales and with narrow proposals 2664 and 2036.
+        assert attrs["evaluations"] - looking < 1714
         first = idata.posterior["x"][..., 0]
         np.testing.assert_allclose(float(first.mean()), digamma(0.7), atol=0.1)
         np.testing.assert_allclose(float(first.std()), np.sqrt(polygamma(1, 0.7)), rtol=0.06)
