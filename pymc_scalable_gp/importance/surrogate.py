@@ -7,6 +7,7 @@ from scipy.special import logsumexp
 from pymc_scalable_gp.importance.proposals import Mixture, StudentT
 
 CLOUD = 60_000  # points of the t that are resampled
+RELIABLE = 400  # of them effective at least, so that the learnt density's constant is known to 5%
 MOVES = 30  # Metropolis steps of each, so that no point of the cloud is drawn twice
 DEFENCE = 0.1  # share of the t
 LENGTHSCALES = (4.0, 6.0, 9.0, 14.0)  # in posterior sds
@@ -110,7 +111,9 @@ class Surrogate:
 
     The learnt log density is the quadratic at the mode plus `Residual`'s mean, capped at the mode's
     own. It is drawn from by resampling 60 000 points of the t, which give its constant as well, and by
-    Metropolis steps from there.
+    Metropolis steps from there. As it may rise where nothing was learnt, it is also capped at a multiple
+    of the t, the largest with which no point of these counts for more than one in 400: else the constant,
+    and with it the weights of all that is drawn, would be unknown.
 
     The `mode` makes the quadratic, `t` lies around the whole posterior, and `points` (n, p), `logp` and
     `gradient` (n, p) are what is known of the log density; `lengthscale` (p,) is an earlier surrogate's.
@@ -128,7 +131,10 @@ class Surrogate:
         self.residual = Residual(z, value, gradient[keep] @ mode.factor + z, lengthscale)
         self.cap = max(float(logp[keep].max()) - mode.logp, 0.0)
         self._cloud = t.draw(rng.random((CLOUD, len(t.location) + 1)))
+        self._above_t = np.inf
         logs = self._learnt(self._cloud) - t.logpdf(self._cloud)
+        self._above_t = _truncation(logs)
+        logs = np.minimum(logs, self._above_t)
         self._log_constant = float(logsumexp(logs) - np.log(CLOUD))
         self._weights = np.exp(logs - logsumexp(logs))
 
@@ -167,11 +173,24 @@ class Surrogate:
         if not len(points):
             return np.empty(0)
         z = self._white(points)
-        return np.minimum(self.residual(z) - 0.5 * (z**2).sum(axis=1), self.cap)
+        learnt = np.minimum(self.residual(z) - 0.5 * (z**2).sum(axis=1), self.cap)
+        return np.minimum(learnt, self.t.logpdf(points) + self._above_t)
 
     def _white(self, points):
         """Points (n, p) in the quadratic's units."""
         return np.linalg.solve(self.mode.factor, (points - self.mode.location).T).T
+
+
+def _truncation(logs: np.ndarray) -> float:
+    """The largest cut of log weights (n,) after which each is at most one in `RELIABLE` of their sum.
+
+    With the k largest cut at c, ``k e^c + sum_rest e^log = RELIABLE e^c``, for the first k that leaves
+    none above c.
+    """
+    largest = -np.sort(-logs)
+    rest = np.logaddexp.accumulate(largest[::-1])[::-1][:RELIABLE]
+    cuts = rest - np.log(RELIABLE - np.arange(RELIABLE))
+    return float(cuts[np.argmax(cuts >= largest[:RELIABLE])])
 
 
 class Blend(Mixture):

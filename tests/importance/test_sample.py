@@ -19,7 +19,7 @@ from scipy.special import digamma, polygamma
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.importance import run as run_module
-from pymc_scalable_gp.importance import workers
+from pymc_scalable_gp.importance import surrogate, workers
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import Mode, find_mode
 from pymc_scalable_gp.importance.proposals import Mixture, StudentT
@@ -557,6 +557,34 @@ def test_surrogate_density_integrates_to_one():
     drawn = surrogate.draw(4000, np.random.default_rng(1))
     density = np.exp(surrogate.logpdf(grid)) * 1e-3
     np.testing.assert_allclose(drawn.mean(), float(density @ grid[:, 0]), atol=0.05)
+
+
+def test_a_surrogate_that_rises_away_from_its_points_integrates_to_one():
+    """What it learns is as high everywhere: without its cut it would have no integral."""
+    mode, flat = Mode(np.zeros(1), 0.0, np.eye(1)), np.linspace(-2.0, 2.0, 9)[:, None]
+    t = StudentT(mode.location, mode.factor)
+    rng = np.random.default_rng(0)
+    found = Surrogate(mode, t, flat, np.zeros(9), np.zeros((9, 1)), rng)
+    wide = np.linspace(-100.0, 100.0, 200_001)[:, None]
+    density = np.exp(found.logpdf(wide))
+    np.testing.assert_allclose(np.trapezoid(density, wide[:, 0]), 1.0, atol=0.05)  # 1 / sqrt(400)
+    drawn = np.abs(found.draw(4000, rng)[:, 0])
+    for at in (2.0, 5.0, 10.0):
+        inside = np.abs(wide[:, 0]) < at
+        share = np.trapezoid(density[inside], wide[inside, 0])
+        np.testing.assert_allclose((drawn < at).mean(), share, atol=0.04)
+
+
+def test_the_largest_cut_of_weights_by_bisection():
+    logs = 0.5 * np.random.default_rng(0).standard_normal(5000)
+    assert not surrogate._truncation(logs) < logs.max()  # nothing is too heavy
+    logs[:300] += np.linspace(0.0, 30.0, 300)
+    low, high = -50.0, 50.0
+    for _ in range(200):
+        cut = 0.5 * (low + high)
+        w = np.exp(np.minimum(logs, cut))
+        low, high = (cut, high) if w.max() <= w.sum() / 400 else (low, cut)
+    np.testing.assert_allclose(surrogate._truncation(logs), low, rtol=1e-12)
 
 
 def test_proposals_do_not_follow_one_heavy_point():
