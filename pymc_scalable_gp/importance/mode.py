@@ -30,6 +30,11 @@ class Mode(NamedTuple):
         return self.distance(points) > FAR * np.sqrt(len(self.location))
 
     @property
+    def sds(self) -> np.ndarray:
+        """Standard deviations (p,) of the coordinates."""
+        return np.sqrt((self.factor**2).sum(axis=1))
+
+    @property
     def log_mass(self) -> float:
         """Laplace's approximation of the log mass around the mode, up to a constant."""
         return self.logp + float(np.linalg.slogdet(self.factor)[1])
@@ -90,6 +95,14 @@ def _mode(density, location, logp, scales, where) -> Mode:
     """The mode at a point that a search found, where the density is finite."""
     if not np.isfinite(logp):
         raise ValueError(f"the log density or its gradient is not finite {where}")
+    return mode_at(density, location, logp, scales)
+
+
+def mode_at(density, location: np.ndarray, logp: float, scales: np.ndarray) -> Mode:
+    """A point (p,) of known log density with the curvature there, from steps in units of `scales` (p,).
+
+    Raises ValueError where the density fails on one side and rises towards it.
+    """
     return Mode(location, logp, _factor(density, location, logp, scales))
 
 

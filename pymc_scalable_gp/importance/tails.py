@@ -1,11 +1,12 @@
 """Coordinates in which a parameter with a narrow mode and a long tail is near normal."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
-from pymc_scalable_gp.importance.mode import Mode, mode_near
+from pymc_scalable_gp.importance.mode import NEAR_GAIN, Mode, climb, mode_at, mode_near
 from pymc_scalable_gp.utils.warn import warn
 
 NEAR = 3.0  # standard deviations from a mode where a tail begins
@@ -21,6 +22,11 @@ SHARES = 0.05, 0.3  # of a tail in its parameter's mixture, at least and at most
 # a plateau, on which the density to this power is hardly wider, is taken with it, and with a larger share.
 TEMPERED, PLATEAU, OF_PLATEAU = 0.3, 1.5, 0.1
 FARTHEST = 1000.0  # times the distance where a tail begins, however wide the prior is
+FOLLOWED = 1  # of the densities along a coordinate, the one from which others follow
+HOPELESS = 15.0  # nats below the mode, from where on they do not
+STEPS_UP = 8  # of theirs, at most
+GAIN, LOWEST = 3.0, 12.0  # nats that they gain at least, and below the mode at most, in an arm
+OF_ITS_OWN = 0.2  # sds of the mode: the scale of a tail's own coordinate there
 DEEPEST = 1e6  # nats below the mode, where the density fails
 STEPS, EXACT = 60, 1e-13  # at most, towards a value, and the relative error at which it is found
 
@@ -113,15 +119,17 @@ class Rescaled:
         What is likely in few parameters' scales may be unlikely in others'; both are then starts of
         proposals. Raises ValueError where there is no mode.
         """
+        same = self.at(known)
+        found = mode_near(self, same.location, same.factor)
+        return [found, same] if found.is_far(same.location)[0] else [found]
+
+    def at(self, known: Mode) -> Mode:
+        """What is known at a point of the parameters, at that point in z."""
         z = known.location.copy()
         for j, scale in self.scales.items():
             z[j] = scale.inverse(z[None, j])[0]
         log_slopes = self._slopes(z[None], known.location[None])[0][0]
-        factor = known.factor / np.exp(log_slopes)[:, None]
-        found = mode_near(self, z, factor)
-        if not found.is_far(z)[0]:
-            return [found]
-        return [found, Mode(z, known.logp + log_slopes.sum(), factor)]
+        return Mode(z, known.logp + log_slopes.sum(), known.factor / np.exp(log_slopes)[:, None])
 
     def restored(self, weighed):
         """Weighed points as those of the parameters; weights are the same."""
@@ -141,29 +149,40 @@ def rescaled(density, modes: list[Mode], rng) -> tuple[Rescaled, list[Mode]]:
     """The density where long tails of the first mode are short, and where its proposals start.
 
     Proposals are fitted around modes and to points that came near them: in many dimensions no point comes
-    into a long tail, and weights do not tell of it. Where no mode is found in the new coordinates, all
-    stay as they are, and a warning says so.
+    into a long tail, and weights do not tell of it. They start at the modes, and at each `_arm` into which
+    other parameters follow one. Where no mode is found in the new coordinates,
+    all stay as they are, and a warning says so.
     """
-    found = Rescaled(density, _scales(density, modes[0], rng))
-    if not found.scales:
-        return found, modes
+    tails = _tails(density, modes[0], rng)
+    arms = {(t.j, t.sign): arm for t in tails if (arm := _arm(density, modes[0], t)) is not None}
+    straight = [t for t in tails if (t.j, t.sign) not in arms]
+    found = Rescaled(density, _scales(modes[0], straight))
     try:
-        return found, [each for mode in modes for each in found.modes(mode)]
+        starts = [each for mode in modes for each in found.modes(mode)] if found.scales else modes
     except ValueError:
         warn(
             "The posterior has a long tail, and no mode on the scale on which it is short: draws may miss "
             "a part of the tail. Compare with pm.sample"
         )
-        return Rescaled(density, {}), modes
+        found, starts = Rescaled(density, {}), modes
+    return found, [*starts, *(found.at(arm) for arm in arms.values())]
 
 
-def _scales(density, mode: Mode, rng) -> dict[int, Scale]:
-    """Scales, by coordinate, along which a mode has a long tail.
+class Tail(NamedTuple):
+    """Log densities (k,), less the mode's, at distances (k,) along coordinate `j`, others at the mode."""
 
-    Along each coordinate, with the others at the mode, the density is taken at a few points to either
-    side, from `NEAR` sds to the edge of the prior, in geometric distances.
+    j: int
+    sign: float
+    distance: np.ndarray
+    log: np.ndarray
+
+
+def _tails(density, mode: Mode, rng) -> list[Tail]:
+    """What the density is along each coordinate to either side of a mode, where the prior reaches far.
+
+    It is taken at a few points from `NEAR` sds to the edge of the prior, in geometric distances.
     """
-    sds = np.sqrt((mode.factor**2).sum(axis=1))
+    sds = mode.sds
     draws = density.from_prior(DRAWS, rng, mode.location, IMPROPER * sds)
     edges = np.quantile(draws, [EDGE, 1.0 - EDGE], axis=0)
     tried = []
@@ -171,23 +190,59 @@ def _scales(density, mode: Mode, rng) -> dict[int, Scale]:
         reach = np.minimum(sign * (edge - mode.location) / (NEAR * sds), FARTHEST)
         tried += [(j, sign, reach[j]) for j in np.flatnonzero(reach > FARTHER)]
     if not tried:
-        return {}
-    points = np.tile(mode.location, (len(tried) * PROBES, 1))
+        return []
+    points = np.tile(mode.location, (len(tried), PROBES, 1))
     away = [NEAR * sds[j] * r ** np.linspace(0.0, 1.0, PROBES) for j, _, r in tried]
-    for i, (j, sign, _) in enumerate(tried):
-        points[i * PROBES : (i + 1) * PROBES, j] += sign * away[i]
-    logs = (density.values(points) - mode.logp).clip(-DEEPEST).reshape(-1, PROBES)
+    for along, (j, sign, _), distance in zip(points, tried, away, strict=True):
+        along[:, j] += sign * distance
+    logs = (density.values(points.reshape(-1, len(sds))) - mode.logp).clip(-DEEPEST)
+    return [
+        Tail(j, sign, distance, log)
+        for (j, sign, _), distance, log in zip(tried, away, logs.reshape(-1, PROBES), strict=True)
+    ]
+
+
+def _arm(density, mode: Mode, tail: Tail) -> Mode | None:
+    """Where the density is far higher in a tail if other parameters follow, with the curvature there.
+
+    As lengthscales do that stand for one another: where one is long the other is short. From a point of
+    the tail the others take a few steps in units of the mode's conditional factor ``L - c_j l_j / c_jj``,
+    of which row j is zero, with l_j that row of the mode's L and c_j that column of ``L L'``. The tail's
+    own coordinate is held: there is no mode, but what lies around such a point is what proposals are
+    fitted to. None where nothing is gained, or the density fails beside the point.
+    """
+    j, known = tail.j, tail.log[FOLLOWED]
+    if known < -HOPELESS:
+        return None
+    point = mode.location.copy()
+    point[j] += tail.sign * tail.distance[FOLLOWED]
+    column = mode.factor @ mode.factor[j]
+    factor = mode.factor - np.outer(column / column[j], mode.factor[j])
+    found, logp, _ = climb(density, point, maxiter=STEPS_UP, factor=factor, gain=NEAR_GAIN)
+    if logp - mode.logp < max(known + GAIN, -LOWEST):
+        return None
+    scales = np.sqrt((factor**2).sum(axis=1))
+    scales[j] = OF_ITS_OWN * mode.sds[j]
+    try:
+        return mode_at(density, found, logp, scales)
+    except ValueError:
+        return None
+
+
+def _scales(mode: Mode, tails: list[Tail]) -> dict[int, Scale]:
+    """Scales, by coordinate, along which a mode has a long tail."""
+    sds = mode.sds
     own = np.sqrt(2.0 * np.pi / np.diag(np.linalg.inv(mode.factor @ mode.factor.T)))
-    tails: dict[int, list] = {}
-    for (j, sign, _), distance, log in zip(tried, away, logs, strict=True):
+    parts: dict[int, list] = {}
+    for j, sign, distance, log in tails:
         mass, mean, sd = _moments(distance, log)
         if mass > LEAST * own[j]:
             share = np.clip(MORE * mass / (own[j] + MORE * mass), *SHARES)
             _, *wider = _moments(distance, TEMPERED * log)
             if wider[1] < PLATEAU * sd:
                 (mean, sd), share = wider, max(share, OF_PLATEAU)
-            tails.setdefault(j, []).append((share, mode.location[j] + sign * mean, max(sd, sds[j])))
-    return {j: _scale(mode.location[j], sds[j], parts) for j, parts in tails.items()}
+            parts.setdefault(j, []).append((share, mode.location[j] + sign * mean, max(sd, sds[j])))
+    return {j: _scale(mode.location[j], sds[j], each) for j, each in parts.items()}
 
 
 def _scale(location, sd, tails) -> Scale:

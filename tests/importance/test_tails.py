@@ -192,7 +192,7 @@ def scale_of(log_tail):
             return np.where(points[:, 0] < 0.0, -1e3, log_tail(points[:, 0]))
 
     mode = Mode(np.zeros(1), 0.0, np.eye(1))
-    return tails._scales(One(), mode, np.random.default_rng(0))[0]
+    return tails._scales(mode, tails._tails(One(), mode, np.random.default_rng(0)))[0]
 
 
 def test_plateaus_are_taken_wider_than_tails_that_decline_exponentially():
@@ -216,3 +216,79 @@ def test_plateaus_are_taken_wider_than_tails_that_decline_exponentially():
     ):
         found, expected = scale_of(log_tail), mixture(log_tail, power, least)
         np.testing.assert_allclose(found.forward(z), expected.forward(z), rtol=1e-3, atol=1e-3)
+
+
+BEND = 1.2  # how far the second parameter goes where the first is long
+
+
+def substitutes(bend=BEND, p=6):
+    """A model whose first parameter has a tail, in which the second is short; evidence 1."""
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 3.0, shape=p)
+        arm = np.log(0.3) + normals(x[0], 3.0, 1.0)
+        first = pt.logaddexp(np.log(0.7) + normals(x[0], 0.0, 0.4), arm)
+        second = pm.Normal.dist(-bend * pt.sigmoid(4.0 * (x[0] - 1.5)), 0.3)
+        rest = normals(x[2:], [0.0] * (p - 2), [0.5] * (p - 2))
+        pm.Potential("p", first + pm.logp(second, x[1]) + rest - normals(x, [0.0] * p, [3.0] * p))
+    return model
+
+
+def test_arms_lie_where_another_parameter_follows_with_the_curvature_there():
+    density = Density(substitutes())
+    mode = find_mode(density, np.zeros(6))
+    probed = tails._tails(density, mode, np.random.default_rng(0))
+    (tail,) = [each for each in probed if each.j == 0 and each.sign > 0.0]
+    before = density.gradients
+    arm = tails._arm(density, mode, tail)
+    assert density.gradients - before <= 12 + 12  # a search of a few steps, and the curvature
+    assert not [each for each in probed if each is not tail and tails._arm(density, mode, each)]
+    first = mode.location[0] + tail.distance[1]
+    expected = [first, -BEND / (1.0 + np.exp(-4.0 * (first - 1.5))), 0.0, 0.0, 0.0, 0.0]
+    np.testing.assert_allclose(arm.location, expected, atol=0.1)
+    np.testing.assert_allclose(arm.location[0], first, rtol=1e-12)  # held
+    np.testing.assert_allclose(arm.logp, density.values(arm.location[None])[0], rtol=1e-9)
+    np.testing.assert_allclose(arm.sds[2:], 0.5, rtol=0.02)
+    steep = 4.0 * expected[1] * (1.0 + expected[1] / BEND)  # of the bend there
+    np.testing.assert_allclose(arm.sds[1], np.hypot(0.3, steep * arm.sds[0]), rtol=0.1)
+
+
+def test_nothing_follows_where_parameters_do_not_stand_for_one_another():
+    for model, at in ((substitutes(bend=0.0), np.zeros(6)), (long_tailed(), start())):
+        density = Density(model)
+        mode = find_mode(density, at)
+        probed = tails._tails(density, mode, np.random.default_rng(0))
+        assert max(each.log[1] for each in probed) > -15.0  # others were let go
+        assert not [each for each in probed if tails._arm(density, mode, each)]
+
+
+def test_proposals_start_in_an_arm_in_the_tails_own_coordinate():
+    density = Density(substitutes())
+    mode = find_mode(density, np.zeros(6))
+    scaled, (known, arm) = rescaled(density, [mode], np.random.default_rng(0))
+    assert not scaled.scales
+    np.testing.assert_array_equal(known.location, mode.location)
+    assert arm.location[0] > 1.5
+
+
+def test_an_arm_beside_which_the_density_fails_is_none(monkeypatch):
+    density = Density(substitutes())
+    mode = find_mode(density, np.zeros(6))
+    probed = tails._tails(density, mode, np.random.default_rng(0))
+
+    def fails(*_):
+        raise ValueError("the log density rises up to where it cannot be computed")
+
+    monkeypatch.setattr(tails, "mode_at", fails)
+    assert not [each for each in probed if tails._arm(density, mode, each)]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_draws_have_an_arms_mass(seed):
+    idata = sgp.sample_importance(
+        model=substitutes(), progressbar=False, random_seed=seed, start={"x": np.zeros(6)}, cores=1
+    )
+    x, attrs = idata["posterior"]["x"].values.reshape(-1, 6), idata["posterior"].attrs
+    far = stats.norm.sf(2.0, 3.0, 1.0)
+    np.testing.assert_allclose((x[:, 0] > 2.0).mean(), 0.3 * far, atol=0.05)
+    assert attrs["khat"] < 0.5
+    assert abs(attrs["log_evidence"]) < 3.0 * attrs["log_evidence_se"]  # of 1
