@@ -131,8 +131,7 @@ class Surrogate:
         self.residual = Residual(z, value, gradient[keep] @ mode.factor + z, lengthscale)
         self.cap = max(float(logp[keep].max()) - mode.logp, 0.0)
         self._cloud = t.draw(rng.random((CLOUD, len(t.location) + 1)))
-        self._above_t = np.inf
-        logs = self._learnt(self._cloud) - t.logpdf(self._cloud)
+        logs = self._uncut(self._cloud) - t.logpdf(self._cloud)
         self._above_t = _truncation(logs)
         logs = np.minimum(logs, self._above_t)
         self._log_constant = float(logsumexp(logs) - np.log(CLOUD))
@@ -163,18 +162,22 @@ class Surrogate:
 
     def logpdf(self, points: np.ndarray) -> np.ndarray:
         """Log densities (n,) at `points` (n, p)."""
+        log_t = self.t.logpdf(points)
+        learnt = np.minimum(self._uncut(points), log_t + self._above_t)
         return np.logaddexp(
-            np.log1p(-DEFENCE) + self._learnt(points) - self._log_constant,
-            np.log(DEFENCE) + self.t.logpdf(points),
+            np.log1p(-DEFENCE) + learnt - self._log_constant, np.log(DEFENCE) + log_t
         )
 
     def _learnt(self, points):
         """Learnt log density (n,), unnormalised."""
+        return np.minimum(self._uncut(points), self.t.logpdf(points) + self._above_t)
+
+    def _uncut(self, points):
+        """The same before it is cut at a multiple of the t."""
         if not len(points):
             return np.empty(0)
         z = self._white(points)
-        learnt = np.minimum(self.residual(z) - 0.5 * (z**2).sum(axis=1), self.cap)
-        return np.minimum(learnt, self.t.logpdf(points) + self._above_t)
+        return np.minimum(self.residual(z) - 0.5 * (z**2).sum(axis=1), self.cap)
 
     def _white(self, points):
         """Points (n, p) in the quadratic's units."""

@@ -150,8 +150,8 @@ def rescaled(density, modes: list[Mode], rng) -> tuple[Rescaled, list[Mode]]:
 
     Proposals are fitted around modes and to points that came near them: in many dimensions no point comes
     into a long tail, and weights do not tell of it. They start at the modes, and at each `_arm` into which
-    other parameters follow one. Where no mode is found in the new coordinates,
-    all stay as they are, and a warning says so.
+    other parameters follow one. Where no mode is found in the new coordinates, all stay as they are, and
+    a warning says so.
     """
     tails = _tails(density, modes[0], rng)
     arms = {(t.j, t.sign): arm for t in tails if (arm := _arm(density, modes[0], t)) is not None}
