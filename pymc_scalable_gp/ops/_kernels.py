@@ -166,13 +166,17 @@ def _norm_one(lower):
     return largest
 
 
+def _in_place(routine, a, **options):
+    """Status of a LAPACK routine that overwrites the lower triangle of `a`, Fortran's upper one."""
+    found, failed = routine(a.T, lower=0, **options)
+    if not np.may_share_memory(found, a):
+        a[...] = found.T
+    return failed
+
+
 def cholesky_lower(a):
     """Overwrite the lower triangle of `a` with its Cholesky factor; False when `a` is not PD."""
-    try:
-        a[...] = linalg.cholesky(np.tril(a) + np.tril(a, -1).T, lower=True, check_finite=False)
-    except linalg.LinAlgError:
-        return False
-    return True
+    return not a.size or _in_place(linalg.lapack.dpotrf, a, overwrite_a=1) == 0
 
 
 @in_numba(cholesky_lower)
@@ -187,11 +191,7 @@ def _cholesky_lower(a):
 
 def invert_lower(a):
     """Overwrite the lower-triangular `a` with its inverse; False when it is singular."""
-    if a.shape[0] == 0:
-        return True
-    inverse, info = linalg.lapack.dtrtri(a, lower=1)
-    a[...] = inverse
-    return info == 0
+    return not a.size or _in_place(linalg.lapack.dtrtri, a, overwrite_c=1) == 0
 
 
 @in_numba(invert_lower)
@@ -202,9 +202,8 @@ def _invert_lower(a):
 
 def inverse_of_factored(lower):
     """Overwrite the factor L with ``(L L')^-1``, in its lower triangle."""
-    if lower.shape[0]:
-        inverse, _ = linalg.lapack.dpotri(lower, lower=1)
-        lower[...] = inverse
+    if lower.size:
+        _in_place(linalg.lapack.dpotri, lower, overwrite_c=1)
 
 
 @in_numba(inverse_of_factored)

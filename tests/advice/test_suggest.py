@@ -201,6 +201,7 @@ def test_categories_take_inducing_points_among_the_rows():
     assert not names & {"GriefGP", "SKIPMarginal", "KMCGMarginal", "SoftKIMarginal"}
 
 
+@pytest.mark.slow
 def test_other_likelihoods_take_latent_classes_too():
     X, _ = plane(6000, 4)
     options = {"is_normal": False, "minutes": 1e4}

@@ -90,9 +90,10 @@ def density():
 @pytest.mark.parametrize(
     ("kind", "make"),
     [(kind, whole) for kind in EXACT]
+    + [(kind, lambda k, o: summed(k, o)[1]) for kind in ("exact", "points", "vecchia")]
     + [
-        (kind, lambda k, o: summed(k, o)[1])
-        for kind in ("exact", "points", "vecchia", "cholqr", "grief")
+        pytest.param(kind, lambda k, o: summed(k, o)[1], marks=pytest.mark.slow)
+        for kind in ("cholqr", "grief")
     ],
 )
 def test_a_sum_is_the_gp_of_the_sums(kind, make, density):

@@ -501,6 +501,7 @@ def test_latent_with_random_hyperparameters_and_new_rows():
 # -- sampling functions of PyMC -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_posterior_predictive_of_y_and_f(fitc):
     gp, model = build_model()
     with model:

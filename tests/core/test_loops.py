@@ -148,6 +148,7 @@ def own_memory() -> int:
     return sum(trace.size for trace in snapshot.traces)
 
 
+@pytest.mark.slow
 def test_models_of_other_data_compile_nothing_and_are_collected():
     add = marginal(sgp.GriefGP, columns=(0,), grid=5, rank=5)
     run(add, 0)

@@ -44,7 +44,7 @@ SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "sampler", [pytest.param("pymc", marks=SLOW), pytest.param("nutpie", marks=SLOW), "numpyro"]
+    "sampler", [pytest.param(each, marks=SLOW) for each in ("pymc", "nutpie", "numpyro")]
 )
 def test_posterior_means(model, exact, sampler):
     """300 draws, effective size 100 at worst: 4 standard errors are 0.4 sd.

@@ -204,6 +204,7 @@ def test_one_line_is_logged(caplog):
     assert "effective sample size" in found[0]
 
 
+@pytest.mark.slow
 def test_nuts_goes_on_where_weights_fail():
     with pm.Model():
         x = pm.Normal("x", 0.0, 1.0, shape=3)
@@ -415,6 +416,7 @@ def test_a_skew_target_of_twelve_dimensions_is_learnt_from_gradients(monkeypatch
     assert taught
 
 
+@pytest.mark.slow
 def test_a_mode_without_mass_goes_and_the_other_is_learnt(monkeypatch):
     """The same target, and a mode of mass e^-8 beside it that the search came upon first."""
     taught = []

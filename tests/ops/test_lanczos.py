@@ -128,6 +128,7 @@ def test_back_ends(case, mode):
         assert_allclose(f, e, rtol=1e-7, atol=1e-9 * np.abs(np.asarray(e)).max())
 
 
+@pytest.mark.slow
 def test_jax_gradient_of_the_op():
     """JAX's own differentiation of the compiled function uses the same adjoint."""
     if jax is None:
@@ -303,6 +304,7 @@ def test_only_wanted_gradients_are_computed():
         pt.grad(value, places)
 
 
+@pytest.mark.slow
 def test_ops_of_one_operator_share_its_products():
     operator, other = Dense(COLUMN[:, None] * COLUMN), Dense(COLUMN[:, None] * COLUMN)
     first = lanczos(operator, B, STEPS)[0].owner.inputs[0].owner.op

@@ -50,7 +50,13 @@ def test_python(op):
     check(op, pytensor.function(inputs, op(*inputs), mode="FAST_COMPILE", on_unused_input="ignore"))
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize(
+    "op",
+    [
+        pytest.param(*op.values, id=op.id, marks=pytest.mark.slow if i % 8 else ())
+        for i, op in enumerate(OPS)
+    ],
+)
 def test_numba(op):
     """Without what the check stands before, which would take long to compile."""
     inputs = tensors_of(op)

@@ -3,6 +3,7 @@
 import numba
 import numpy as np
 import pytest
+from marks import often
 from numpy.testing import assert_allclose
 
 from pymc_scalable_gp.ops._small import (
@@ -32,7 +33,7 @@ def run(K, rows, wide, other):
     return good, lower, left, right, product, turned, gram, sums
 
 
-@pytest.mark.parametrize("n", [1, 7, 60, 131])
+@pytest.mark.parametrize("n", often([1, 7, 60, 131], 60))
 def test_against_numpy(n):
     """With 60 rows and 90 columns products and Gram matrices are cut in pieces."""
     rng = np.random.default_rng(n)

@@ -143,6 +143,7 @@ def test_a_value_whose_gradients_were_dropped_can_be_differentiated(mode, expect
         assert_allclose(f, e, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_jax_gradient_of_a_value_alone(expected):
     """numpyro and blackjax: JAX differentiates a function that was compiled for the value."""
     if jax is None:

@@ -100,6 +100,7 @@ def test_no_other_file_uses_them():
     assert set(found) == {"utils/internals.py"}
 
 
+@pytest.mark.slow
 def test_without_them_compilation_is_all_that_changes(monkeypatch):
     """A release of Numba without one of the names: a warning, and the same values."""
     monkeypatch.setattr(internals, "COMPILED_APART", ("numba.core.cgutils:gone",))

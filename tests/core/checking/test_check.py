@@ -159,6 +159,7 @@ def test_what_is_not_finite_is_not_called_good():
     assert "log densities are not finite" in verdict(gp, gp.training, found)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the features do not explain")
 def test_the_weights_go_towards_the_exact_posterior():
     gp, model = model_of(sgp.GriefGP, {"rank": 8, "grid": 8, "approx": "DTC"})

@@ -131,6 +131,7 @@ def test_predictions_of_the_exact_gp(corrected):
     xr.testing.assert_allclose(own, exact.predict_posterior(NEW, found, **few))
 
 
+@pytest.mark.slow
 def test_more_neighbors_and_points_are_another_target(corrected):
     """With all rows as neighbours it is the exact density."""
     model, gp, idata, found = corrected

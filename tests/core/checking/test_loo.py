@@ -62,6 +62,8 @@ CASES = {
         for approx in ("FITC", "DTC")
     },
 }  # fmt: skip
+# One for each way in which rows are left out; the others are slow.
+ALONE = ("GriefGP FITC", "no features", "Exact", "KMCG", "SKIP products", "SKIP tasks FITC")
 TASK_COV = np.array([[1.0, 0.2], [0.7, -0.4], [0.3, 0.9]])
 TASKS = np.concatenate([X, np.repeat([0.0, 1.0, 2.0], N // 3)[:, None]], axis=1)
 
@@ -97,9 +99,11 @@ def precision_of_the_density(model, point):
 @pytest.mark.filterwarnings("ignore:the points are")
 @pytest.mark.parametrize(
     ("case", "sigma"),
-    [(case, None) for case in CASES]
+    [pytest.param(case, None, marks=() if case in ALONE else pytest.mark.slow) for case in CASES]
     + [
-        (case, np.linspace(0.2, 0.5, N))
+        pytest.param(
+            case, np.linspace(0.2, 0.5, N), marks=() if case == "Vecchia" else pytest.mark.slow
+        )
         for case in ("GriefGP FITC", "Vecchia", "Exact", "SKIP tasks FITC")
     ],
 )

@@ -79,6 +79,7 @@ def counts_model(cls=sgp.VecchiaMarginal, built=False, **options):
     return model, gp
 
 
+@pytest.mark.slow
 def test_under_another_likelihood_a_few_steps_lead_there(caplog):
     model, gp = counts_model(n_inducing=5, neighbors=4)
     before, begun = gp.training.inner.plan.neighbors.get_value(), gp.training.start.get_value()

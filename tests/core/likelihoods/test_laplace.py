@@ -165,7 +165,7 @@ SLOW = pytest.mark.slow
     ("name", "make", "mode"),
     [
         ("exact", counts, "FAST_COMPILE"),
-        ("CholQR", counts, "FAST_COMPILE"),
+        pytest.param("CholQR", counts, "FAST_COMPILE", marks=SLOW),
         ("Vecchia neighbors", counts, "FAST_COMPILE"),
         ("exact", with_outliers, "FAST_COMPILE"),
         pytest.param("exact", counts, "NUMBA", marks=SLOW),
@@ -516,6 +516,7 @@ def test_no_transform_without_a_cumulative_distribution(monkeypatch):
         gp.loo_pit(draws_of(), progressbar=False, model=model)
 
 
+@pytest.mark.slow
 def test_importance_sampling_runs_on_it():
     """Evidence against quadrature of the same density over one parameter."""
     with pm.Model() as model:

@@ -146,6 +146,7 @@ def test_a_check_shows_the_error(name):
         np.testing.assert_allclose(found.logp_exact, found.logp_approx, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_poor_approximation_is_called_so():
     """Yes-or-no outcomes that know nothing of one another, under a wide prior."""
     y = (X[:, 0] > 2.0) * 1.0

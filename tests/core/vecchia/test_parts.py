@@ -62,6 +62,7 @@ def test_parts_are_those_of_the_exact_gp(both, places, monkeypatch):
     assert_allclose(np.diag(cov_alone), np.diag(cov), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_draws_of_a_part(both):
     """Whitened by the exact posterior they are standard normal."""
     (gp, near), (exact, dense) = (chosen(found, (0, 1)) for found in both)

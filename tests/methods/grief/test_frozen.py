@@ -168,6 +168,7 @@ def draws(ell, eta, count=30):
     )
 
 
+@pytest.mark.slow
 def test_check_sees_what_moved():
     with pm.Model() as model:
         _, frozen = both(rank=30)

@@ -115,6 +115,7 @@ def test_a_normal_distribution_is_gaussian_noise(complete):
     assert_allclose(value(other), value(own), rtol=1e-8)
 
 
+@pytest.mark.slow
 @FEW
 def test_draws_targets_that_are_replaced_and_sums():
     with pm.Model() as model:

@@ -91,6 +91,7 @@ def test_the_pseudo_loss_estimates_the_gradient():
     assert error < 0.1 * np.linalg.norm(moments["exact"])  # 4000^-1/2 of a larger trace: about 4%
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", often(["exact", "pseudo"], "exact"))
 def test_training_beats_kmeans_points(objective):
     X, y = toy(600)

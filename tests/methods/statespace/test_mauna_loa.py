@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pymc as pm
+import pytest
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
@@ -51,6 +52,7 @@ def test_the_components_are_those_of_pymc():
     assert_allclose(components(sgp.ExactMarginal), components(pm.gp.Marginal), rtol=0, atol=0.02)
 
 
+@pytest.mark.slow
 def test_in_state_space_with_the_nearest_kernels():
     found, exact = (components(kind, True) for kind in (sgp.StateSpaceMarginal, sgp.ExactMarginal))
     assert_allclose(found, exact, rtol=0, atol=1e-5)
