@@ -17,6 +17,9 @@ MOST_ROWS, LEAST_SOFTKI_ROWS, LEAST_SOFTKI_INPUTS = 20_000, 5000, 4
 # in GriefGP's finest grids, and so its rank in one input.
 SKIP_INPUTS, NEAR_INPUTS, MOST_NODES = range(2, 7), 3, 200
 
+# KMCG's features on a grid under another likelihood.
+CELL_RANKS = (200, 500)
+
 # Gradients per draw of NUTS: for more parameters than importance sampling takes, for a few hundred
 # coefficients, and for a variable for each row. A chain has so many draws and tunes the sampler with more.
 STEPS, STEPS_COEFFICIENTS, STEPS_ROWS = 15, 31, 127
@@ -72,10 +75,16 @@ def candidates(facts: Facts) -> list[Candidate]:
         found = [replace(c, steps=c.steps or STEPS) for c in found]
     if facts.is_normal:
         return found
-    # All rows at each mode: not with features of Gaussian targets, learned points or summaries.
+    # All rows at each mode: not with features of Gaussian targets, learned points or summaries; on a grid
+    # with those of its axes.
     found = [
         replace(c, by_mode=True) for c in found
         if c.class_name[:4] not in ("KMCG", "Soft") and {"rotate", "basis"}.isdisjoint(c.settings)
+    ]  # fmt: skip
+    on_grid = facts.grid is not None and facts.suits_grids
+    found += [
+        Candidate("KMCGMarginal", {"n_iter": r}, by_mode=True)
+        for r in CELL_RANKS if on_grid and r < facts.n
     ]  # fmt: skip
     return found * facts.has_modes + _latent(facts)
 

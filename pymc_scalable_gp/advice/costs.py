@@ -50,8 +50,12 @@ class Cost(NamedTuple):
 def cost_of(class_name: str, settings: dict, facts: Facts, by_mode: bool = False) -> Cost:
     """Cost of a class with its settings; `by_mode`: under another likelihood, integrated out."""
     if by_mode:  # one noise per row that is never the same: nothing is computed once
-        found = cost_of(class_name, settings, replace(facts, is_normal=True, is_free=True))
-        return found._replace(operations=NEWTON * found.operations)
+        kind, as_one = class_name, 1.0
+        if class_name == "KMCGMarginal":  # features of a grid's axes, in operations of its own rate
+            kind, settings = "GriefGP", {"rank": settings["n_iter"]}
+            as_one = RATES[kind] / RATES[class_name]
+        found = cost_of(kind, settings, replace(facts, is_normal=True, is_free=True))
+        return found._replace(operations=NEWTON * as_one * found.operations)
     kind = class_name.removesuffix("Latent").removesuffix("Marginal")
     if kind in ("GriefGP", "SKIP", "SoftKI"):
         return _of_features(kind, settings, facts)

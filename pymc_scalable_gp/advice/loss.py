@@ -12,11 +12,15 @@ from scipy import linalg
 
 from pymc_scalable_gp.advice.candidates import EXACT, Candidate
 from pymc_scalable_gp.advice.facts import Facts
+from pymc_scalable_gp.core.data.inputs import check_inputs, check_target
+from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.core.marginal import FeatureMarginal
+from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.core.vecchia.neighbors import Metric
 from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.methods.cholqr.gp import CholQRMarginal
 from pymc_scalable_gp.methods.grief.gp import GriefGP
+from pymc_scalable_gp.methods.kmcg.cells import CellMap
 from pymc_scalable_gp.methods.kmcg.gp import KMCGMarginal
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.methods.skip.gp import SKIPMarginal
@@ -129,21 +133,23 @@ def expected_loss(candidate: Candidate, sample: Sample, facts: Facts) -> Loss:
     marginal one with the same features. Raises ValueError if the class refuses the kernel or the inputs.
     """
     name = candidate.class_name
-    if name in EXACT or (name == "KMCGMarginal" and facts.has_eigenbasis):
+    products = name == "KMCGMarginal" and not candidate.by_mode
+    if name in EXACT or (products and facts.has_eigenbasis):
         return Loss(0.0, 0.0)
     if name.startswith("SoftKI"):
         return Loss()  # of points that are learned, which would take a training
     with sample.context(), warnings.catch_warnings():
         # Unexplained variance is a column of the table.
         warnings.simplefilter("ignore", UserWarning)
-        if name == "KMCGMarginal":
+        if products:
             return Loss(loss_by_products(candidate.settings, sample, facts), 0.0)
-        gp = marginal_of(candidate, sample.cov_func)
-        gp.build(sample.base[: SKIP_ROWS if name.startswith("SKIP") else None], point=sample.point)
-        nats = divergence(gp, sample)
-        if isinstance(gp, VecchiaMarginal):
+        likelihood = likelihood_of(candidate, sample, facts)
+        nats = divergence(likelihood, sample)
+        if isinstance(likelihood, NeighborRows):
             return Loss(nats, 0.0)
-        (phi,) = evaluate([gp.features(pt.constant(sample.X))], sample.point)
+        (phi,) = evaluate(
+            [likelihood.prediction_map().features(pt.constant(sample.X))], sample.point
+        )
     left = 1.0 - (phi**2).sum(axis=1) / np.diag(sample.K)
     return Loss(nats, float(np.maximum(left, 0.0).mean()))
 
@@ -161,16 +167,34 @@ def marginal_of(candidate: Candidate, cov_func) -> FeatureMarginal:
     return kind(cov_func=cov_func, **chosen)
 
 
-def divergence(gp: FeatureMarginal, sample: Sample) -> float:
+def likelihood_of(candidate: Candidate, sample: Sample, facts: Facts) -> Likelihood:
+    """The candidate's likelihood of the rows that are compared, at targets of 0.
+
+    They have one noise each, so that nothing is summarised: the density is that of these rows.
+    """
+    p = len(sample.X)
+    X, y, sigma = sample.X, np.zeros(p), np.full(p, np.sqrt(sample.noise))
+    if candidate.class_name == "KMCGMarginal":  # features of the whole grid
+        gp, rank = KMCGMarginal(cov_func=sample.cov_func), candidate.settings["n_iter"]
+        cells = CellMap.of(sample.cov_func, gp.inputs_of(facts.grid), rank, sample.point)
+        data = MarginalData(
+            cells, gp.mean_func, check_inputs(X), check_target(y, p), pt.constant(sigma), "FITC"
+        )
+        return FullRows(data)
+    gp, rows = marginal_of(candidate, sample.cov_func), sample.base
+    gp.build(
+        rows[:SKIP_ROWS] if candidate.class_name.startswith("SKIP") else rows, point=sample.point
+    )
+    return gp.conditioned_on({"X": X, "y": y, "sigma": sigma})
+
+
+def divergence(likelihood: Likelihood, sample: Sample) -> float:
     r"""Divergence of the likelihood from ``N(0, S)``, S = K + noise I, in nats per thousand rows.
 
     ``E log N(y | 0, S) - E log p(y)`` with ``E log p(y) = log p(0) - tr(P S) / 2``, where P is the
     precision matrix of the likelihood, by which rows are left out too.
     """
     p, model = len(sample.X), pm.modelcontext(None)
-    # One noise per row, so that nothing is summarised: the density is that of these rows.
-    data = {"X": sample.X, "y": np.zeros(p), "sigma": np.full(p, np.sqrt(sample.noise))}
-    likelihood = gp.conditioned_on(data)
     try:
         (at_zero,) = evaluate([likelihood.logp()], sample.point)
         precisions = likelihood.precisions(model)

@@ -14,7 +14,7 @@ from scipy.stats import multivariate_normal
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.advice import costs
 from pymc_scalable_gp.advice.candidates import Candidate, candidates
-from pymc_scalable_gp.advice.costs import cost_of
+from pymc_scalable_gp.advice.costs import cost_of, seconds
 from pymc_scalable_gp.advice.facts import count_distinct, find_facts, find_grid
 from pymc_scalable_gp.advice.loss import (
     Sample,
@@ -175,6 +175,35 @@ def test_a_complete_grid_is_exact_and_one_with_a_gap_is_not():
     assert (one, none, several) == (1, 0.0, 2)
     assert some > 1.0
     assert 5.0 * few < many
+
+
+@pytest.mark.filterwarnings("ignore:the features do not explain")
+def test_counts_on_a_grid_take_features_of_all_its_axes():
+    cov = 1.5 * pm.gp.cov.ExpQuad(2, ls=[1.5, 1.0])
+    grid = sgp.RegularGrid([np.arange(15.0), np.arange(16.0)], np.arange(240).reshape(15, 16) > 2)
+    facts = find_facts(grid.points, grid, cov, True, False)
+    found = [c for c in candidates(facts) if c.class_name == "KMCGMarginal"]
+    assert [(c.settings, c.by_mode) for c in found] == [({"n_iter": 200}, True)]
+    with pm.Model():
+        gp = sgp.KMCGMarginal(cov_func=cov, n_iter=20)
+        gp.marginal_likelihood(
+            "y", X=grid, y=np.ones(237), likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f))
+        )
+    X = grid.points[::5]  # of which no basis is made
+    phi = gp.training.predictive.prediction_map().features(pt.constant(X)).eval()
+    A = phi @ phi.T + np.diag(1.5 - (phi**2).sum(axis=1) + 0.1)
+    sample, few = sample_of(X, cov, 0.1), replace(found[0], settings={"n_iter": 20})
+    loss = expected_loss(few, sample, facts)
+    exact = divergence(A, dense(cov, X) + 0.1 * np.eye(len(X)))
+    assert loss.loss == pytest.approx(exact, rel=1e-5)  # pm.gp's own distances are off by 1e-6
+    assert loss.missed == pytest.approx(1.0 - (phi**2).sum() / (1.5 * len(X)))
+    assert expected_loss(found[0], sample, facts).loss < 0.2 * loss.loss
+
+    as_grief, by_kmcg = (
+        seconds(name, cost_of(name, settings, facts, True))
+        for name, settings in (("GriefGP", {"rank": 20}), ("KMCGMarginal", {"n_iter": 20}))
+    )
+    assert by_kmcg == pytest.approx(as_grief)
 
 
 def test_a_fixed_kernel_is_summarised_at_a_cost_that_does_not_depend_on_rows():

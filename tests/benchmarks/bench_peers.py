@@ -372,7 +372,9 @@ def run_peer(python, fit, problem, kind="", limit=15.0):
             )
         except subprocess.TimeoutExpired:
             return None
-        return done.stderr.strip().splitlines()[-1] if done.returncode else dict(np.load(target))
+        if done.returncode:  # killed for want of memory, it says nothing
+            return (done.stderr.strip() or f"ended with status {done.returncode}").splitlines()[-1]
+        return dict(np.load(target))
 
 
 def peer(python, fit, part, problem, limit):

@@ -9,7 +9,7 @@ from scipy import stats
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.importance import tails
 from pymc_scalable_gp.importance.density import Density
-from pymc_scalable_gp.importance.mode import Mode, find_mode
+from pymc_scalable_gp.importance.mode import Mode, climb, find_mode
 from pymc_scalable_gp.importance.rounds import Weighed
 from pymc_scalable_gp.importance.tails import Rescaled, Scale, rescaled
 
@@ -250,6 +250,32 @@ def test_arms_lie_where_another_parameter_follows_with_the_curvature_there():
     np.testing.assert_allclose(arm.sds[2:], 0.5, rtol=0.02)
     steep = 4.0 * expected[1] * (1.0 + expected[1] / BEND)  # of the bend there
     np.testing.assert_allclose(arm.sds[1], np.hypot(0.3, steep * arm.sds[0]), rtol=0.1)
+
+
+def test_an_arm_is_what_gains_enough_and_lies_high_enough(monkeypatch):
+    """By 8 steps from 15 nats below the mode or less; it gains 3, and lies 12 below the mode at most."""
+    density = Density(substitutes())
+    mode = find_mode(density, np.zeros(6))
+    probed = tails._tails(density, mode, np.random.default_rng(0))
+    (tail,) = [each for each in probed if each.j == 0 and each.sign > 0.0]
+    height = tails._arm(density, mode, tail).logp - mode.logp
+
+    def is_arm(known, below=0.0):
+        higher, log = Mode(mode.location, mode.logp + below, mode.factor), np.full(4, known)
+        return tails._arm(density, higher, tail._replace(log=log)) is not None
+
+    assert -12.0 < height < 0.0
+    assert [is_arm(known) for known in (-14.99, -15.01)] == [True, False]
+    assert [is_arm(height - gain) for gain in (3.01, 2.99)] == [True, False]
+    assert [is_arm(-14.99, height + low) for low in (11.99, 12.01)] == [True, False]
+    steps = []
+    monkeypatch.setattr(
+        tails,
+        "climb",
+        lambda *a, maxiter, **k: steps.append(maxiter) or climb(*a, maxiter=maxiter, **k),
+    )
+    assert is_arm(-14.99)
+    assert steps == [8]
 
 
 def test_nothing_follows_where_parameters_do_not_stand_for_one_another():
