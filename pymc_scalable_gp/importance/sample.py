@@ -40,7 +40,7 @@ def sample_importance(
        coordinate a few densities, up to the edge of the prior, tell of long tails; where there are any,
        the next steps take the coordinate on a scale on which the mode's normal and its tails, a mixture,
        are standard normal. Where a few steps of the other parameters gain three nats or more in such a
-       tail, proposals start there too, with the curvature there;
+       tail, and over the mode's normal there, proposals start there too, with the curvature there;
     2. rounds of max(100, 10 p) or more quasi-random points of multivariate t distributions (7 degrees
        of freedom), of which only the density is taken. Where such a round is worth little, as from
        about twelve parameters, the log density is learnt from gradients, by a Gaussian process on what

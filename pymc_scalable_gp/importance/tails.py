@@ -209,7 +209,8 @@ def _arm(density, mode: Mode, tail: Tail) -> Mode | None:
     the tail the others take a few steps in units of the mode's conditional factor ``L - c_j l_j / c_jj``,
     of which row j is zero, with l_j that row of the mode's L and c_j that column of ``L L'``. The tail's
     own coordinate is held: there is no mode, but what lies around such a point is what proposals are
-    fitted to. None where nothing is gained, or the density fails beside the point.
+    fitted to. None where little is gained, over the tail or over what the mode's normal has there, whose
+    parameters follow one another as well; or where the density fails beside the point.
     """
     j, known = tail.j, tail.log[FOLLOWED]
     if known < -HOPELESS:
@@ -219,7 +220,8 @@ def _arm(density, mode: Mode, tail: Tail) -> Mode | None:
     column = mode.factor @ mode.factor[j]
     factor = mode.factor - np.outer(column / column[j], mode.factor[j])
     found, logp, _ = climb(density, point, maxiter=STEPS_UP, factor=factor, gain=NEAR_GAIN)
-    if logp - mode.logp < max(known + GAIN, -LOWEST):
+    normal = -0.5 * (tail.distance[FOLLOWED] / mode.sds[j]) ** 2
+    if logp - mode.logp < max(known + GAIN, normal + GAIN, -LOWEST):
         return None
     scales = np.sqrt((factor**2).sum(axis=1))
     scales[j] = OF_ITS_OWN * mode.sds[j]

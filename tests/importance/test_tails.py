@@ -258,10 +258,11 @@ def test_an_arm_is_what_gains_enough_and_lies_high_enough(monkeypatch):
     mode = find_mode(density, np.zeros(6))
     probed = tails._tails(density, mode, np.random.default_rng(0))
     (tail,) = [each for each in probed if each.j == 0 and each.sign > 0.0]
-    height = tails._arm(density, mode, tail).logp - mode.logp
+    narrow = Mode(mode.location, mode.logp, 0.6 * mode.factor)  # its normal has nothing there
+    height = tails._arm(density, narrow, tail).logp - mode.logp
 
     def is_arm(known, below=0.0):
-        higher, log = Mode(mode.location, mode.logp + below, mode.factor), np.full(4, known)
+        higher, log = Mode(mode.location, mode.logp + below, narrow.factor), np.full(4, known)
         return tails._arm(density, higher, tail._replace(log=log)) is not None
 
     assert -12.0 < height < 0.0
@@ -276,6 +277,22 @@ def test_an_arm_is_what_gains_enough_and_lies_high_enough(monkeypatch):
     )
     assert is_arm(-14.99)
     assert steps == [8]
+
+
+def test_a_normal_whose_parameters_are_correlated_has_no_arms():
+    """Others follow there too, and gain as much, but no more than the mode's own normal knows."""
+    cov = np.full((4, 4), 0.5) + 0.5 * np.eye(4)
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 4.0, shape=4)
+        pm.Potential("p", pm.logp(pm.MvNormal.dist(np.zeros(4), cov), x))
+    density = Density(model)
+    mode = find_mode(density, np.ones(4))
+    probed = tails._tails(density, mode, np.random.default_rng(0))
+    heights = [-0.5 * (each.distance[1] / mode.sds[each.j]) ** 2 for each in probed]
+    assert (
+        max(h - each.log[1] for h, each in zip(heights, probed, strict=True)) > 4.0
+    )  # to be gained
+    assert not [each for each in probed if tails._arm(density, mode, each)]
 
 
 def test_nothing_follows_where_parameters_do_not_stand_for_one_another():
