@@ -139,7 +139,7 @@ FORMS = {
 }
 
 
-ALIKE = ("VFE", "grid", "FITC", "gaps")  # the same graphs are in the others
+ALIKE = ("VFE", "grid", "FITC")  # the same graphs are in the others
 
 
 @pytest.mark.parametrize(
