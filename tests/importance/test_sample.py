@@ -204,7 +204,6 @@ def test_one_line_is_logged(caplog):
     assert "effective sample size" in found[0]
 
 
-@pytest.mark.slow
 def test_nuts_goes_on_where_weights_fail():
     with pm.Model():
         x = pm.Normal("x", 0.0, 1.0, shape=3)
