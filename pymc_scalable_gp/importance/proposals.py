@@ -33,20 +33,28 @@ class StudentT:
     def __init__(self, location, factor):
         self.location, self.factor = location, factor
         p = len(location)
-        self._scale = min(1.0 + 1.0 / p, WIDEST) * factor
-        self._log_volume = np.linalg.slogdet(self._scale)[1]
+        self.scale = min(1.0 + 1.0 / p, WIDEST) * factor
+        self._log_volume = np.linalg.slogdet(self.scale)[1]
         self._law = stats.multivariate_t(shape=np.eye(len(location)), df=FREEDOM)
 
     def draw(self, u: np.ndarray) -> np.ndarray:
         """Points (n, p) from points `u` (n, p + 1) of the unit cube."""
         radius = np.sqrt(stats.chi2.ppf(u[:, -1], FREEDOM) / FREEDOM)
-        return self.location + (stats.norm.ppf(u[:, :-1]) / radius[:, None]) @ self._scale.T
+        return self.location + (stats.norm.ppf(u[:, :-1]) / radius[:, None]) @ self.scale.T
 
     def logpdf(self, points: np.ndarray) -> np.ndarray:
         """Log densities (n,) at `points` (n, p)."""
-        # In units of the factor: SciPy takes small eigenvalues beside large ones for rounding.
-        white = np.linalg.solve(self._scale, (points - self.location).T).T
-        return np.atleast_1d(self._law.logpdf(white)) - self._log_volume
+        # In units of the scale: SciPy takes small eigenvalues beside large ones for rounding.
+        return np.atleast_1d(self._law.logpdf(self.white(points))) - self._log_volume
+
+    def white(self, points: np.ndarray) -> np.ndarray:
+        """Points (n, p) in units of the scale."""
+        return np.linalg.solve(self.scale, (points - self.location).T).T
+
+    @staticmethod
+    def slope(z: np.ndarray) -> np.ndarray:
+        """Gradients (n, p) of the log density at `z` (n, p), in units of the scale."""
+        return -(FREEDOM + z.shape[1]) * z / (FREEDOM + (z**2).sum(axis=1))[:, None]
 
 
 class Mixture:

@@ -19,8 +19,10 @@ FEWEST = 26  # weights of which the tail holds five
 GOOD_KHAT, BAD_KHAT = 0.5, 0.7
 FORGOTTEN = 12.0  # nats below the first mode's mass at which another one is left out
 GRADIENT = 3.0  # densities for the price of a gradient
-TIRESOME = 0.3  # share of a t's points that are effective, below which a surrogate is tried
-LESSONS, MOST_LESSONS = 4, 12  # rounds in which the surrogate learns, if k-hat is good or poor
+TIRESOME = 0.3  # effective share of points below which a surrogate is tried, and asks for gradients
+LESSONS, MOST_LESSONS = 4, 12  # rounds in which it asks, if k-hat is good or poor
+GROWN = 1.5  # times the points that a surrogate was learnt from, with which it is tried again
+SPARE = 1.25  # times the points of a last round that should do
 
 
 @dataclass
@@ -104,7 +106,7 @@ class Rounds:
     """
 
     def __init__(self, density: Density, modes: list[Mode], rng):
-        self.density, self.rng, self.modes = density, rng, list(modes)
+        self.density, self.rng = density, rng
         mass = np.array([mode.log_mass for mode in modes])
         shares = np.clip(np.exp(mass - logsumexp(mass)), 0.1, None)
         parts = [StudentT(mode.location, mode.factor) for mode in modes]
@@ -173,7 +175,6 @@ class Rounds:
             return False
         if not all(each.is_far(mode.location)[0] for each in known):
             return False
-        self.modes.append(mode)
         parts = [*self.mixture.parts, StudentT(mode.location, mode.factor)]
         self.mixture = Mixture(parts, np.append(0.8 * self.mixture.shares, 0.2))
         return True
@@ -210,7 +211,7 @@ def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, te
     after which no round begins. `tell` is called with the weighed points after each round.
     """
     rounds = Rounds(density, modes, rng)
-    chooser = Chooser(rounds)
+    chooser = Chooser(rounds, draws)
     limit = 40 * rounds.size if max_evaluations is None else max_evaluations
     weighed = None
     while True:
@@ -240,36 +241,49 @@ def is_enough(weighed: Weighed, draws: int) -> bool:
 
 
 class Chooser:
-    """The next round's proposal: t, or surrogate where a round of it was worth more for its price."""
+    """The next round: of a t or of a surrogate, whichever was worth more for its price, and its size."""
 
-    def __init__(self, rounds: Rounds):
-        self.rounds = rounds
-        self._lessons: Lessons | None = None
-        self._surrogate, self._taught = None, 0
+    def __init__(self, rounds: Rounds, draws: int):
+        self.rounds, self.draws = rounds, draws
+        self._lessons = Lessons(rounds.density)
+        self._surrogate, self._asked, self._learnt_from = None, 0, 0
         self._worth = {"t": 0.0, "surrogate": np.inf}  # what was not tried may be the best
 
     def play(self, weighed: Weighed | None, size: int) -> None:
-        """One round."""
+        """One round of at most `size` points."""
+        before = self._lessons.gradients
         proposal = self._chosen(weighed)
-        worth = self.rounds.play(proposal, size)
-        if proposal.kind == "surrogate":
-            worth *= size / (size + GRADIENT * self.rounds.density.size)
-        self._worth[proposal.kind] = worth
+        price = GRADIENT * (self._lessons.gradients - before)
+        size = self._enough(weighed, size, self._worth[proposal.kind])
+        self._worth[proposal.kind] = self.rounds.play(proposal, size) * size / (size + price)
+
+    def _enough(self, weighed, size, worth):
+        """A smaller size where that should do; at least a quarter."""
+        if weighed is None or not weighed.khat < GOOD_KHAT or not 0.0 < worth < np.inf:
+            return size
+        needed = SPARE * (self.draws - weighed.ess) / (worth * CHAINS)
+        return max(size // 4, min(size, CHAINS * max(int(np.ceil(needed)), 1)))
 
     def _chosen(self, weighed):
-        """The surrogate after two rounds of the t, where these are worth little."""
+        """The proposal, which learns first where that is a surrogate."""
         rounds = self.rounds
-        if (
-            len(rounds.counts) < 2
-            or self._worth["t"] >= self._worth["surrogate"]
-            or (self._lessons is None and self._worth["t"] > TIRESOME)
-            or not weighed.ess > 0.0
-        ):
+        if weighed is None or not weighed.ess > 0.0 or not self._is_to_learn():
             return rounds.mixture
-        if self._lessons is None:
-            self._lessons = Lessons(rounds.density)
-        if self._taught < (LESSONS if weighed.khat < GOOD_KHAT else MOST_LESSONS):
-            self._taught += 1
-            learnt = self._lessons.learn(weighed, rounds.modes, rounds.mixture, rounds.rng)
-            self._surrogate = learnt or self._surrogate
+        most = LESSONS if weighed.khat < GOOD_KHAT else MOST_LESSONS
+        ask = max(self._worth.values()) < TIRESOME and self._asked < most
+        self._asked += ask
+        self._learnt_from = len(rounds.points)
+        learnt = self._lessons.learn(weighed, rounds.mixture, rounds.rng, ask)
+        self._surrogate = learnt or self._surrogate
         return self._surrogate or rounds.mixture
+
+    def _is_to_learn(self) -> bool:
+        """Whether a surrogate is next.
+
+        It is tried first where the t is tiresome, or points are as many as the coefficients of a cubic,
+        and again where it was worth more than the t, or has half as many points more to learn from.
+        """
+        p, known = self.rounds.density.size, len(self.rounds.points)
+        if not self._learnt_from:
+            return self._worth["t"] < TIRESOME or known >= (p + 1) * (p + 2) * (p + 3) / 6
+        return self._worth["surrogate"] > self._worth["t"] or known >= GROWN * self._learnt_from

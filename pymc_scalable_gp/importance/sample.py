@@ -42,10 +42,11 @@ def sample_importance(
        are standard normal. Where a few steps of the other parameters gain three nats or more in such a
        tail, and over the mode's normal there, proposals start there too, with the curvature there;
     2. rounds of max(100, 10 p) or more quasi-random points of multivariate t distributions (7 degrees
-       of freedom), of which only the density is taken. Where such a round is worth little, as from
-       about twelve parameters, the log density is learnt from gradients, by a Gaussian process on what
-       the quadratic at each mode leaves of it, and rounds come from what was learnt if they are worth
-       more;
+       of freedom), of which only the density is taken; the last ones may be smaller. When points are as
+       many as the coefficients of a cubic, or rounds are worth little, a Gaussian process on what the t
+       leaves of the log density learns from all points so far, and further rounds come from what it
+       expects of the density and its square, if they are worth more. If both are worth little, it learns
+       from gradients too, p for a round;
     3. weights against the mixture of the proposals ``q_k`` of all rounds [1]_, Pareto-smoothed [2]_:
        ``w(theta) = p(theta, y) / sum_k (n_k / N) q_k(theta)``. The next proposal has the weighted mean
        and covariance;

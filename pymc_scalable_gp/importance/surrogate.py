@@ -6,132 +6,153 @@ from scipy.special import logsumexp
 
 from pymc_scalable_gp.importance.proposals import Mixture, StudentT
 
-CLOUD = 60_000  # points of the t that are resampled
+CLOUD = 10_000  # points of the t that are resampled
 RELIABLE = 400  # of them effective at least, so that the learnt density's constant is known to 5%
 MOVES = 30  # Metropolis steps of each, so that no point of the cloud is drawn twice
-DEFENCE = 0.1  # share of the t
-LENGTHSCALES = (4.0, 6.0, 9.0, 14.0)  # in posterior sds
-QUADRATIC = 0.01  # prior variance of the quadratic, relative to the Gaussian process's
-NUGGET = 1e-6
-DEEPEST = 20.0  # nats below the mode at which a value no longer teaches anything
-MOST_VALUES = 3000  # rows of the Gaussian process's matrix
+DEFENCE = 0.3  # share of the t
+LENGTHSCALES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # in units of the t's scale
+NUGGETS = (1e-4, 1e-2)
+SEARCHED = 500  # rows of the matrices whose evidence is compared, and of that for the variance
+DEEPEST = 25.0  # nats below the highest value at which one no longer teaches anything
+MOST_SLOPES, MOST_VALUES = 1200, 800  # rows of the matrix, for gradients and for values
+MOST_RISE = 8.0  # nats that the variance adds, at most
+BLOCK = 4096  # points at a time
 
 
 class Residual:
-    r"""Gaussian process on what a quadratic leaves of a log density, from values and gradients.
+    r"""Gaussian process on what a t leaves of a log density, from values and gradients.
 
-    On whitened points ``z = L^-1 (theta - m)`` the target is ``r(z) = log p - log p(m) + |z|^2 / 2``,
-    with covariance ``s^2 [exp(-|(z - z') / l|^2 / 2) + q (1 + z'z')^2]``, one lengthscale ``l_j`` per
-    axis. Axes along which the residual is steeper have the shorter lengthscales; their common factor,
-    and whether they differ, are those of largest evidence on a small grid, with ``s^2`` at its maximum.
+    On points ``z`` in units of the t's scale the target is ``r(z) = log p - log t``, with mean the median
+    of its values and covariance ``s^2 [exp(-|(z - z') / l|^2 / 2) + nugget]``, one lengthscale ``l_j``
+    per axis. Axes along which the residual is steeper have the shorter lengthscales; their common factor,
+    whether they differ, and the nugget are those of largest evidence on a small grid, with ``s^2`` at its
+    maximum, for some of the points. The variance is that given the values at some of them alone.
 
-    `value` (n,) and `gradient` (n, p) are those of the residual at `z` (n, p). With a `lengthscale` (p,),
-    known from fewer points, nothing is searched.
+    `value` (n,) are the residual's values at `z` (n, p), `gradient` (k, p) its gradients at the first k.
+    Raises LinAlgError where no choice gives a positive definite matrix.
     """
 
-    def __init__(self, z, value, gradient, lengthscale=None):
-        self.z = z
-        target = np.concatenate([value, gradient.T.ravel()])
+    def __init__(self, z, value, gradient):
+        (n, p), known = z.shape, len(gradient)
+        few = min(known, SEARCHED // (2 * p))
+        some = np.r_[:few, known : min(n, known + SEARCHED - few * (p + 1))]
+        self.mean = float(np.median(value))
+        target = np.concatenate([value[some] - self.mean, gradient[:few].T.ravel()])
+        self.lengthscale, nugget = _best(z[some], target, _lengthscales(gradient, p))
+        target = np.concatenate([value - self.mean, gradient.T.ravel()])
+        found = _solved(_joint(z, known, self.lengthscale), target, nugget)
+        if found is None:
+            raise linalg.LinAlgError("the matrix of all values is not positive definite")
+        _, self.scale, coefficients = found
+        self._slopes = np.zeros((n, p))
+        self._slopes[:known] = coefficients[n:].reshape(p, known).T / self.lengthscale
+        self._own = z / self.lengthscale
+        self._offset = coefficients[:n] - (self._slopes * self._own).sum(axis=1)
+        self._near = np.linspace(0, n - 1, min(n, SEARCHED)).astype(int)
+        near = _joint(z[self._near], 0, self.lengthscale)
+        near[np.diag_indices(len(near))] += nugget
+        root = linalg.cholesky(near, lower=True, overwrite_a=True, check_finite=False)
+        self._whitened = linalg.solve_triangular(root, np.eye(len(root)), lower=True).T
+
+    def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Posterior means and variances (n,) at `z` (n, p), block by block."""
+        square = (self._own**2).sum(axis=1)
+        mean, explained = np.empty(len(z)), np.empty(len(z))
+        for at in range(0, len(z), BLOCK):
+            rows = slice(at, at + BLOCK)
+            u = z[rows] / self.lengthscale
+            kernel = np.exp(u @ self._own.T - 0.5 * ((u**2).sum(axis=1)[:, None] + square))
+            mean[rows] = (kernel * (self._offset + u @ self._slopes.T)).sum(axis=1)
+            explained[rows] = ((kernel[:, self._near] @ self._whitened) ** 2).sum(axis=1)
+        return self.mean + mean, self.scale * (1.0 - explained).clip(0.0)
+
+
+def _lengthscales(gradient, p):
+    """The grid of lengthscales (p,): alike, or shorter along steeper axes."""
+    shapes = [np.ones(p)]
+    if len(gradient):
         steep = np.sqrt((gradient**2).mean(axis=0)) + 1e-3
-        relative = np.sqrt(np.exp(np.log(steep).mean()) / steep).clip(0.5, 2.0)
-        best = -np.inf
-        shapes = (np.ones_like(relative), relative)
-        grid = [factor * shape for shape in shapes for factor in LENGTHSCALES]
-        for each in grid if lengthscale is None else [lengthscale]:
-            found = self._fit(z, target, each)
+        shapes.append(np.sqrt(np.exp(np.log(steep).mean()) / steep).clip(0.5, 2.0))
+    return [factor * shape for shape in shapes for factor in LENGTHSCALES]
+
+
+def _best(z, target, lengthscales):
+    """Lengthscales (p,) and nugget of largest evidence; `target` holds values at `z`, then gradients."""
+    known = (len(target) - len(z)) // z.shape[1]
+    best, chosen = -np.inf, None
+    for lengthscale in lengthscales:
+        cov = _joint(z, known, lengthscale)
+        for nugget in NUGGETS:
+            found = _solved(cov.copy(), target, nugget)
             if found is not None and found[0] > best:
-                best, self.lengthscale, coefficients = found[0], each, found[1]
-        if not np.isfinite(best):
-            raise linalg.LinAlgError("no lengthscale gives a positive definite matrix")
-        n = len(z)
-        self.alpha, self.beta = coefficients[:n], coefficients[n:].reshape(-1, n).T
-
-    @staticmethod
-    def _fit(z, target, lengthscale):
-        """Log evidence with the scale at its maximum, and the coefficients; None if singular."""
-        cov = _joint(z, lengthscale)
-        try:
-            chol = linalg.cho_factor(cov, lower=True, overwrite_a=True, check_finite=False)
-        except linalg.LinAlgError:
-            return None
-        coefficients = linalg.cho_solve(chol, target, check_finite=False)
-        scale = max(float(target @ coefficients) / len(target), 1e-300)
-        half_logdet = np.log(np.diag(chol[0])).sum()
-        return -0.5 * len(target) * np.log(scale) - half_logdet, coefficients
-
-    def __call__(self, z: np.ndarray) -> np.ndarray:
-        """Posterior mean (n,) at `z` (n, p), by two products per block of points."""
-        slopes = self.beta / self.lengthscale  # with respect to z / l
-        own = self.z / self.lengthscale
-        offset = self.alpha - (slopes * own).sum(axis=1)
-        square = (own**2).sum(axis=1)
-        found = np.empty(len(z))
-        for at in range(0, len(z), 4096):
-            u = z[at : at + 4096] / self.lengthscale
-            logs = u @ own.T - 0.5 * ((u**2).sum(axis=1)[:, None] + square)
-            inner = 1.0 + z[at : at + 4096] @ self.z.T
-            linear = 2.0 * inner * (z[at : at + 4096] @ self.beta.T)
-            found[at : at + 4096] = (
-                (np.exp(logs) * (offset + u @ slopes.T)).sum(axis=1)
-                + QUADRATIC * (inner**2 @ self.alpha + linear.sum(axis=1))
-            )  # fmt: skip
-        return found
+                best, chosen = found[0], (lengthscale, nugget)
+    if chosen is None:
+        raise linalg.LinAlgError("no lengthscale gives a positive definite matrix")
+    return chosen
 
 
-def _joint(z, lengthscale):
-    """Covariance of values and gradients, (n + n p, n + n p), gradients axis by axis."""
+def _solved(cov, target, nugget):
+    """Log evidence, the scale at which that is largest, and coefficients; None where `cov` is singular.
+
+    `cov` is overwritten.
+    """
+    cov[np.diag_indices(len(cov))] += nugget
+    try:
+        chol = linalg.cho_factor(cov, lower=True, overwrite_a=True, check_finite=False)
+    except linalg.LinAlgError:
+        return None
+    coefficients = linalg.cho_solve(chol, target, check_finite=False)
+    scale = max(float(target @ coefficients) / len(target), 1e-300)
+    half_logdet = np.log(np.diag(chol[0])).sum()
+    return -0.5 * len(target) * np.log(scale) - half_logdet, scale, coefficients
+
+
+def _joint(z, known, lengthscale):
+    """Covariance of values at `z` (n, p), then of gradients at the first `known`, axis by axis."""
     n, p = z.shape
     u = z / lengthscale
-    away = u[:, None, :] - u[None, :, :]
-    kernel = np.exp(-0.5 * (away**2).sum(axis=2))
-    inner = 1.0 + z @ z.T
-    cov = np.empty((n * (p + 1), n * (p + 1)))
-    cov[:n, :n] = kernel + QUADRATIC * inner**2
+    square = (u**2).sum(axis=1)
+    cov = np.empty((n + known * p, n + known * p))
+    cov[:n, :n] = np.exp(u @ u.T - 0.5 * (square[:, None] + square))
+    kernel, away = cov[:known, :n], u[:known, None, :] - u[None, :, :]
     for j in range(p):
-        rows = slice(n * (j + 1), n * (j + 2))
-        slope = -kernel * away[:, :, j] / lengthscale[j]  # with respect to the first argument
-        cov[rows, :n] = slope + QUADRATIC * 2.0 * inner * z[None, :, j]
-        cov[:n, rows] = cov[rows, :n].T
+        rows = slice(n + known * j, n + known * (j + 1))
+        steep = -kernel * away[:, :, j] / lengthscale[j]  # with respect to the first argument
+        cov[rows, :n], cov[:n, rows] = steep, steep.T
         for k in range(j + 1):
-            columns = slice(n * (k + 1), n * (k + 2))
-            block = -kernel * away[:, :, j] * away[:, :, k]
-            quadratic = 2.0 * z[None, :, j] * z[:, None, k]
+            columns = slice(n + known * k, n + known * (k + 1))
+            block = steep[:, :known] * away[:, :known, k]
             if j == k:
-                block += kernel
-                quadratic = quadratic + 2.0 * inner
-            block /= lengthscale[j] * lengthscale[k]
-            cov[rows, columns] = block + QUADRATIC * quadratic
+                block += kernel[:, :known] / lengthscale[j]
+            cov[rows, columns] = block / lengthscale[k]
             cov[columns, rows] = cov[rows, columns].T
-    cov[np.diag_indices(len(cov))] += NUGGET
     return cov
 
 
 class Surrogate:
-    r"""Proposal: nine tenths of a learnt density, and a tenth of a t as a defence.
+    r"""Proposal: seven tenths of a learnt density, and three of a t as a defence.
 
-    The learnt log density is the quadratic at the mode plus `Residual`'s mean, capped at the mode's
-    own. It is drawn from by resampling 60 000 points of the t, which give its constant as well, and by
-    Metropolis steps from there. As it may rise where nothing was learnt, it is also capped at a multiple
+    With m and v `Residual`'s mean and variance, the learnt density is the t's times ``exp(m + v)``. That is
+    ``sqrt(E[p^2])`` under the Gaussian process, in proportion to which points give the estimate of the
+    evidence of least expected variance: they go to where the density is high, and to where it may be.
+    It is drawn from by resampling 10 000 points of the t, which give its constant as well, and by
+    Metropolis steps from there. As it may rise where nothing was learnt, it is also cut at a multiple
     of the t, the largest with which no point of these counts for more than one in 400: else the constant,
     and with it the weights of all that is drawn, would be unknown.
 
-    The `mode` makes the quadratic, `t` lies around the whole posterior, and `points` (n, p), `logp` and
-    `gradient` (n, p) are what is known of the log density; `lengthscale` (p,) is an earlier surrogate's.
+    `points` (n, p) and `logp` (n,) are what is known of the log density, `gradient` (k, p) its gradients
+    at the first k of them.
     """
 
     kind = "surrogate"
 
-    def __init__(self, mode, t: StudentT, points, logp, gradient, rng, lengthscale=None):
-        self.mode, self.t = mode, t
-        keep = np.isfinite(logp) & np.isfinite(gradient).all(axis=1) & (logp > mode.logp - DEEPEST)
-        most = max(MOST_VALUES // (points.shape[1] + 1), 1)
-        keep = np.flatnonzero(keep)[:most]
-        z = self._white(points[keep])
-        value = logp[keep] - mode.logp + 0.5 * (z**2).sum(axis=1)
-        self.residual = Residual(z, value, gradient[keep] @ mode.factor + z, lengthscale)
-        self.cap = max(float(logp[keep].max()) - mode.logp, 0.0)
+    def __init__(self, t: StudentT, points, logp, gradient, rng):
+        self.t = t
+        z = t.white(points)
+        slopes = gradient @ t.scale - t.slope(z[: len(gradient)])
+        self.residual = Residual(z, logp - t.logpdf(points), slopes)
         self._cloud = t.draw(rng.random((CLOUD, len(t.location) + 1)))
-        logs = self._uncut(self._cloud) - t.logpdf(self._cloud)
+        logs = self._uncut(self._cloud)
         self._above_t = _truncation(logs)
         logs = np.minimum(logs, self._above_t)
         self._log_constant = float(logsumexp(logs) - np.log(CLOUD))
@@ -151,10 +172,10 @@ class Surrogate:
         """Points (n, p) after a random walk of each that leaves the learnt density as it is."""
         n, p = points.shape
         walk = 2.38 / np.sqrt(p) * self.t.factor
-        logp = self._learnt(points)
+        logp = self._over_t(points) + self.t.logpdf(points)
         for _ in range(MOVES):
             tried = points + rng.standard_normal((n, p)) @ walk.T
-            new = self._learnt(tried)
+            new = self._over_t(tried) + self.t.logpdf(tried)
             taken = np.log(rng.random(n)) < new - logp
             points = np.where(taken[:, None], tried, points)
             logp = np.where(taken, new, logp)
@@ -162,26 +183,17 @@ class Surrogate:
 
     def logpdf(self, points: np.ndarray) -> np.ndarray:
         """Log densities (n,) at `points` (n, p)."""
-        log_t = self.t.logpdf(points)
-        learnt = np.minimum(self._uncut(points), log_t + self._above_t)
-        return np.logaddexp(
-            np.log1p(-DEFENCE) + learnt - self._log_constant, np.log(DEFENCE) + log_t
-        )
+        learnt = np.log1p(-DEFENCE) + self._over_t(points) - self._log_constant
+        return self.t.logpdf(points) + np.logaddexp(learnt, np.log(DEFENCE))
 
-    def _learnt(self, points):
-        """Learnt log density (n,), unnormalised."""
-        return np.minimum(self._uncut(points), self.t.logpdf(points) + self._above_t)
+    def _over_t(self, points):
+        """Log of the learnt density over the t's (n,), unnormalised."""
+        return np.minimum(self._uncut(points), self._above_t)
 
     def _uncut(self, points):
-        """The same before it is cut at a multiple of the t."""
-        if not len(points):
-            return np.empty(0)
-        z = self._white(points)
-        return np.minimum(self.residual(z) - 0.5 * (z**2).sum(axis=1), self.cap)
-
-    def _white(self, points):
-        """Points (n, p) in the quadratic's units."""
-        return np.linalg.solve(self.mode.factor, (points - self.mode.location).T).T
+        """The same before it is cut."""
+        mean, variance = self.residual(self.t.white(points))
+        return mean + np.minimum(variance, MOST_RISE)
 
 
 def _truncation(logs: np.ndarray) -> float:
@@ -213,64 +225,65 @@ class Blend(Mixture):
 
 
 class Lessons:
-    """What a posterior's surrogate is learnt from: the gradients around each of its modes."""
+    """What a posterior's surrogate is learnt from: all points so far, and gradients at some."""
 
     def __init__(self, density):
         self.density = density
-        self._learners: dict[int, Learner] = {}  # by the mode's place in the list of modes
+        self._rows, self._gradients = np.empty(0, int), np.empty((0, density.size))
 
-    def learn(self, weighed, modes, mixture: Mixture, rng) -> Blend | None:
+    @property
+    def gradients(self) -> int:
+        """How many were asked for."""
+        return len(self._rows)
+
+    def learn(self, weighed, mixture: Mixture, rng, ask: bool) -> Blend | None:
         """Mixture of surrogates, one for each part of a `mixture` of t's; None where none could be fitted.
 
-        A part is learnt from the points that it explains best, as an offset from the quadratic at the mode
-        that is nearest to it.
+        A part is learnt from the points that it explains best, and is a t where it cannot be. With `ask`
+        p gradients more are taken for each.
         """
         nearest = np.argmax(mixture.by_part(weighed.points), axis=0)
-        parts, found = [], False
+        parts = []
         for k, t in enumerate(mixture.parts):
-            at = int(np.argmin([mode.distance(t.location)[0] for mode in modes]))
-            if at not in self._learners:
-                self._learners[at] = Learner(self.density, modes[at])
-            learnt = self._learners[at].learn(
-                weighed.points, weighed.weights * (nearest == k), t, rng
-            )
-            found = found or learnt is not None
-            parts.append(Mixture([t], [1.0]) if learnt is None else learnt)
+            weights = weighed.weights * (nearest == k)
+            if ask:
+                self._ask(weighed.points, weights, rng)
+            parts.append(self._learnt(weighed, weights, t, rng) or Mixture([t], [1.0]))
+        found = any(isinstance(part, Surrogate) for part in parts)
         return Blend(parts, mixture.shares) if found else None
 
+    def _ask(self, points, weights, rng):
+        """Gradients at as many new points as there are parameters, by their weights."""
+        weights = weights.copy()
+        weights[self._rows] = 0.0
+        fresh = _chosen(np.flatnonzero(weights > 0.0), weights, self.density.size, rng)
+        if not len(fresh):
+            return
+        self._rows = np.concatenate([fresh, self._rows])
+        gradients = self.density.with_gradients(points[fresh])[1]
+        self._gradients = np.concatenate([gradients, self._gradients])
 
-class Learner:
-    """The gradients that a surrogate is learnt from, and what it took."""
-
-    def __init__(self, density, mode):
-        self.density, self.mode = density, mode
-        p = density.size
-        reach = 1.5 * np.concatenate([np.zeros((1, p)), mode.factor.T, -mode.factor.T])
-        self.points = mode.location + reach
-        self.logp, self.gradient = density.with_gradients(self.points)
-        self._lengthscale = None
-
-    def learn(self, points, weights, t: StudentT, rng):
-        """Surrogate from p more gradients, at `points` (n, p) chosen by their `weights` (n,).
-
-        None where no point has weight, or none can be fitted.
-        """
-        alive = np.flatnonzero(weights > 0.0)
-        if not len(alive):
+    def _learnt(self, weighed, weights, t, rng):
+        """Surrogate around one `t`, from points with `weights` (n,); None if there are none or it fails."""
+        usable = weights > 0.0
+        usable &= weighed.logp > weighed.logp[usable].max(initial=-np.inf) - DEEPEST
+        sloped = usable[self._rows] & np.isfinite(self._gradients).all(axis=1)
+        sloped = np.flatnonzero(sloped)[: MOST_SLOPES // self.density.size]
+        usable[self._rows[sloped]] = False
+        others = _chosen(np.flatnonzero(usable), weights, MOST_VALUES, rng)
+        rows = np.concatenate([self._rows[sloped], others])
+        if not len(rows):
             return None
-        count = min(self.density.size, len(alive))
-        # Tempered, so that one heavy point does not crowd out the others.
-        w = np.sqrt(weights[alive] / weights.max())
-        fresh = points[rng.choice(alive, count, replace=False, p=w / w.sum())]
-        logp, gradient = self.density.with_gradients(fresh)
-        self.points = np.concatenate([fresh, self.points])
-        self.logp = np.concatenate([logp, self.logp])
-        self.gradient = np.concatenate([gradient, self.gradient])
+        known = weighed.points[rows], weighed.logp[rows], self._gradients[sloped]
         try:
-            found = Surrogate(
-                self.mode, t, self.points, self.logp, self.gradient, rng, self._lengthscale
-            )
+            return Surrogate(t, *known, rng)
         except linalg.LinAlgError:
             return None
-        self._lengthscale = found.residual.lengthscale
-        return found
+
+
+def _chosen(rows, weights, most: int, rng):
+    """At most that many of `rows`, by the roots of their weights: a heavy one does not crowd out others."""
+    if len(rows) <= most:
+        return rows
+    share = np.sqrt(weights[rows] / weights[rows].max())
+    return rng.choice(rows, most, replace=False, p=share / share.sum())
