@@ -2,6 +2,7 @@
 
 import contextlib
 from dataclasses import dataclass
+from math import comb
 from time import perf_counter
 
 import numpy as np
@@ -21,7 +22,7 @@ FORGOTTEN = 12.0  # nats below the first mode's mass at which another one is lef
 GRADIENT = 3.0  # densities for the price of a gradient
 TIRESOME = 0.3  # effective share of points below which a surrogate is tried, and asks for gradients
 LESSONS, MOST_LESSONS = 4, 12  # rounds in which it asks, if k-hat is good or poor
-GROWN = 1.5  # times the points that a surrogate was learnt from, with which it is tried again
+GROWN = 2.0  # times the points that a surrogate was learnt from, with which it is tried again
 SPARE = 1.25  # times the points of a last round that should do
 
 
@@ -270,7 +271,8 @@ class Chooser:
         if weighed is None or not weighed.ess > 0.0 or not self._is_to_learn():
             return rounds.mixture
         most = LESSONS if weighed.khat < GOOD_KHAT else MOST_LESSONS
-        ask = max(self._worth.values()) < TIRESOME and self._asked < most
+        tried = [worth for worth in self._worth.values() if worth < np.inf or self._has_many()]
+        ask = max(tried) < TIRESOME and self._asked < most
         self._asked += ask
         self._learnt_from = len(rounds.points)
         learnt = self._lessons.learn(weighed, rounds.mixture, rounds.rng, ask)
@@ -280,10 +282,14 @@ class Chooser:
     def _is_to_learn(self) -> bool:
         """Whether a surrogate is next.
 
-        It is tried first where the t is tiresome, or points are as many as the coefficients of a cubic,
-        and again where it was worth more than the t, or has half as many points more to learn from.
+        It is tried first where the t is tiresome or points are many, and again where it was worth more
+        than the t, or has twice the points to learn from.
         """
-        p, known = self.rounds.density.size, len(self.rounds.points)
         if not self._learnt_from:
-            return self._worth["t"] < TIRESOME or known >= (p + 1) * (p + 2) * (p + 3) / 6
-        return self._worth["surrogate"] > self._worth["t"] or known >= GROWN * self._learnt_from
+            return self._worth["t"] < TIRESOME or self._has_many()
+        grown = len(self.rounds.points) >= GROWN * self._learnt_from
+        return self._worth["surrogate"] > self._worth["t"] or grown
+
+    def _has_many(self) -> bool:
+        """Whether points are as many as the coefficients of a quartic, ``(p + 4)! / (4! p!)``."""
+        return len(self.rounds.points) >= comb(self.rounds.density.size + 4, 4)

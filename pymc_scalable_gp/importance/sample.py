@@ -43,7 +43,7 @@ def sample_importance(
        tail, and over the mode's normal there, proposals start there too, with the curvature there;
     2. rounds of max(100, 10 p) or more quasi-random points of multivariate t distributions (7 degrees
        of freedom), of which only the density is taken; the last ones may be smaller. When points are as
-       many as the coefficients of a cubic, or rounds are worth little, a Gaussian process on what the t
+       many as the coefficients of a quartic, or rounds are worth little, a Gaussian process on what the t
        leaves of the log density learns from all points so far, and further rounds come from what it
        expects of the density and its square, if they are worth more. If both are worth little, it learns
        from gradients too, p for a round;
