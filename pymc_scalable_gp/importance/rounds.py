@@ -282,11 +282,13 @@ class Chooser:
     def _is_to_learn(self) -> bool:
         """Whether a surrogate is next.
 
-        It is tried first where the t is tiresome or points are many, and again where it was worth more
-        than the t, or has twice the points to learn from.
+        It is tried first where points are many, or the t is tiresome in its second round, after which
+        modes without mass are gone; and again where it was worth more than the t, or has twice the points
+        to learn from.
         """
         if not self._learnt_from:
-            return self._worth["t"] < TIRESOME or self._has_many()
+            tiresome = self._worth["t"] < TIRESOME and len(self.rounds.counts) >= 2
+            return tiresome or self._has_many()
         grown = len(self.rounds.points) >= GROWN * self._learnt_from
         return self._worth["surrogate"] > self._worth["t"] or grown
 

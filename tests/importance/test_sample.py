@@ -723,7 +723,9 @@ def test_a_heavy_tail_is_reached():
         assert attrs["khat"] < 0.3
         assert attrs["evaluations"] < 1900
         first = idata.posterior["x"][..., 0]
-        np.testing.assert_allclose(float(first.mean()), digamma(0.7), atol=0.1)
+        error = float(first.mean()) - digamma(0.7)
+        # By fourteen seeds errors of weighted means are 1.1 times those of 1000 independent draws.
+        assert abs(error) < 3.0 * np.sqrt(polygamma(1, 0.7) / 1000)
         np.testing.assert_allclose(float(first.std()), np.sqrt(polygamma(1, 0.7)), rtol=0.06)
 
 
