@@ -271,6 +271,7 @@ class Chooser:
         if weighed is None or not weighed.ess > 0.0 or not self._is_to_learn():
             return rounds.mixture
         most = LESSONS if weighed.khat < GOOD_KHAT else MOST_LESSONS
+        # Where points are many, a first surrogate does without gradients.
         tried = [worth for worth in self._worth.values() if worth < np.inf or self._has_many()]
         ask = max(tried) < TIRESOME and self._asked < most
         self._asked += ask

@@ -19,7 +19,7 @@ from scipy.special import digamma, polygamma
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.importance import run as run_module
-from pymc_scalable_gp.importance import surrogate, workers
+from pymc_scalable_gp.importance import workers
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import Mode, find_mode
 from pymc_scalable_gp.importance.proposals import Mixture, StudentT
@@ -33,7 +33,7 @@ from pymc_scalable_gp.importance.rounds import (
     smooth,
     truncated,
 )
-from pymc_scalable_gp.importance.surrogate import Blend, Lessons, Residual, Surrogate
+from pymc_scalable_gp.importance.surrogate import Lessons
 
 Y = np.random.default_rng(0).normal(1.0, 1.0, 20)
 
@@ -463,54 +463,6 @@ def test_two_modes_are_both_learnt(monkeypatch):
     assert 0.03 < found.weights[found.points[:, 0] > 15.0].sum() < 0.15
 
 
-def test_a_blend_draws_its_shares_and_integrates_to_one():
-    parts = [Mixture([StudentT(np.array([at]), np.eye(1))], [1.0]) for at in (0.0, 100.0)]
-    blend = Blend(parts, np.array([0.75, 0.25]))
-    drawn = blend.draw(400, np.random.default_rng(0))[:, 0]
-    assert (drawn > 50.0).sum() == 100
-    assert len(blend.draw(1, np.random.default_rng(0))) == 1
-    grid = np.linspace(-400.0, 500.0, 900_001)[:, None]
-    density = np.exp(blend.logpdf(grid)) * 1e-3
-    np.testing.assert_allclose(density.sum(), 1.0, rtol=1e-4)
-    np.testing.assert_allclose(density[grid[:, 0] > 50.0].sum(), 0.25, rtol=1e-4)
-
-
-def weighed_points(points, logp, weights):
-    """Weighed points, of which only these are looked at."""
-    return Weighed(points, logp, None, weights, None, 0.0, 1.0, 0.0)
-
-
-def test_a_surrogate_without_points_is_none():
-    density = Density(potential(lambda x: -0.5 * (x**2).sum(), 2))
-    t = StudentT(np.zeros(2), np.eye(2))
-    lessons, known = Lessons(density), density.gradients
-    nothing = weighed_points(np.ones((3, 2)), np.zeros(3), np.zeros(3))
-    rng = np.random.default_rng(0)
-    assert lessons.learn(nothing, Mixture([t], [1.0]), rng, ask=True) is None
-    assert lessons.gradients == density.gradients - known == 0
-
-
-def test_a_surrogate_learns_from_values_and_gradients():
-    """In two dimensions; it asks for two gradients at a time, at points that it had none of."""
-    density = Density(potential(lambda x: -pt.cosh(x).sum(), 2))
-    rng = np.random.default_rng(0)
-    points = rng.standard_normal((40, 2))
-    logp = density.values(points)
-    points[0], logp[0] = 50.0, -400.0  # as deep as this, a value teaches nothing
-    found = weighed_points(points, logp, np.full(40, 1 / 40))
-    lessons, t = Lessons(density), StudentT(np.zeros(2), np.eye(2))
-    for asked in (2, 4):
-        blend = lessons.learn(found, Mixture([t], [1.0]), rng, ask=True)
-        assert lessons.gradients == len(np.unique(lessons._rows)) == asked
-    (learnt,) = blend.parts
-    near = 0.7 * rng.standard_normal((200, 2))
-    over_t = density.values(near) - t.logpdf(near)
-    assert np.std(learnt.residual(t.white(near))[0] - over_t) < 0.05 < 0.2 < np.std(over_t)
-    np.testing.assert_allclose(
-        lessons._gradients[0], -np.sinh(points[lessons._rows[0]]), rtol=1e-10
-    )
-
-
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_a_density_that_rises_to_where_it_fails_is_refused(sign):
     """As log sigma falls without end where targets have no noise."""
@@ -557,139 +509,6 @@ def test_parts_go_after_two_rounds_of_next_to_no_weight():
     for rounds.counts in ([64], [64, 64]):
         rounds.adapt(Weighed(points, None, None, np.ones(4) / 4, None, 0.0, 4.0, 0.0))
     assert seen == [False, True]
-
-
-def test_residual_follows_values_and_gradients():
-    z = np.random.default_rng(0).normal(size=(30, 3))
-    near = np.random.default_rng(1).normal(size=(40, 3))
-
-    def value(z):
-        return np.sin(z[:, 0]) + 0.3 * z[:, 1] * z[:, 2]
-
-    def gradient(z):
-        return np.column_stack([np.cos(z[:, 0]), 0.3 * z[:, 2], 0.3 * z[:, 1]])
-
-    for known in (30, 10, 0):
-        residual = Residual(z, value(z), gradient(z[:known]))
-        mean, variance = residual(z)
-        np.testing.assert_allclose(mean, value(z), atol=0.01 if known else 0.03)
-        assert variance.max() < 0.01
-        mean, variance = residual(near)
-        assert np.sqrt(np.mean((mean - value(near)) ** 2)) < (0.1 if known else 0.25)  # .8 unlearnt
-        far = residual(np.full((1, 3), 30.0))
-        np.testing.assert_allclose(far, [[residual.mean], [residual.scale]])
-        assert variance.max() < 0.3 * residual.scale
-
-
-def test_residual_is_the_dense_posterior():
-    """Mean and variance given values alone, by the matrices that its formula has."""
-    rng = np.random.default_rng(2)
-    z, new = rng.normal(size=(25, 2)), rng.normal(size=(7, 2))
-    value = np.sin(z).sum(axis=1)
-    found = Residual(z, value, np.empty((0, 2)))
-
-    def cov(a, b):
-        return np.exp(-0.5 * (((a[:, None] - b) / found.lengthscale) ** 2).sum(axis=2))
-
-    target = value - np.median(value)
-    evidences = {}
-    for nugget in surrogate.NUGGETS:
-        K = cov(z, z) + nugget * np.eye(25)
-        scale = target @ np.linalg.solve(K, target) / 25
-        evidences[nugget] = stats.multivariate_normal(cov=scale * K).logpdf(target), K, scale
-    _, K, scale = max(evidences.values(), key=lambda each: each[0])
-    mean, variance = found(new)
-    solved = np.linalg.solve(K, cov(z, new))
-    np.testing.assert_allclose(mean, np.median(value) + solved.T @ target, rtol=1e-6)
-    np.testing.assert_allclose(found.scale, scale, rtol=1e-6)
-    expected = scale * (1.0 - (cov(z, new) * solved).sum(axis=0))
-    np.testing.assert_allclose(variance, expected, rtol=1e-4, atol=1e-9)
-
-
-def test_covariances_of_gradients_are_derivatives_of_those_of_values():
-    rng = np.random.default_rng(3)
-    z, lengthscale, step = rng.normal(size=(5, 3)), np.array([1.0, 2.0, 0.7]), 1e-4
-    found = surrogate._joint(z, 2, lengthscale)
-    moved = np.concatenate([[z + sign * step * axis for sign in (1, -1)] for axis in np.eye(3)])
-    values = surrogate._joint(np.concatenate([z, *moved]), 0, lengthscale).reshape(7, 5, 7, 5)
-    slopes = (values[1::2] - values[2::2]) / (2 * step)  # of the first argument, along each axis
-    both = (slopes[:, :, 1::2] - slopes[:, :, 2::2]) / (2 * step)
-    np.testing.assert_allclose(found[:5, :5], values[0, :, 0])
-    np.testing.assert_allclose(found[5:, :5], slopes[:, :2, 0].reshape(6, 5), atol=1e-7)
-    np.testing.assert_allclose(found[5:, 5:], both[:, :2, :, :2].reshape(6, 6), atol=1e-6)
-    np.testing.assert_allclose(found, found.T)
-
-
-def test_slope_of_a_t():
-    t = StudentT(np.array([1.0, -2.0]), np.array([[1.0, 0.0], [0.5, 2.0]]))
-    z, step = np.array([[0.3, -1.2], [2.0, 0.1]]), 1e-6
-
-    def logpdf(z):
-        return t.logpdf(t.location + z @ t.scale.T)
-
-    for j, axis in enumerate(np.eye(2)):
-        slope = (logpdf(z + step * axis) - logpdf(z - step * axis)) / (2 * step)
-        np.testing.assert_allclose(t.slope(z)[:, j], slope, rtol=1e-7)
-    np.testing.assert_allclose(t.white(t.location + z @ t.scale.T), z, rtol=1e-12)
-
-
-def test_a_surrogate_is_high_where_the_density_is_high_and_where_it_may_be():
-    """``sqrt(E[p^2])`` of a lognormal: the mean of its log plus the variance, up to its limit."""
-    t = StudentT(np.zeros(1), np.eye(1))
-    points = np.linspace(-1.0, 1.0, 9)[:, None]
-    logp = -0.5 * points[:, 0] ** 2 + np.sin(2.0 * points[:, 0])
-    rng = np.random.default_rng(0)
-    learnt = Surrogate(t, points, logp, np.empty((0, 1)), rng)
-    new = np.array([[0.1], [1.5], [4.0]])
-    mean, variance = learnt.residual(t.white(new))
-    assert variance[0] < 1e-3
-    assert variance[2] > 0.3
-    expected = (mean + np.minimum(variance, 8.0)).clip(max=learnt._above_t)
-    over_t = learnt.logpdf(new) - t.logpdf(new)
-    shares = 0.7 * np.exp(expected - learnt._log_constant) + 0.3
-    np.testing.assert_allclose(over_t, np.log(shares), rtol=1e-10)
-
-
-def test_surrogate_density_integrates_to_one():
-    points = np.linspace(-2.0, 4.0, 13)[:, None]
-    z = (points[:, 0] - 1.0) / 0.7
-    logp = -2.0 - 0.5 * z**2 + 0.1 * np.sin(z) - 0.1 * z
-    gradient = ((-z + 0.1 * np.cos(z) - 0.1) / 0.7)[:, None]
-    t = StudentT(np.ones(1), np.array([[0.7]]))
-    surrogate = Surrogate(t, points, logp, gradient, np.random.default_rng(0))
-    grid = np.linspace(-200, 200, 400001)[:, None]
-    np.testing.assert_allclose(np.exp(surrogate.logpdf(grid)).sum() * 1e-3, 1.0, rtol=0.02)
-    drawn = surrogate.draw(4000, np.random.default_rng(1))
-    density = np.exp(surrogate.logpdf(grid)) * 1e-3
-    np.testing.assert_allclose(drawn.mean(), float(density @ grid[:, 0]), atol=0.05)
-
-
-def test_a_surrogate_that_rises_away_from_its_points_integrates_to_one():
-    """What it learns is as high everywhere: without its cut it would have no integral."""
-    flat = np.linspace(-2.0, 2.0, 9)[:, None]
-    t = StudentT(np.zeros(1), np.eye(1))
-    rng = np.random.default_rng(0)
-    found = Surrogate(t, flat, np.zeros(9), np.zeros((9, 1)), rng)
-    wide = np.linspace(-100.0, 100.0, 200_001)[:, None]
-    density = np.exp(found.logpdf(wide))
-    np.testing.assert_allclose(np.trapezoid(density, wide[:, 0]), 1.0, atol=0.05)  # 1 / sqrt(400)
-    drawn = np.abs(found.draw(4000, rng)[:, 0])
-    for at in (2.0, 5.0, 10.0):
-        inside = np.abs(wide[:, 0]) < at
-        share = np.trapezoid(density[inside], wide[inside, 0])
-        np.testing.assert_allclose((drawn < at).mean(), share, atol=0.04)
-
-
-def test_the_largest_cut_of_weights_by_bisection():
-    logs = 0.5 * np.random.default_rng(0).standard_normal(5000)
-    assert not surrogate._truncation(logs) < logs.max()  # nothing is too heavy
-    logs[:300] += np.linspace(0.0, 30.0, 300)
-    low, high = -50.0, 50.0
-    for _ in range(200):
-        cut = 0.5 * (low + high)
-        w = np.exp(np.minimum(logs, cut))
-        low, high = (cut, high) if w.max() <= w.sum() / 400 else (low, cut)
-    np.testing.assert_allclose(surrogate._truncation(logs), low, rtol=1e-12)
 
 
 def test_proposals_do_not_follow_one_heavy_point():
