@@ -45,8 +45,8 @@ def sample_importance(
        of freedom), of which only the density is taken; the last ones may be smaller. When points are as
        many as the coefficients of a quartic, or rounds are worth little, a Gaussian process on what the t
        leaves of the log density learns from all points so far, and further rounds come from what it
-       expects of the density and its square, if they are worth more. If both are worth little, it learns
-       from gradients too, p for a round;
+       expects of the density's square, if they are worth more. If both are worth little, it learns from
+       gradients too, p for a round;
     3. weights against the mixture of the proposals ``q_k`` of all rounds [1]_, Pareto-smoothed [2]_:
        ``w(theta) = p(theta, y) / sum_k (n_k / N) q_k(theta)``. The next proposal has the weighted mean
        and covariance;

@@ -540,7 +540,7 @@ def test_a_heavy_tail_is_reached():
         idata = run(model=potential(logp, 6), draws=1000, random_seed=seed, cores=1)
         attrs = idata.posterior.attrs
         assert attrs["khat"] < 0.3
-        assert attrs["evaluations"] < 1900
+        assert attrs["evaluations"] < 1900  # 1868 and 1740
         first = idata.posterior["x"][..., 0]
         error = float(first.mean()) - digamma(0.7)
         # By fourteen seeds errors of weighted means are 1.1 times those of 1000 independent draws.
