@@ -155,9 +155,12 @@ class Density:
 
     def with_gradients(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Log densities (n,) and gradients (n, p) at `points` (n, p)."""
-        self.gradients += len(points)
-        found = self._finite(self._timed("gradient", points))
+        found = self._by_gradient(points)
         return found[:, 0] if self.is_smooth else self.values(points), found[:, 1:]
+
+    def slopes(self, points: np.ndarray) -> np.ndarray:
+        """Gradients (n, p) at `points` (n, p), where densities are known."""
+        return self._by_gradient(points)[:, 1:]
 
     def shown(self, draws: np.ndarray) -> dict[str, np.ndarray]:
         """Free variables and Deterministics, by name, at `draws` (..., p)."""
@@ -177,6 +180,10 @@ class Density:
     def _prior(self):
         """A function of a seed that draws a point from the prior; NotImplementedError if it is improper."""
         return make_initial_point_fn(model=self.model, default_strategy="prior")
+
+    def _by_gradient(self, points):
+        self.gradients += len(points)
+        return self._finite(self._timed("gradient", points))
 
     def _on_vector(self, theta, outputs):
         return on_vector(outputs, theta, self.model.value_vars, self._point)

@@ -133,3 +133,15 @@ def _root(cov):
     scale = np.where(scale > 0.0, scale, 1.0)
     values, axes = np.linalg.eigh(cov / np.outer(scale, scale))
     return scale[:, None] * axes * np.sqrt(np.maximum(values, 1e-10))
+
+
+def truncation(logs: np.ndarray, count: int) -> float:
+    """The largest cut of log weights (n,) after which each is at most one in `count` of their sum.
+
+    With the k largest cut at c, ``k e^c + sum_rest e^log = count e^c``, for the first k that leaves none
+    above c. `count` is n at most.
+    """
+    largest = -np.sort(-logs)
+    rest = np.logaddexp.accumulate(largest[::-1])[::-1][:count]
+    cuts = rest - np.log(count - np.arange(count))
+    return float(cuts[np.argmax(cuts >= largest[:count])])

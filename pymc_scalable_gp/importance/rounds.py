@@ -2,7 +2,7 @@
 
 import contextlib
 from dataclasses import dataclass
-from math import comb
+from math import comb, isqrt
 from time import perf_counter
 
 import numpy as np
@@ -11,11 +11,10 @@ from scipy.special import logsumexp
 
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import Mode, find_mode
-from pymc_scalable_gp.importance.proposals import Mixture, StudentT
+from pymc_scalable_gp.importance.proposals import Mixture, StudentT, truncation
 from pymc_scalable_gp.importance.surrogate import Lessons
 
 CHAINS = 4
-TRIMS = 20  # of weights, after each of which the others' shares are larger
 FEWEST = 26  # weights of which the tail holds five
 GOOD_KHAT, BAD_KHAT = 0.5, 0.7
 FORGOTTEN = 12.0  # nats below the first mode's mass at which another one is left out
@@ -86,10 +85,12 @@ def truncated(weights: np.ndarray) -> np.ndarray:
 
     What is fitted to weighed points would otherwise follow one that is far heavier than all others.
     """
-    most = len(weights) ** -0.5
-    for _ in range(TRIMS):
-        weights = np.minimum(weights, most * weights.sum())
-    return weights / weights.sum()
+    alive = weights > 0.0
+    logs = np.log(weights[alive])
+    most = truncation(logs, min(isqrt(len(weights)), len(logs)))
+    kept = np.zeros(len(weights))
+    kept[alive] = np.exp(np.minimum(logs, most))
+    return kept / kept.sum()
 
 
 def effective(weights: np.ndarray) -> float:

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import linalg
 from scipy.special import logsumexp
 
-from pymc_scalable_gp.importance.proposals import Mixture, StudentT
+from pymc_scalable_gp.importance.proposals import Mixture, StudentT, truncation
 
 CLOUD = 10_000  # points of the t that are resampled
 RELIABLE = 400  # of them effective at least, so that the learnt density's constant is known to 5%
@@ -153,7 +153,7 @@ class Surrogate:
         self.residual = Residual(z, logp - t.logpdf(points), slopes)
         self._cloud = t.draw(rng.random((CLOUD, len(t.location) + 1)))
         logs = self._uncut(self._cloud)
-        self._above_t = _truncation(logs)
+        self._above_t = truncation(logs, RELIABLE)
         logs = np.minimum(logs, self._above_t)
         self._log_constant = float(logsumexp(logs) - np.log(CLOUD))
         self._weights = np.exp(logs - logsumexp(logs))
@@ -194,18 +194,6 @@ class Surrogate:
         """The same before it is cut."""
         mean, variance = self.residual(self.t.white(points))
         return mean + np.minimum(variance, MOST_RISE)
-
-
-def _truncation(logs: np.ndarray) -> float:
-    """The largest cut of log weights (n,) after which each is at most one in `RELIABLE` of their sum.
-
-    With the k largest cut at c, ``k e^c + sum_rest e^log = RELIABLE e^c``, for the first k that leaves
-    none above c.
-    """
-    largest = -np.sort(-logs)
-    rest = np.logaddexp.accumulate(largest[::-1])[::-1][:RELIABLE]
-    cuts = rest - np.log(RELIABLE - np.arange(RELIABLE))
-    return float(cuts[np.argmax(cuts >= largest[:RELIABLE])])
 
 
 class Blend(Mixture):
@@ -260,7 +248,7 @@ class Lessons:
         if not len(fresh):
             return
         self._rows = np.concatenate([fresh, self._rows])
-        gradients = self.density.with_gradients(points[fresh])[1]
+        gradients = self.density.slopes(points[fresh])
         self._gradients = np.concatenate([gradients, self._gradients])
 
     def _learnt(self, weighed, weights, t, rng):

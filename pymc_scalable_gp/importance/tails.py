@@ -102,6 +102,12 @@ class Rescaled:
         log_slope, change = self._slopes(z, theta)
         return logp + log_slope.sum(axis=1), gradient * np.exp(log_slope) + change
 
+    def slopes(self, z: np.ndarray) -> np.ndarray:
+        """Gradients (n, p) at `z` (n, p), where densities are known."""
+        theta = self.forward(z)
+        log_slope, change = self._slopes(z, theta)
+        return self.density.slopes(theta) * np.exp(log_slope) + change
+
     def farthest(self, z: np.ndarray) -> str:
         """Name and value of the parameter that is farthest from 0."""
         return self.density.farthest(self.forward(z[None])[0])

@@ -10,7 +10,7 @@ from scipy import stats
 
 from pymc_scalable_gp.importance import surrogate
 from pymc_scalable_gp.importance.density import Density
-from pymc_scalable_gp.importance.proposals import Mixture, StudentT
+from pymc_scalable_gp.importance.proposals import Mixture, StudentT, truncation
 from pymc_scalable_gp.importance.rounds import Chooser, Weighed
 from pymc_scalable_gp.importance.surrogate import Blend, Lessons, Residual, Surrogate
 
@@ -193,14 +193,14 @@ def test_a_surrogate_that_rises_away_from_its_points_integrates_to_one():
 
 def test_the_largest_cut_of_weights_by_bisection():
     logs = 0.5 * np.random.default_rng(0).standard_normal(5000)
-    assert not surrogate._truncation(logs) < logs.max()  # nothing is too heavy
+    assert not truncation(logs, 400) < logs.max()  # nothing is too heavy
     logs[:300] += np.linspace(0.0, 30.0, 300)
     low, high = -50.0, 50.0
     for _ in range(200):
         cut = 0.5 * (low + high)
         w = np.exp(np.minimum(logs, cut))
         low, high = (cut, high) if w.max() <= w.sum() / 400 else (low, cut)
-    np.testing.assert_allclose(surrogate._truncation(logs), low, rtol=1e-12)
+    np.testing.assert_allclose(truncation(logs, 400), low, rtol=1e-12)
 
 
 class Lesson:

@@ -74,6 +74,7 @@ def test_gradient_in_the_new_coordinates_against_differences():
     steps = h * np.eye(9)
     found = (density.values(z + steps) - density.values(z - steps)) / (2 * h)
     np.testing.assert_allclose(gradient[0], found, atol=1e-6)
+    np.testing.assert_array_equal(density.slopes(z[None]), gradient)
 
 
 @pytest.mark.parametrize("moved", [0.0, 0.8])
