@@ -11,6 +11,8 @@ from pymc_scalable_gp.ops._krylov_products import Products
 
 PRODUCTS = Products.of(Diagonal(pt.vector("diagonal", shape=(4,))), 4, 2)
 
+SUM_OF_PRODUCTS = (("Matern32",), ("ExpQuad", "Matern52")), 2
+
 # Arguments of those that need some.
 ARGUMENTS = {
     "InverseCholesky": (1e-10,),
@@ -20,12 +22,12 @@ ARGUMENTS = {
     "LowRankLogpGrad": ("DTC",),
     "StationaryKernel": ("Matern32",),
     "StationarySlope": ("Matern32",),
-    "StationaryFactor": ("Matern32", 2),
-    "StationaryFactorGrad": ("Matern32", 2),
+    "StationaryFactor": SUM_OF_PRODUCTS,
+    "StationaryFactorGrad": SUM_OF_PRODUCTS,
     "StationaryFeatures": ("Matern32",),
     "StationaryFeaturesGrad": ("Matern32",),
-    "StationaryLogp": ("Matern32", 2),
-    "StationaryLogpGrad": ("Matern32", 2),
+    "StationaryLogp": SUM_OF_PRODUCTS,
+    "StationaryLogpGrad": SUM_OF_PRODUCTS,
     "VecchiaFactor": (2,),
     "VecchiaFactorGrad": (2,),
     "SoftmaxInterpolationGrad": (1,),
@@ -37,7 +39,8 @@ ARGUMENTS = {
         ((1, 0), (1, 1), (1, 2)),
     ),
     **dict.fromkeys(
-        ("MovingFactor", "MovingFactorGrad", "MovingLogp", "MovingLogpGrad"), ("Matern32", 2)
+        ("MovingFactor", "MovingFactorGrad", "MovingLogp", "MovingLogpGrad"),
+        SUM_OF_PRODUCTS,
     ),
     "Lanczos": (PRODUCTS, 2),
     "LanczosAdjoint": (PRODUCTS, (0,)),

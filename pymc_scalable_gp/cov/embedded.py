@@ -6,7 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.gp.cov import BaseCovariance, Covariance, Stationary
+from pymc.gp.cov import (
+    BaseCovariance,
+    Covariance,
+    ExpQuad,
+    RatQuad,
+    Stationary,
+    WrappedPeriodic,
+)
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.cov.kernels import Traits, kernel_matrix
@@ -66,6 +73,21 @@ class EmbeddedKernel(Covariance, ABC):
         if left.apart is not None:
             K = K * pt.eq(left.apart[:, None], right.apart)
         return K * (left.scale[:, None] if left.scale.ndim else left.scale) * right.scale
+
+
+def on_circles(kernel, X) -> tuple[Stationary, TensorVariable]:
+    """A periodic kernel of rows X (n, d) as a stationary one of points on circles (n, 2 c).
+
+    On circles of half a unit's radius ``|u(x) - u(z)| = |sin(pi (x - z) / period)|``.
+    """
+    wrapped = isinstance(kernel, WrappedPeriodic)
+    inner, kind = (kernel.cov_func, type(kernel.cov_func)) if wrapped else (kernel, ExpQuad)
+    count = len(kernel.active_dims)
+    angle = 2.0 * np.pi * X[:, kernel.active_dims] / kernel.period
+    points = 0.5 * pt.concatenate([pt.cos(angle), pt.sin(angle)], axis=1)
+    ls = pt.tile(pt.ones(count) * inner.ls, 2)
+    alpha = {"alpha": inner.alpha} if kind is RatQuad else {}
+    return kind(2 * count, ls=ls, **alpha), points
 
 
 def first_row(X):

@@ -177,6 +177,18 @@ def split_scale(cov_func) -> tuple[Any, list]:
     return cov_func, []
 
 
+def sum_of_products(cov_func) -> list[tuple[Any, list]]:
+    """Scale and kernels of each summand of a kernel, as `split_scale`; of one if it is no sum."""
+    scale, kernels = split_scale(cov_func)
+    if len(kernels) != 1 or not isinstance(kernels[0], Add):
+        return [(scale, kernels)]
+    return [
+        (scale * own, inner)
+        for part in parts_of(kernels[0])
+        for own, inner in sum_of_products(part)
+    ]
+
+
 def describe(cov_func) -> str:
     """A covariance in a line, such as ``eta ** 2 * ExpQuad(3)``."""
     if isinstance(cov_func, Combination):

@@ -41,8 +41,9 @@ class GufuncOp(Op):
     From it follow the checks of the inputs' dimensions and, on each back-end, of their lengths, static
     output shapes, and `infer_shape`; inputs are cast to float64, or to int64 where `discrete` names their
     places, and all outputs are float64. An Op whose inputs may have several numbers of dimensions
-    overrides :meth:`signature`, one that knows lengths itself :meth:`lengths`. Integer props that `shared`
-    names are arguments of its machine code, which is the same for all of them, not constants in it.
+    overrides :meth:`signature`, one that knows lengths itself :meth:`lengths`. Options that `shared` names,
+    integers or tables of them, are arguments of its machine code, which is the same for all of them, not
+    constants in it.
     """
 
     __props__ = ()

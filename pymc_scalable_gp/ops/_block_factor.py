@@ -1,6 +1,7 @@
 """What the Ops that regress blocks of rows on their neighbours share."""
 
 from abc import abstractmethod
+from itertools import chain
 
 import numpy as np
 import pytensor.tensor as pt
@@ -10,7 +11,7 @@ from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import GufuncOp, connected
 from pymc_scalable_gp.ops._jax import jnp, register_jax
 from pymc_scalable_gp.ops._numba import by_machine_code
-from pymc_scalable_gp.ops._stationary import KindOp
+from pymc_scalable_gp.ops._stationary import kind_number
 
 # Of multiplications: less work is done in NumPy before anything is compiled, once per machine.
 MUCH = 1e7
@@ -69,17 +70,33 @@ class BlockOp(ArrayOp):
         return at["b"] * s**2 * (at["r"] + s)
 
 
-class StationaryBlockOp(KindOp, BlockOp):
-    """An Op on blocks of rows under a stationary kernel, which is computed on the way."""
+class StationaryBlockOp(BlockOp):
+    """An Op on blocks of rows under a sum of products of stationary kernels, computed on the way.
 
-    __props__ = ("kind", "block")
+    `summands` are tuples of kinds, the factors of each product.
+    """
+
+    __props__ = ("summands", "block")
+    shared = __props__
     moving = False  # whether the inputs have a gradient too
+
+    def options(self):
+        """Kind and summand of each factor, and the length of a block."""
+        return tuple((kind_number(kind), q) for kind, q in self.factors()), self.block
+
+    def factors(self) -> list[tuple[str, int]]:
+        """Kind and summand of each factor."""
+        return [(kind, q) for q, kinds in enumerate(self.summands) for kind in kinds]
+
+    def lengths(self):
+        """Numbers of factors t and of summands q."""
+        return super().lengths() | {"t": len(self.factors()), "q": len(self.summands)}
 
     def factor(self, xp, X, scale, variance, shape, phi, noise, neighbors, first):
         """Regressions of all blocks: see `_vecchia_batches.factor`."""
 
         def blocks_of(part, places):
-            return variance * batches.local_kernel(self.kind, X, scale, shape, places, xp)[0]
+            return batches.local_kernel(self.factors(), X, scale, variance, shape, places, xp)
 
         return batches.factor(blocks_of, phi, noise, neighbors, first, self.block, xp)
 
@@ -90,12 +107,21 @@ class StationaryBlockOp(KindOp, BlockOp):
         """
 
         def kernel_bar(places, M_bar):
-            given = self.kind, X, scale, variance, shape, places, M_bar, xp
-            moved = [batches.input_bars(*given)] if self.moving else []
-            return [*moved, *batches.kernel_bars(*given)]
+            bars = batches.kernel_bars(self.factors(), X, scale, variance, shape, places, M_bar, xp)
+            return bars if self.moving else bars[1:]
 
         parts, *rest = batches.factor_grad(kernel_bar, *rest, xp)
         return *map(sum, zip(*parts, strict=True)), *rest
+
+
+def summed(kind, scale, variance, shape) -> tuple:
+    """Summands and parameters for a `StationaryBlockOp`: of one kernel, by its name, or as they are."""
+    parameters = [pt.as_tensor(x) for x in (scale, variance, shape)]
+    if isinstance(kind, str):
+        kind, parameters = ((kind,),), [x[None] for x in parameters]
+    for each in chain(*kind):
+        kind_number(each)
+    return kind, *parameters
 
 
 class BlockFactor(BlockOp):

@@ -92,7 +92,7 @@ def numba_form(op_class, strided=()):
 def form_of(op_class, function):
     """``build(op)``, for `register_numba`, of a function of an Op's inputs and its options.
 
-    What it returns takes the inputs, and the options that are `shared`, as arrays of no dimensions.
+    What it returns takes the inputs, and the options that are `shared`, as arrays.
     """
     part = inlined(function)
 
@@ -104,7 +104,8 @@ def form_of(op_class, function):
         count, name = len(names) - len(options), op_class.__name__.lower()
         called = dict(zip(op.__props__, names[count:], strict=True))
         shared = [called[prop] for prop in op.shared]
-        passed = [f"{each}.item()" if each in shared else each for each in names]
+        single = {each for each, v in zip(names[count:], options, strict=True) if not np.ndim(v)}
+        passed = [f"{each}.item()" if each in shared and each in single else each for each in names]
         source = (
             f"def {name}({', '.join([*names[:count], *shared])}): return body({', '.join(passed)})"
         )
@@ -276,7 +277,8 @@ def sealed(op, node, function, identity, strided=()):
         nb.get_numba_type(x.type, layout="A" if place in strided else "C")
         for place, x in enumerate(node.inputs)
     )
-    kinds += (types.Array(types.int64, 0, "C"),) * len(op.shared)
+    values = shared_options(op)
+    kinds += tuple(types.Array(types.int64, value.ndim, "C") for value in values.values())
     name = function.__name__
     if any(
         hasattr(held, "py_func") for held in getclosurevars(function.py_func).nonlocals.values()
@@ -292,17 +294,23 @@ def sealed(op, node, function, identity, strided=()):
         else:
             function = njit(function.py_func, no_cpython_wrapper=False)  # Python calls it too
         _CALLED[symbol] = function
-    values = tuple(getattr(op, prop) for prop in op.shared)
-    if (symbol, values) not in _CALLERS:
-        _CALLERS[symbol, values] = caller(op, node, _CALLED[symbol], strided)
-    return _CALLERS[symbol, values]
+    handed = symbol, tuple(getattr(op, prop) for prop in op.shared)
+    if handed not in _CALLERS:
+        _CALLERS[handed] = caller(op, node, _CALLED[symbol], strided)
+    return _CALLERS[handed]
+
+
+def shared_options(op) -> dict[str, np.ndarray]:
+    """What the machine code of an Op is handed beside the inputs: the options that are `shared`."""
+    places = {prop: op.__props__.index(prop) for prop in op.shared}
+    return {prop: np.asarray(op.options()[i], dtype="int64") for prop, i in places.items()}
 
 
 def caller(op, node, function, strided=()):
     """Numba function that calls `function` with arrays of fitting lengths, C-ordered unless `strided`."""
     names = [f"a{place}" for place in range(len(node.inputs))]
     passed = [a if i in strided else f"contiguous({a})" for i, a in enumerate(names)]
-    shared = {f"s{place}": np.asarray(getattr(op, prop)) for place, prop in enumerate(op.shared)}
+    shared = {f"s{place}": each for place, each in enumerate(shared_options(op).values())}
     name = type(op).__name__.lower()
     lines = [f"def {name}({', '.join(names)}):"]
     lines += length_check(op, node.inputs, names)

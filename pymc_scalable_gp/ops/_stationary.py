@@ -9,7 +9,7 @@ from pymc_scalable_gp.utils.stationary import angle_of_squares, root_of_squares
 
 # The kernels that are known here, by their places.
 KINDS = ("ExpQuad", "Matern12", "Exponential", "Matern32", "Matern52", "RatQuad", "Arc")
-_EXPQUAD, _MATERN12, _EXPONENTIAL, _MATERN32, _MATERN52, _RATQUAD, _ARC = range(len(KINDS))
+EXPQUAD, MATERN12, EXPONENTIAL, MATERN32, MATERN52, RATQUAD, ARC = range(len(KINDS))
 
 # Those with a parameter beside the lengthscales.
 SHAPED = ("RatQuad", "Arc")
@@ -18,61 +18,44 @@ SHAPED = ("RatQuad", "Arc")
 _SMALL = 1e-3
 
 
+def kind_number(kind: str) -> int:
+    """The place of a kind among KINDS; ValueError if it is none."""
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
+    return KINDS.index(kind)
+
+
 class KindOp(GufuncOp):
     """An Op of a stationary kernel, one of KINDS, whose functions take its place there."""
 
     __props__: tuple[str, ...] = ("kind",)
 
     def __init__(self, kind, *props, **named):
-        if kind not in KINDS:
-            raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
+        kind_number(kind)
         super().__init__(kind, *props, **named)
 
     def options(self):
         """The kind as a number, and the other props."""
         kind, *others = super().options()
-        return KINDS.index(kind), *others
-
-
-@register_jitable
-def local_inputs(X, scale, places):
-    """Scaled inputs of some rows, dimension by dimension (d, s)."""
-    out = np.empty((X.shape[1], len(places)))
-    for i in range(len(places)):
-        for a in range(X.shape[1]):
-            out[a, i] = (X[places[i], a] - X[places[0], a]) * scale[a]
-    return out
-
-
-@register_jitable
-def fill_squares(inputs, out):
-    """Squared distances in the lower triangle."""
-    d, s = inputs.shape
-    for i in range(s):
-        for j in range(i + 1):
-            out[i, j] = 0.0
-        for a in range(d):
-            for j in range(i + 1):
-                difference = inputs[a, i] - inputs[a, j]
-                out[i, j] += difference * difference
+        return kind_number(kind), *others
 
 
 @register_jitable
 def kernel_value(square, kind, shape):
     """Kernel of unit variance at a squared distance; `shape` is the alpha of a RatQuad or an Arc."""
-    if kind == _EXPQUAD:
+    if kind == EXPQUAD:
         return exponential(-0.5 * square)
-    if kind == _RATQUAD:
+    if kind == RATQUAD:
         return exponential(-shape * np.log1p(0.5 * square / shape))
-    if kind == _ARC:
+    if kind == ARC:
         return exponential(-shape * angle(square))
-    if kind == _MATERN32:
+    if kind == MATERN32:
         root = np.sqrt(3.0 * square)
         return (1.0 + root) * exponential(-root)
-    if kind == _MATERN52:
+    if kind == MATERN52:
         root = np.sqrt(5.0 * square)
         return (1.0 + root + root * root / 3.0) * exponential(-root)
-    return exponential(-(1.0 if kind == _MATERN12 else 0.5) * np.sqrt(square))
+    return exponential(-(1.0 if kind == MATERN12 else 0.5) * np.sqrt(square))
 
 
 @register_jitable
@@ -82,19 +65,19 @@ def relative_slope(square, kind, shape):
     At distance 0, and between opposite points of the sphere, that of a kernel of the distance itself
     counts as 0.
     """
-    if kind == _EXPQUAD:
+    if kind == EXPQUAD:
         return -0.5
-    if kind == _RATQUAD:
+    if kind == RATQUAD:
         return -0.5 / (1.0 + 0.5 * square / shape)
-    if kind == _ARC:
+    if kind == ARC:
         between = 0.0 < square < 4.0
         return -shape / np.sqrt(square * (4.0 - square)) if between else 0.0
-    if kind == _MATERN32:
+    if kind == MATERN32:
         return -1.5 / (1.0 + np.sqrt(3.0 * square))
-    if kind == _MATERN52:
+    if kind == MATERN52:
         root = np.sqrt(5.0 * square)
         return -(5.0 / 6.0) * (1.0 + root) / (1.0 + root + root * root / 3.0)
-    rate = 0.5 if kind == _MATERN12 else 0.25
+    rate = 0.5 if kind == MATERN12 else 0.25
     return -rate / np.sqrt(square) if square > 0.0 else 0.0
 
 
@@ -104,11 +87,11 @@ def value_and_slope(square, kind, shape):
 
     Those of a Matern kernel have root and exponential in common, and need no division.
     """
-    if kind == _MATERN32:
+    if kind == MATERN32:
         root = np.sqrt(3.0 * square)
         decay = exponential(-root)
         return (1.0 + root) * decay, -1.5 * decay
-    if kind == _MATERN52:
+    if kind == MATERN52:
         root = np.sqrt(5.0 * square)
         decay = exponential(-root)
         return (1.0 + root + root * root / 3.0) * decay, -(5.0 / 6.0) * (1.0 + root) * decay
@@ -158,63 +141,9 @@ def shape_slope(square, kind, shape):
     That of a RatQuad is ``u / (1 + u) - log(1 + u)``, u = square / 2 alpha: for small u, where the two
     terms cancel, by its series. That of an Arc is minus the angle.
     """
-    if kind == _ARC:
+    if kind == ARC:
         return -angle(square)
     u = 0.5 * square / shape
     if u < _SMALL:
         return u * u * (-0.5 + u * (2.0 / 3.0 + u * (-0.75 + u * (0.8 - u * 5.0 / 6.0))))
     return u / (1.0 + u) - np.log1p(u)
-
-
-@register_jitable
-def kernel_values(squares, kind, shape, values, slopes):
-    """Kernel and its derivative in the squared distance, in the lower triangles."""
-    s = squares.shape[0]
-    for i in range(s):
-        for j in range(i + 1):
-            values[i, j], slopes[i, j] = value_and_slope(squares[i, j], kind, shape)
-
-
-@register_jitable
-def add_kernel_bars(inputs, squares, kind, shape, values, slopes, M_bar, scale, variance, bars):
-    """Add a block's part to the cotangents of the inverse lengthscales, of the variance and of alpha.
-
-    From the symmetric cotangent of the block; `slopes` is overwritten.
-    """
-    d, s = inputs.shape
-    for i in range(s):
-        bars[d] -= M_bar[i, i] * values[i, i]
-        for j in range(i + 1):
-            weight = 2.0 * M_bar[i, j]  # the diagonal's distances are 0
-            bars[d] += weight * values[i, j]
-            if kind in (_RATQUAD, _ARC):
-                change = shape_slope(squares[i, j], kind, shape)
-                bars[d + 1] += weight * variance * values[i, j] * change
-            slopes[i, j] *= weight * variance
-    columns = np.empty(s)  # one sum alone would wait for each addition before the next
-    for a in range(d):
-        for j in range(s):
-            columns[j] = 0.0
-        for i in range(s):
-            for j in range(i):
-                difference = inputs[a, i] - inputs[a, j]
-                columns[j] += slopes[i, j] * difference * difference
-        total = columns.sum()
-        if total != 0.0:
-            bars[a] += 2.0 * total / scale[a]
-
-
-@register_jitable
-def add_input_bars(inputs, slopes, scale, places, X_bar):
-    """Add a block's part to the cotangent of X, from what `add_kernel_bars` left in `slopes`."""
-    d, s = inputs.shape
-    part = np.empty(s)
-    for a in range(d):
-        for i in range(s):
-            part[i] = 0.0
-            for j in range(i):
-                change = slopes[i, j] * (inputs[a, i] - inputs[a, j])
-                part[i] += change
-                part[j] -= change
-        for i in range(s):
-            X_bar[places[i], a] += 2.0 * scale[a] * part[i]

@@ -3,6 +3,9 @@
 `xp` is NumPy or ``jax.numpy``.
 """
 
+from functools import reduce
+from operator import mul
+
 import numpy as np
 
 from pymc_scalable_gp.ops._jax import jax
@@ -185,29 +188,39 @@ def local_squares(X, places, xp):
         yield (x[:, :, None] - x[:, None]) ** 2
 
 
-def local_kernel(kind, X, scale, shape, places, xp):
-    """Kernel (b, s, s) of unit variance between local rows, and their scaled squared distances."""
-    squares = xp.zeros((*places.shape, places.shape[1]))
-    for a, part in enumerate(local_squares(X, places, xp)):
-        squares = squares + scale[a] * (scale[a] * part)
-    return kernel_of_squares(kind, squares, shape, xp), squares
+def local_factors(factors, X, scale, shape, places, xp):
+    """Each factor (b, s, s) of unit variance between local rows, and its scaled squared distances."""
+    for t, (kind, _) in enumerate(factors):
+        squares = xp.zeros((*places.shape, places.shape[1]))
+        for a, part in enumerate(local_squares(X, places, xp)):
+            squares = squares + scale[t, a] * (scale[t, a] * part)
+        yield kernel_of_squares(kind, squares, shape[t], xp), squares
 
 
-def kernel_bars(kind, X, scale, variance, shape, places, M_bar, xp):
-    """Cotangents of the inverse lengthscales, of the variance and of alpha."""
-    value, squares = local_kernel(kind, X, scale, shape, places, xp)
-    weight = M_bar * value
-    change = shape_slope_of_squares(kind, squares, shape, xp) if kind in SHAPED else 0.0
-    slope = weight * slope_of_squares(kind, squares, shape, xp)
-    parts = [(slope * part).sum() for part in local_squares(X, places, xp)]
-    scale_bar = 2.0 * variance * scale * xp.asarray(parts)
-    return scale_bar, weight.sum(), variance * (weight * change).sum()
+def local_kernel(factors, X, scale, variance, shape, places, xp):
+    """Kernel (b, s, s) between local rows: a sum of products of `factors`, (kind, summand)."""
+    parts = list(variance)
+    for (value, _), (_, q) in zip(
+        local_factors(factors, X, scale, shape, places, xp), factors, strict=True
+    ):
+        parts[q] = parts[q] * value
+    return sum(parts)
 
 
-def input_bars(kind, X, scale, variance, shape, places, M_bar, xp):
-    """Cotangent (n, d) of the inputs."""
-    value, squares = local_kernel(kind, X, scale, shape, places, xp)
-    slope = variance * M_bar * value * slope_of_squares(kind, squares, shape, xp)
-    x = X[places]
-    change = slope.sum(axis=2)[:, :, None] * x - slope @ x
-    return scatter(xp.zeros(X.shape), places, 4.0 * scale**2 * change)
+def kernel_bars(factors, X, scale, variance, shape, places, M_bar, xp):
+    """Cotangents of the inputs (n, d), inverse lengthscales (t, d), variances (q,) and alphas (t,)."""
+    found = list(local_factors(factors, X, scale, shape, places, xp))
+    x, X_bar, of_scale, of_variance, of_shape = X[places], xp.zeros(X.shape), [], [], []
+    for t, ((kind, q), (value, squares)) in enumerate(zip(factors, found, strict=True)):
+        same = [u for u, (_, other) in enumerate(factors) if other == q]
+        weight = reduce(mul, (found[u][0] for u in same if u != t), M_bar) * value
+        if t == same[0]:
+            of_variance.append(weight.sum())
+        change = shape_slope_of_squares(kind, squares, shape[t], xp) if kind in SHAPED else 0.0
+        of_shape.append(variance[q] * (weight * change).sum())
+        slope = variance[q] * weight * slope_of_squares(kind, squares, shape[t], xp)
+        parts = [(slope * part).sum() for part in local_squares(X, places, xp)]
+        of_scale.append(2.0 * scale[t] * xp.asarray(parts))
+        moved = slope.sum(axis=2)[:, :, None] * x - slope @ x
+        X_bar = scatter(X_bar, places, 4.0 * scale[t] ** 2 * moved)
+    return X_bar, xp.stack(of_scale), xp.stack(of_variance), xp.stack(of_shape)

@@ -8,16 +8,10 @@ covariance, the block given its neighbours has mean ``A v_N``, ``A = M_bN M_NN^-
 import numpy as np
 from numba.extending import register_jitable
 
+from pymc_scalable_gp.ops._block_kernel import add_kernel_bars, block_factors, sum_of_products
 from pymc_scalable_gp.ops._kernels import empty_matrix
 from pymc_scalable_gp.ops._numba import inlined
 from pymc_scalable_gp.ops._small import factor_small, multiply_small, solve_small, subtract_gram
-from pymc_scalable_gp.ops._stationary import (
-    add_input_bars,
-    add_kernel_bars,
-    fill_squares,
-    kernel_values,
-    local_inputs,
-)
 
 
 @register_jitable
@@ -80,11 +74,9 @@ def add_rows(out, places, factor, rows):
 
 
 @register_jitable
-def local_covariance(values, variance, noise, local, places, M):
-    """``variance values + D - local local'`` in the lower triangle of M (s, s), which may be `values`."""
+def add_noise_and_features(M, noise, local, places):
+    """Add ``D - local local'`` to the lower triangle of M (s, s)."""
     for i in range(len(places)):
-        for j in range(i + 1):
-            M[i, j] = variance * values[i, j]
         M[i, i] += noise[places[i]]
     if local.shape[1] > 0:
         subtract_gram(local, M)
@@ -204,8 +196,8 @@ def stacked_place(i, known, k):
 
 
 @inlined
-def factor_blocks(blocks, X, scale, variance, shape, kind, phi, noise, neighbors, first, g):
-    """A, L and F, block after block; a `kind` below 0 reads the kernel from `blocks` (b, s, s)."""
+def factor_blocks(blocks, X, scale, variance, shape, phi, noise, neighbors, first, terms, g):
+    """A, L and F, block after block; without `terms` the kernel is read from `blocks` (b, s, s)."""
     count, k = neighbors.shape
     A, L, F = np.empty((count, g, k)), np.empty((count, g, g)), np.empty((count, k, k))
     for b in range(count):
@@ -213,30 +205,32 @@ def factor_blocks(blocks, X, scale, variance, shape, kind, phi, noise, neighbors
         known = count_known(neighbors[b])
         places = local_places(neighbors[b], known, start, own)
         s = known + own
-        M = np.zeros((s, s))
-        if kind < 0:
+        if len(terms) == 0:
+            M = np.zeros((s, s))
             for i in range(s):
                 for j in range(i + 1):
                     M[i, j] = blocks[b, stacked_place(i, known, k), stacked_place(j, known, k)]
         else:
-            squares, slopes = np.zeros((s, s)), np.zeros((s, s))
-            fill_squares(local_inputs(X, scale, places), squares)
-            kernel_values(squares, kind, shape, M, slopes)
-        local_covariance(M, variance, noise, take_rows(phi, places), places, M)
+            values = block_factors(X, scale, shape, terms, places)[2]
+            M = sum_of_products(values, variance, terms)
+        add_noise_and_features(M, noise, take_rows(phi, places), places)
         factor_block(M, known, A[b], L[b], F[b])
     return A, L, F
 
 
 @inlined
 def factor_blocks_grad(
-    blocks_bar, X, scale, variance, shape, kind, phi, noise, neighbors, first,
-    A, L, F, A_bar, L_bar, g, X_bar,
+    blocks_bar, X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar,
+    terms, g, X_bar,
 ):  # fmt: skip
-    """Cotangents of the kernel's parameters, features and noise; a `kind` below 0 fills `blocks_bar`.
+    """Cotangents of the kernel's parameters, features and noise; without `terms` fills `blocks_bar`.
 
     That of the inputs is added to `X_bar` (n, d), unless it has no rows.
     """
-    k, bars = neighbors.shape[1], np.zeros(len(scale) + 2)
+    k, bars = (
+        neighbors.shape[1],
+        (np.zeros(scale.shape), np.zeros(variance.shape), np.zeros(shape.shape)),
+    )
     phi_bar, noise_bar = zero_matrix(phi.shape[0], phi.shape[1]), np.zeros(noise.shape)
     for b in range(neighbors.shape[0]):
         start, own = own_rows(phi.shape[0], first, g, b)
@@ -244,20 +238,13 @@ def factor_blocks_grad(
         places = local_places(neighbors[b], known, start, own)
         s = known + own
         M_bar = factor_block_grad(A[b], L[b], F[b], A_bar[b], L_bar[b], known, own)
-        if kind < 0:
+        if len(terms) == 0:
             for i in range(s):
                 for j in range(s):
                     place = stacked_place(i, known, k), stacked_place(j, known, k)
                     blocks_bar[b, place[0], place[1]] = M_bar[i, j]
         else:
-            squares, values, slopes = np.zeros((s, s)), np.zeros((s, s)), np.zeros((s, s))
-            inputs = local_inputs(X, scale, places)
-            fill_squares(inputs, squares)
-            kernel_values(squares, kind, shape, values, slopes)
-            add_kernel_bars(
-                inputs, squares, kind, shape, values, slopes, M_bar, scale, variance, bars
-            )
-            if len(X_bar) > 0:
-                add_input_bars(inputs, slopes, scale, places, X_bar)
+            factors = block_factors(X, scale, shape, terms, places)
+            add_kernel_bars(factors, M_bar, scale, variance, shape, terms, places, bars, X_bar)
         add_local(M_bar, take_rows(phi, places), places, phi_bar, noise_bar)
     return bars, phi_bar, noise_bar

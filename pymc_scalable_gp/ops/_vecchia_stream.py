@@ -7,24 +7,17 @@ With M the covariance of a block's local rows, ``M = R R'``, the last rows of ``
 import numpy as np
 from numba.extending import register_jitable
 
+from pymc_scalable_gp.ops._block_kernel import add_kernel_bars, block_factors, sum_of_products
 from pymc_scalable_gp.ops._elementwise import add, subtract, subtract_from, sum_product
 from pymc_scalable_gp.ops._kernels import add_gram_columns, empty_matrix, matvec, multiply_any
 from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI, factor_qr, factor_scaled
 from pymc_scalable_gp.ops._numba import inlined
 from pymc_scalable_gp.ops._small import factor_small, inverse_small, multiply_small
-from pymc_scalable_gp.ops._stationary import (
-    add_input_bars,
-    add_kernel_bars,
-    fill_squares,
-    kernel_value,
-    kernel_values,
-    local_inputs,
-)
 from pymc_scalable_gp.ops._vecchia_blocks import (
+    add_noise_and_features,
     add_rows,
     corner,
     count_known,
-    local_covariance,
     local_places,
     own_rows,
     take_rows,
@@ -113,7 +106,7 @@ def whitened_features(U, neighbors, phi):
 
 
 @inlined
-def stream_logp(X, scale, variance, shape, phi, noise, residual, neighbors, kind, g):
+def stream_logp(X, scale, variance, shape, phi, noise, residual, neighbors, terms, g):
     """Log density; mean and root of the coefficients; ``rest = residual - Phi beta``, ``S^-1 rest``."""
     n, r = phi.shape
     count, k = neighbors.shape
@@ -125,12 +118,9 @@ def stream_logp(X, scale, variance, shape, phi, noise, residual, neighbors, kind
     for b in range(count):
         places, known = block_places(neighbors, b, n, g)
         s, own = len(places), len(places) - known
-        M, rows, local = np.zeros((s, s)), np.empty((own, s)), take_rows(phi, places)
-        fill_squares(local_inputs(X, scale, places), M)
-        for i in range(s):
-            for j in range(i + 1):
-                M[i, j] = kernel_value(M[i, j], kind, shape)
-        local_covariance(M, variance, noise, local, places, M)
+        rows, local = np.empty((own, s)), take_rows(phi, places)
+        M = sum_of_products(block_factors(X, scale, shape, terms, places)[2], variance, terms)
+        add_noise_and_features(M, noise, local, places)
         _, logdet = whitening_rows(M, known, rows)
         if not np.isfinite(logdet):
             return np.nan, beta, root, rest, alpha
@@ -193,7 +183,7 @@ def _solve_ridge(U, neighbors, phi, residual, gram, cross, white, rest):
 
 @inlined
 def stream_grad(
-    X, scale, variance, shape, phi, noise, neighbors, beta, root, rest, bar, kind, g, X_bar
+    X, scale, variance, shape, phi, noise, neighbors, beta, root, rest, bar, terms, g, X_bar
 ):  # fmt: skip
     r"""Cotangents of the kernel's parameters, features and noise, through the blocks again.
 
@@ -207,18 +197,17 @@ def stream_grad(
                     - [(\bar W \Phi_N^\top + \bar w v_N^\top) M_{NN}^{-1},\ 0].
     """
     n, r = phi.shape
-    bars, middle = np.zeros(len(scale) + 2), np.zeros((r, r))
+    bars = np.zeros(scale.shape), np.zeros(variance.shape), np.zeros(shape.shape)
+    middle = np.zeros((r, r))
     phi_bar, noise_bar = zero_matrix(n, r), np.zeros(n)
     multiply_any(root, root, True, False, middle)
     for b in range(len(neighbors)):
         places, known = block_places(neighbors, b, n, g)
         s, own = len(places), len(places) - known
-        inputs, local = local_inputs(X, scale, places), take_rows(phi, places)
-        squares, values, slopes = np.zeros((s, s)), np.zeros((s, s)), np.zeros((s, s))
-        M, rows = np.zeros((s, s)), np.empty((own, s))
-        fill_squares(inputs, squares)
-        kernel_values(squares, kind, shape, values, slopes)
-        local_covariance(values, variance, noise, local, places, M)
+        rows, local = np.empty((own, s)), take_rows(phi, places)
+        factors = block_factors(X, scale, shape, terms, places)
+        M = sum_of_products(factors[2], variance, terms)
+        add_noise_and_features(M, noise, local, places)
         near, _ = whitening_rows(M, known, rows)
         W, W_bar, w = np.zeros((own, r)), np.zeros((own, r)), np.zeros(own)
         multiply_small(rows, local, False, False, W)
@@ -237,9 +226,7 @@ def stream_grad(
             for j in range(i):
                 M_bar[i, j] += M_bar[j, i]
                 M_bar[j, i] = M_bar[i, j]
-        add_kernel_bars(inputs, squares, kind, shape, values, slopes, M_bar, scale, variance, bars)
-        if len(X_bar) > 0:
-            add_input_bars(inputs, slopes, scale, places, X_bar)
+        add_kernel_bars(factors, M_bar, scale, variance, shape, terms, places, bars, X_bar)
         add_rows(phi_bar, places, 1.0, local_bar)
         for i in range(s):
             noise_bar[places[i]] += M_bar[i, i]

@@ -4,7 +4,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 
-from pymc_scalable_gp.ops._block_factor import BlockFactor, StationaryBlockOp
+from pymc_scalable_gp.ops._block_factor import BlockFactor, StationaryBlockOp, summed
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._vecchia_blocks import factor_blocks, factor_blocks_grad
 
@@ -12,16 +12,16 @@ from pymc_scalable_gp.ops._vecchia_blocks import factor_blocks, factor_blocks_gr
 class StationaryFactor(StationaryBlockOp, BlockFactor):
     """As `VecchiaFactor`, with the kernel's blocks computed on the way (see `stationary_factor`)."""
 
-    gufunc_signature = "(n,d),(d),(),(),(n,r),(n),(b,k),()->(b,g,k),(b,g,g),(b,k,k)"
+    gufunc_signature = "(n,d),(t,d),(q),(t),(n,r),(n),(b,k),()->(b,g,k),(b,g,g),(b,k,k)"
     discrete = (6, 7)
     values = StationaryBlockOp.factor
 
     def backward(self, inputs, made):
         """See `StationaryFactorGrad`; the inputs X are data, unless they are `moving`."""
         if self.moving:
-            found = MovingFactorGrad(self.kind, self.block)(*inputs, *made)
+            found = MovingFactorGrad(self.summands, self.block)(*inputs, *made)
         else:
-            given = StationaryFactorGrad(self.kind, self.block)(*inputs, *made)
+            given = StationaryFactorGrad(self.summands, self.block)(*inputs, *made)
             found = [disconnected_type(), *given]
         return [*found, disconnected_type(), disconnected_type()]
 
@@ -40,8 +40,8 @@ class StationaryFactorGrad(StationaryBlockOp):
 
     has_pullback = False
     gufunc_signature = (
-        "(n,d),(d),(),(),(n,r),(n),(b,k),(),(b,g,k),(b,g,g),(b,k,k),(b,g,k),(b,g,g)"
-        "->(d),(),(),(n,r),(n)"
+        "(n,d),(t,d),(q),(t),(n,r),(n),(b,k),(),(b,g,k),(b,g,g),(b,k,k),(b,g,k),(b,g,g)"
+        "->(t,d),(q),(t),(n,r),(n)"
     )
     discrete = (6, 7)
     values = StationaryBlockOp.factor_grad
@@ -57,17 +57,23 @@ class MovingFactorGrad(StationaryFactorGrad):
 def stationary_factor(
     kind, X, scale, variance, shape, phi, noise, neighbors, first, block, moving=False
 ):
-    r"""As :func:`vecchia_factor`, for ``variance * f(sum_a scale_a^2 (x_a - z_a)^2)``.
+    r"""As :func:`vecchia_factor`, for sums of products of stationary kernels of unit variance.
+
+    .. math:: k(x, z) = \sum_q v_q \prod_{t \in q} f_t\Bigl(\sum_a s_{ta}^2 (x_a - z_a)^2\Bigr)
 
     Parameters
     ----------
-    kind : {"ExpQuad", "Matern12", "Exponential", "Matern32", "Matern52", "RatQuad"}
+    kind : {"ExpQuad", "Matern12", "Exponential", "Matern32", "Matern52", "RatQuad", "Arc"}
+        One kernel; or a tuple with a tuple of kinds for each summand q, t factors in all.
     X : tensor, shape (n, d)
         Inputs, as data: they get no gradient, unless they are `moving`.
-    scale : tensor, shape (d,)
-        Inverse lengthscales.
-    variance, shape : scalar tensors
-        Prior variance; alpha of a RatQuad, unused by the others.
+    scale : tensor, shape (d,) or (t, d)
+        Inverse lengthscales; 0 for inputs that a factor is no function of.
+    variance : tensor, scalar or of shape (q,)
+        Prior variances.
+    shape : tensor, scalar or of shape (t,)
+        Alpha of a RatQuad, or of an Arc: ``exp(-alpha angle)``, of points on the unit sphere; unused by
+        the others.
     phi, noise, neighbors, first
         As in :func:`vecchia_factor`.
     block : int
@@ -97,41 +103,48 @@ def stationary_factor(
     >>> print(np.exp(-1.0).round(3), np.sqrt(1.0 - np.exp(-2.0)).round(3))
     0.368 0.93
     """
-    inputs = (X, scale, variance, shape, phi, noise, neighbors, first)
+    summands, *parameters = summed(kind, scale, variance, shape)
+    inputs = (X, *parameters, phi, noise, neighbors, first)
     op = MovingFactor if moving else StationaryFactor
-    A, L, _ = op(kind, block)(*(pt.as_tensor(x) for x in inputs))
+    A, L, _ = op(summands, block)(*(pt.as_tensor(x) for x in inputs))
     return A, L
 
 
 @numba_form(StationaryFactor)
-def _factor(X, scale, variance, shape, phi, noise, neighbors, first, kind, g):
+def _factor(X, scale, variance, shape, phi, noise, neighbors, first, terms, g):
     return factor_blocks(
-        np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise, neighbors,
-        first.item(), g,
-    )  # fmt: skip
+        np.zeros((0, 0, 0)),
+        X,
+        scale,
+        variance,
+        shape,
+        phi,
+        noise,
+        neighbors,
+        first.item(),
+        terms,
+        g,
+    )
 
 
 @numba_form(StationaryFactorGrad)
 def _factor_grad(
-    X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, kind, g
+    X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, terms, g
 ):
     bars, phi_bar, noise_bar = factor_blocks_grad(
-        np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise, neighbors,
-        first.item(), A, L, F, A_bar, L_bar, g, np.zeros((0, 0)),
+        np.zeros((0, 0, 0)), X, scale, variance, shape, phi, noise, neighbors, first.item(),
+        A, L, F, A_bar, L_bar, terms, g, np.zeros((0, 0)),
     )  # fmt: skip
-    d = len(bars) - 2
-    return bars[:d].copy(), np.asarray(bars[d]), np.asarray(bars[d + 1]), phi_bar, noise_bar
+    return bars[0], bars[1], bars[2], phi_bar, noise_bar
 
 
 @numba_form(MovingFactorGrad)
 def _moving_factor_grad(
-    X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, kind, g
+    X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, terms, g
 ):
     X_bar = np.zeros(X.shape)
     bars, phi_bar, noise_bar = factor_blocks_grad(
-        np.zeros((0, 0, 0)), X, scale, variance.item(), shape.item(), kind, phi, noise, neighbors,
-        first.item(), A, L, F, A_bar, L_bar, g, X_bar,
+        np.zeros((0, 0, 0)), X, scale, variance, shape, phi, noise, neighbors, first.item(),
+        A, L, F, A_bar, L_bar, terms, g, X_bar,
     )  # fmt: skip
-    d = len(bars) - 2
-    scale_bar, variance_bar, shape_bar = bars[:d].copy(), bars[d], bars[d + 1]
-    return X_bar, scale_bar, np.asarray(variance_bar), np.asarray(shape_bar), phi_bar, noise_bar
+    return X_bar, bars[0], bars[1], bars[2], phi_bar, noise_bar

@@ -6,7 +6,7 @@ from pytensor.gradient import disconnected_type
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import connected
-from pymc_scalable_gp.ops._block_factor import StationaryBlockOp
+from pymc_scalable_gp.ops._block_factor import StationaryBlockOp, summed
 from pymc_scalable_gp.ops._lowrank_terms import DTC, logp_terms
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._vecchia_stream import stream_grad, stream_logp
@@ -20,7 +20,7 @@ class StationaryLogp(StationaryBlockOp):
     differentiated.
     """
 
-    gufunc_signature = "(n,d),(d),(),(),(n,r),(n),(n),(b,k)->(),(r),(r,r),(n),(n)"
+    gufunc_signature = "(n,d),(t,d),(q),(t),(n,r),(n),(n),(b,k)->(),(r),(r,r),(n),(n)"
     discrete = (7,)
     differentiable_outputs = (0,)
 
@@ -44,7 +44,7 @@ class StationaryLogp(StationaryBlockOp):
             raise ValueError("only the first output of StationaryLogp can be differentiated")
         X, scale, variance, shape, phi, noise, _, neighbors = inputs
         op = MovingLogpGrad if self.moving else StationaryLogpGrad
-        found = op(self.kind, self.block)(
+        found = op(self.summands, self.block)(
             X, scale, variance, shape, phi, noise, *outputs[1:4], neighbors, cotangents[0]
         )
         found = found if self.moving else [disconnected_type(), *found]
@@ -64,7 +64,9 @@ class StationaryLogpGrad(StationaryBlockOp):
     """Cotangents of the inverse lengthscales, variance, alpha, features and noise."""
 
     has_pullback = False
-    gufunc_signature = "(n,d),(d),(),(),(n,r),(n),(r),(r,r),(n),(b,k),()->(d),(),(),(n,r),(n)"
+    gufunc_signature = (
+        "(n,d),(t,d),(q),(t),(n,r),(n),(r),(r,r),(n),(b,k),()->(t,d),(q),(t),(n,r),(n)"
+    )
     discrete = (9,)
 
     def values(
@@ -136,40 +138,38 @@ def stationary_logp(
     >>> print(stats.multivariate_normal(cov=K).logpdf(e).round(4))
     -4.1382
     """
-    inputs = (X, scale, variance, shape, phi, noise, residual, neighbors)
+    summands, *parameters = summed(kind, scale, variance, shape)
+    inputs = (X, *parameters, phi, noise, residual, neighbors)
     op = MovingLogp if moving else StationaryLogp
-    return op(kind, block)(*(pt.as_tensor(x) for x in inputs))[0]
+    return op(summands, block)(*(pt.as_tensor(x) for x in inputs))[0]
 
 
 @numba_form(StationaryLogp)
-def _logp(X, scale, variance, shape, phi, noise, residual, neighbors, kind, g):
+def _logp(X, scale, variance, shape, phi, noise, residual, neighbors, terms, g):
     logp, coef, root, rest, alpha = stream_logp(
-        X, scale, variance.item(), shape.item(), phi, noise, residual, neighbors, kind, g
+        X, scale, variance, shape, phi, noise, residual, neighbors, terms, g
     )
     return np.asarray(logp), coef, root, rest, alpha
 
 
 @numba_form(StationaryLogpGrad)
 def _logp_grad(
-    X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar, kind, g
+    X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar, terms, g
 ):  # fmt: skip
     bars, phi_bar, noise_bar = stream_grad(
-        X, scale, variance.item(), shape.item(), phi, noise, neighbors, coef, root, rest,
-        bar.item(), kind, g, np.zeros((0, 0)),
+        X, scale, variance, shape, phi, noise, neighbors, coef, root, rest, bar.item(), terms, g,
+        np.zeros((0, 0)),
     )  # fmt: skip
-    d = len(scale)
-    return bars[:d].copy(), np.asarray(bars[d]), np.asarray(bars[d + 1]), phi_bar, noise_bar
+    return bars[0], bars[1], bars[2], phi_bar, noise_bar
 
 
 @numba_form(MovingLogpGrad)
 def _moving_logp_grad(
-    X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar, kind, g
+    X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar, terms, g
 ):  # fmt: skip
     X_bar = np.zeros(X.shape)
     bars, phi_bar, noise_bar = stream_grad(
-        X, scale, variance.item(), shape.item(), phi, noise, neighbors, coef, root, rest,
-        bar.item(), kind, g, X_bar,
+        X, scale, variance, shape, phi, noise, neighbors, coef, root, rest, bar.item(), terms, g,
+        X_bar,
     )  # fmt: skip
-    d = len(scale)
-    scale_bar, variance_bar, shape_bar = bars[:d].copy(), bars[d], bars[d + 1]
-    return X_bar, scale_bar, np.asarray(variance_bar), np.asarray(shape_bar), phi_bar, noise_bar
+    return X_bar, bars[0], bars[1], bars[2], phi_bar, noise_bar

@@ -274,8 +274,65 @@ def test_stationary_factor_is_the_factor_of_its_blocks(kind):
     case = (scale, np.array(1.3), np.array(2.2), phi, noise)
     check_op(
         StationaryFactor, build, reference, [case], twin=twin, jax_cases=kind in FEW,
-        modes=("NUMBA",) if kind == "RatQuad" else (),
+        modes=("NUMBA",),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA", "JAX"])
+def test_a_sum_of_products_is_that_of_its_factors(mode):
+    """Factors share inputs or have their own; one product has three. Density and all gradients."""
+    n, g, k = 10, 3, 4
+    rng = np.random.default_rng(9)
+    neighbors = plan(n, g, k)
+    summands = ("Matern52", "RatQuad", "ExpQuad"), ("Matern32",), ("RatQuad", "Matern52")
+    X, phi, noise = rng.standard_normal((n, 3)), 0.1 * rng.standard_normal((n, 2)), np.full(n, 0.4)
+    used = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 1], [1, 1, 0], [0, 0, 1], [0, 1, 0]])
+    own = np.arange(4)[:, None] * g + np.arange(g)
+    places = np.concatenate([neighbors, np.minimum(own, n - 1)], axis=1).clip(0)
+    rate, variance, shape = pt.dmatrix(), pt.dvector(), pt.dvector()
+    inputs, point = [rate, variance, shape], [
+        rng.uniform(0.3, 1.5, (6, 3)), np.array([0.8, 0.5, 0.3]), np.array([1.0, 1.7, 1, 1, 0.6, 1])
+    ]  # fmt: skip
+
+    def blocks():
+        local = X[places]
+        parts = (local[:, :, None] - local[:, None]) ** 2
+        off = np.where(parts.sum(axis=3) > 0, 0.0, 1.0)
+        total, t = 0.0, 0
+        for q, kinds in enumerate(summands):
+            product = variance[q]
+            for kind in kinds:
+                squares = (parts * (used * rate)[t] ** 2).sum(axis=3) + off
+                product = product * pt.switch(off, 1.0, kernel_of(kind, squares, shape[t], pt))
+                t += 1
+            total = total + product
+        return pt.specify_shape(total, places.shape + places.shape[1:])
+
+    factor = vecchia_factor(blocks(), phi, noise, neighbors)
+    parameters = used * rate, variance, shape
+    own_factor = stationary_factor(summands, X, *parameters, phi, noise, neighbors, 0, g)
+    e = np.arange(n) / n
+    white = [vecchia_whiten(x, *factor, neighbors) for x in (phi, e[:, None])]
+    half = pt.log(pt.diagonal(factor[1], axis1=1, axis2=2)).sum()
+    logp = lowrank_logp(white[0], 1.0, white[1][:, 0]).logp - half
+    own_logp = stationary_logp(summands, X, *parameters, phi, noise, e, neighbors, g)
+    weights = [rng.standard_normal((4, g, k)), np.tril(rng.standard_normal((4, g, g)))]
+    found = []
+    for (A, L), density, back_end in (
+        (factor, logp, IN_PYTHON),
+        (own_factor, own_logp, mode),
+    ):
+        both = (A * weights[0]).sum() + (L * weights[1]).sum()
+        outputs = [A, L, density, *pt.grad(both, inputs), *pt.grad(density, inputs)]
+        found.append(pytensor.function(inputs, outputs, mode=back_end)(*point))
+    for a, b in zip(*found, strict=True):
+        assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+def test_refuses_unknown_kinds():
+    rest = np.zeros((2, 0)), np.ones(2), np.zeros((2, 0), dtype=int), 0, 1
+    with pytest.raises(ValueError, match="kind must be one of .*, got 'Cosine'"):
+        stationary_factor((("ExpQuad", "Cosine"),), np.ones((2, 1)), *np.ones((3, 2)), *rest)
 
 
 # The kernels whose JAX form is compared.
@@ -297,7 +354,8 @@ def test_stationary_logp_is_that_of_whitened_columns(kind, n, g, k, r):
     noise, scale = 0.8 + 0.1 * rng.uniform(size=n), np.array([0.7, 1.6])
 
     def build(scale, variance, shape, phi, noise, e):
-        return StationaryLogp(kind, g)(X, scale, variance, shape, phi, noise, e, neighbors)[:3]
+        parameters = (pt.as_tensor(x)[None] for x in (scale, variance, shape))
+        return StationaryLogp(((kind,),), g)(X, *parameters, phi, noise, e, neighbors)[:3]
 
     def twin(scale, variance, shape, phi, noise, e):
         factor = stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, 0, g)

@@ -19,7 +19,9 @@ def functions(g):
     """Value and gradients in features and residual, by Numba and by Python."""
     X, phi, neighbors = pt.dmatrix(), pt.dmatrix(), pt.lmatrix()
     scale, noise, e = pt.dvector(), pt.dvector(), pt.dvector()
-    found = StationaryLogp("RatQuad", g)(X, scale, 1.0, 1.0, phi, noise, e, neighbors)
+    found = StationaryLogp((("RatQuad",),), g)(
+        X, scale[None], np.ones(1), np.ones(1), phi, noise, e, neighbors
+    )
     inputs, outputs = (
         [X, scale, phi, noise, e, neighbors],
         [*found[:2], *pt.grad(found[0], [phi, e])],

@@ -10,6 +10,7 @@ import pytensor.tensor as pt
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.core.features.residual import FusedKernel, fused_kernel
+from pymc_scalable_gp.cov.embedded import first_row
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import split_scale
 from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
@@ -82,13 +83,19 @@ class NystromMap(FeatureMap):
         if not self.by_rows:
             return pt.specify_shape(nystrom(self.unscaled, X, self.points, root), (None, self.rank))
         root = root * _inverse_root(self.unscaled, self.points)
-        kernel, points = fused_kernel(self.unscaled, X), fused_kernel(self.unscaled, self.points)
-        if not (_is_still(kernel) and _is_still(points)):
+        origin = first_row(X)
+        kernel, points = (fused_kernel(self.unscaled, x, origin) for x in (X, self.points))
+        if not (_is_single(kernel) and _is_single(points)):
             phi = product(kernel_matrix(self.unscaled, X, self.points), root, transpose_b=True)
         else:
-            root = root * kernel.variance
+            ((kind,),) = kernel.summands
             phi = stationary_features(
-                kernel.kind, kernel.X, points.X, kernel.rates, kernel.shape, root
+                kind,
+                kernel.X,
+                points.X,
+                kernel.rates[0],
+                kernel.shape[0],
+                kernel.variance[0] * root,
             )
         return pt.specify_shape(phi, (None, self.rank))
 
@@ -96,9 +103,11 @@ class NystromMap(FeatureMap):
         return self.changed(by_rows=True)
 
 
-def _is_still(kernel: FusedKernel | None) -> bool:
-    """Whether the inputs of a fused kernel are data, and all rows have its variance."""
-    return kernel is not None and not kernel.moving and kernel.scale is None
+def _is_single(kernel: FusedKernel | None) -> bool:
+    """Whether it is one stationary kernel, with data for inputs and one variance for all rows."""
+    if kernel is None or kernel.moving or kernel.scale is not None:
+        return False
+    return [len(kinds) for kinds in kernel.summands] == [1]
 
 
 def nystrom(cov_func, X, points, factor=1.0):

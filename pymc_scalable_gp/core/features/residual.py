@@ -1,15 +1,19 @@
 """What features leave of a kernel, in the sparse form of block Vecchia."""
 
+from functools import reduce
+from itertools import chain
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.gp.cov import Periodic, WrappedPeriodic
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.cov.embedded import EmbeddedKernel, first_row
+from pymc_scalable_gp.cov.embedded import EmbeddedKernel, first_row, on_circles
 from pymc_scalable_gp.cov.kernels import kernel_matrix, traits
-from pymc_scalable_gp.cov.queries import split_scale
+from pymc_scalable_gp.cov.queries import sum_of_products
 from pymc_scalable_gp.ops.stationary_factor import stationary_factor
 from pymc_scalable_gp.ops.stationary_logp import stationary_logp
 from pymc_scalable_gp.ops.vecchia_factor import vecchia_factor
@@ -32,8 +36,8 @@ def regressions(cov_func, X, phi, noise, neighbors, block: int, first=0, rest=No
     r"""Regressions of blocks of rows on their neighbours under ``K - Phi Phi' + diag(noise)``.
 
     Inputs X (n, d), features (n, r) and noise (n,) are in the order of the blocks of `block` rows, cut from
-    the row `first` on; of their neighbors (b, k), k is static. A scaled stationary kernel is evaluated
-    block by block; of others all blocks are formed, b (k + g)^2 numbers.
+    the row `first` on; of their neighbors (b, k), k is static. A sum of products of stationary kernels is
+    evaluated block by block; of others all blocks are formed, b (k + g)^2 numbers.
     With `rest`, another kernel and a number of rows before `first`, K holds it too between those rows.
     """
     neighbors, kernel = pt.as_tensor(neighbors), fused_kernel(cov_func, X)
@@ -50,43 +54,92 @@ def regressions(cov_func, X, phi, noise, neighbors, block: int, first=0, rest=No
 
 
 class FusedKernel(NamedTuple):
-    """A scaled stationary kernel between rows, as the fused Ops take it."""
+    """A sum of products of stationary kernels between rows, as the fused Ops take it."""
 
-    kind: str
+    summands: tuple[tuple[str, ...], ...]  # kinds of the t factors of q products
     X: TensorVariable  # (n, p), the active inputs
-    rates: TensorVariable  # inverse lengthscales (p,)
-    variance: TensorVariable
-    shape: TensorVariable  # alpha of a RatQuad or an Arc
+    rates: TensorVariable  # inverse lengthscales (t, p), 0 for inputs of other factors
+    variance: TensorVariable  # (q,)
+    shape: TensorVariable  # (t,), alpha of a RatQuad or an Arc
     scale: TensorVariable | None = None  # factors of the rows (n,), where they differ
     moving: bool = False  # whether X depends on parameters
 
 
-def fused_kernel(cov_func, X) -> FusedKernel | None:
-    """The kernel in the form of the fused Ops; None where it has none."""
-    scale, kernels = split_scale(cov_func)
-    scale = pt.as_tensor(scale)
-    if len(kernels) != 1:
+def fused_kernel(cov_func, X, origin=None) -> FusedKernel | None:
+    """The kernel in the form of the fused Ops; None where it has none.
+
+    Inputs of kernels that are no function of X itself are those of rows less an `origin` (d,), by default
+    the first row: one for all rows that are compared.
+    """
+    origin = first_row(X) if origin is None else origin
+    summands, variances, factors = [], [], []
+    for scale, kernels in sum_of_products(cov_func):
+        found = [_factor(kernel, X, origin) for kernel in kernels]
+        if not found or None in found:
+            return None
+        factors += found
+        summands.append(tuple(each.kind for each in found))
+        variances.append(scale * reduce(mul, (e.scale**2 for e in found if not e.scale.ndim), 1.0))
+    rows = [each.scale for each in factors if each.scale.ndim]
+    variances = [pt.as_tensor(variance) for variance in variances]
+    if any(variance.ndim for variance in variances) or (rows and len(factors) > 1):
         return None
-    (kernel,), factors = kernels, None
+    inputs, rates = _side_by_side(factors, X)
+    shape = pt.stack([each.shape for each in factors])
+    return FusedKernel(
+        tuple(summands), inputs, rates, pt.stack(variances), shape, rows[0] if rows else None,
+        is_random(inputs),
+    )  # fmt: skip
+
+
+class _Factor(NamedTuple):
+    """A stationary kernel of inputs u(x): ``s(x) s(z) f(|rates (u(x) - u(z))|^2)``."""
+
+    kind: str
+    rates: TensorVariable  # (p,)
+    shape: TensorVariable
+    columns: list[int]  # p of X, or of other inputs:
+    inputs: TensorVariable | None = None  # (n, p)
+    scale: TensorVariable = pt.constant(1.0)  # s(X), a scalar or (n,)
+
+
+def _factor(kernel, X, origin) -> _Factor | None:
+    """A kernel without its scale as a factor; None where it is none."""
+    others = ()
     if isinstance(kernel, EmbeddedKernel):
-        found = kernel.embedded(X, first_row(X))
+        found = kernel.embedded(X, origin)
         if found.apart is not None:
             return None
-        kernel, X = found.kernel, found.inputs
-        if found.scale.ndim:
-            factors = found.scale
-        else:
-            scale = scale * found.scale**2
-    if not traits(kernel).fused or scale.ndim:
+        kernel, others = found.kernel, (found.inputs, found.scale)
+    elif type(kernel) is Periodic or (
+        type(kernel) is WrappedPeriodic and traits(kernel.cov_func).fused
+    ):
+        kernel, inputs = on_circles(kernel, X - origin)
+        others = (inputs,)
+    if not traits(kernel).fused or pt.as_tensor(kernel.ls).ndim > 1:
         return None
-    dims, ls = kernel.active_dims, pt.as_tensor(kernel.ls)
-    if ls.ndim > 1:
-        return None
+    columns = [int(a) for a in kernel.active_dims]
     shape = pt.as_tensor(getattr(kernel, "alpha", 1.0))
-    rates = pt.ones(len(dims)) / ls
-    return FusedKernel(
-        type(kernel).__name__, X[:, dims], rates, scale, shape, factors, is_random(X)
+    return _Factor(
+        type(kernel).__name__, pt.ones(len(columns)) / kernel.ls, shape, columns, *others
     )
+
+
+def _side_by_side(factors, X) -> tuple[TensorVariable, TensorVariable]:
+    """Inputs (n, p), columns of X once, then all others; and rates (t, p), 0 for others' inputs."""
+    own = [each.columns for each in factors if each.inputs is None]
+    columns = sorted(set(chain(*own)))
+    inputs = [X[:, columns]] if columns else []
+    places, width = [], len(columns)
+    for each in factors:
+        if each.inputs is None:
+            places.append([columns.index(a) for a in each.columns])
+        else:
+            start, width = width, width + len(each.columns)
+            places.append(range(start, width))
+            inputs.append(each.inputs)
+    rates = [each.rates @ np.eye(width)[at] for each, at in zip(factors, places, strict=True)]
+    return pt.concatenate(inputs, axis=1) if len(inputs) > 1 else inputs[0], pt.stack(rates)
 
 
 def fused_regressions(kernel: FusedKernel, phi, noise, neighbors, block, first=0) -> Regressions:

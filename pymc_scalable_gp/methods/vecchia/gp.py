@@ -108,8 +108,9 @@ class VecchiaMarginal(PivotedGP, FeatureMarginal):
     build and stay fixed, so that the density is smooth. :meth:`rebuild` chooses them again; :meth:`check`
     says whether that is worth it.
 
-    For inputs with their own prior, kernels with matrices of lengthscales and sums of kernels, the kernel
-    between all local rows is stored, ``n (g + k)^2 / g`` numbers.
+    Sums of products of stationary and periodic kernels, `PerGroup` and `GreatCircle` among them, are
+    evaluated block by block. Of others, such as `Linear` or `Cosine`, the kernel between all local rows is
+    stored, ``n (g + k)^2 / g`` numbers.
 
     References
     ----------

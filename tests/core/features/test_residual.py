@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.core.features.residual import regressions
+from pymc_scalable_gp.core.features.residual import fused_kernel, regressions
 from pymc_scalable_gp.core.vecchia.neighbors import Metric, order_rows
 
 rng = np.random.default_rng(0)
@@ -54,6 +54,66 @@ def test_both_routes_agree(name, monkeypatch):
         fused, general, strict=True
     ):  # the offset costs the graph's distances no digits
         assert_allclose(a, b, rtol=0.0, atol=1e-12 * max(np.abs(b).max(), 1.0))
+
+
+C = pm.gp.cov
+SUMS = {
+    "shared and own inputs": lambda ls, eta: (
+        eta**2 * C.Matern52(3, ls=ls, active_dims=[0, 2]) * C.RatQuad(3, ls=0.7, alpha=eta, active_dims=[1])
+        + 0.5 * (C.ExpQuad(3, ls=ls[0]) + eta * C.Matern12(3, ls=ls[1], active_dims=[1]))
+    ),
+    "seasons": lambda ls, eta: (
+        C.Matern32(3, ls=ls, active_dims=[1, 2]) * C.Periodic(3, period=0.9, ls=eta, active_dims=[0])
+        + eta * C.WrappedPeriodic(C.RatQuad(3, ls=ls, alpha=1.3, active_dims=[0, 1]), period=ls)
+    ),
+    "the globe in time": lambda ls, eta: (
+        eta * sgp.cov.GreatCircle(C.Matern12, ls=2e3 * ls[0], input_dim=3, active_dims=[1, 2])
+        * C.Matern52(3, ls=ls[1], active_dims=[0])
+    ),
+    "curves around a common one": lambda ls, eta: (
+        C.Matern52(3, ls=ls[0], active_dims=[0])
+        + sgp.cov.PerGroup(C.Matern32, 3, ls=ls, scale=eta, group_dim=2)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_both_routes_agree_for_sums_of_products(name, monkeypatch):
+    """Of kernels on columns of X and on other inputs; a period and scaled rows have gradients too."""
+    ls, eta = pt.vector("ls", shape=(2,)), pt.scalar("eta")
+    rows = np.column_stack([X[:, :2], np.arange(23) % 2])
+    plan = order_rows(rows, Metric(C.ExpQuad(3, ls=1.0), rows), 4, 7)
+    cov, names = SUMS[name](ls, eta), []
+
+    def found_of(cov):
+        found = regressions(cov, pt.constant(rows[plan.order]), PHI, NOISE, plan.neighbors, 4)
+        names.append(type(found.A.owner.op).__name__)
+        return found
+
+    fused = values_and_gradient(cov, [ls, eta], found_of)
+    monkeypatch.setattr("pymc_scalable_gp.core.features.residual.fused_kernel", lambda *_: None)
+    general = values_and_gradient(cov, [ls, eta], found_of)
+    moving = name in ("seasons", "curves around a common one")
+    assert names == ["MovingFactor" if moving else "StationaryFactor", "VecchiaFactor"]
+    for a, b in zip(fused, general, strict=True):
+        assert_allclose(a, b, rtol=1e-9, atol=1e-11 * max(np.abs(b).max(), 1.0))
+
+
+@pytest.mark.parametrize(
+    "cov",
+    [
+        C.Matern52(3, ls=1.0) + C.Linear(3, c=0.0),
+        C.Matern52(3, ls=1.0) * C.Cosine(3, ls=1.0),
+        C.Matern52(3, ls=1.0) + 0.5,
+        C.WrappedPeriodic(C.Periodic(3, period=1.0, ls=1.0), period=2.0),
+        C.Matern52(3, ls=1.0) + sgp.cov.PerGroup(
+            C.Matern32, 3, ls=1.0, scale=np.array([1.0, 2.0]), group_dim=2
+        ),
+        C.Matern52(3, ls=1.0) + sgp.cov.PerGroup(C.RatQuad, 3, ls=1.0, alpha=1.0, group_dim=2),
+    ],
+)  # fmt: skip
+def test_other_kernels_take_the_general_route(cov):
+    assert fused_kernel(cov, pt.constant(np.column_stack([X[:, :2], np.arange(23) % 2]))) is None
 
 
 def test_inputs_with_a_prior_take_the_route_with_their_gradient():
