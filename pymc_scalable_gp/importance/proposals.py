@@ -6,6 +6,8 @@ import numpy as np
 from scipy import stats
 from scipy.stats import qmc
 
+from pymc_scalable_gp.importance.skew import Skew
+
 FREEDOM = 7.0
 WIDEST = 1.5
 TINY = 1e-12
@@ -27,34 +29,45 @@ class StudentT:
     points. The scale is therefore ``min(1 + 1 / p, 1.5)`` times that of the covariance, which costs
     less of the effective sample size the more dimensions there are: there the t itself reaches far.
 
+    It is a t of the coordinates that `skew` makes of the parameters, these themselves by default. There
     `factor` L (p, p) has ``L L'`` the covariance of what it is fitted to.
     """
 
-    def __init__(self, location, factor):
+    def __init__(self, location, factor, skew: Skew | None = None):
         self.location, self.factor = location, factor
+        self.skew = Skew.none(location) if skew is None else skew
         p = len(location)
         self.scale = min(1.0 + 1.0 / p, WIDEST) * factor
         self._log_volume = np.linalg.slogdet(self.scale)[1]
         self._law = stats.multivariate_t(shape=np.eye(len(location)), df=FREEDOM)
 
+    @property
+    def centre(self) -> np.ndarray:
+        """The parameters (p,) at its location."""
+        return self.skew.inverse(self.location)
+
     def draw(self, u: np.ndarray) -> np.ndarray:
         """Points (n, p) from points `u` (n, p + 1) of the unit cube."""
         radius = np.sqrt(stats.chi2.ppf(u[:, -1], FREEDOM) / FREEDOM)
-        return self.location + (stats.norm.ppf(u[:, :-1]) / radius[:, None]) @ self.scale.T
+        y = self.location + (stats.norm.ppf(u[:, :-1]) / radius[:, None]) @ self.scale.T
+        return self.skew.inverse(y)
 
     def logpdf(self, points: np.ndarray) -> np.ndarray:
         """Log densities (n,) at `points` (n, p)."""
         # In units of the scale: SciPy takes small eigenvalues beside large ones for rounding.
-        return np.atleast_1d(self._law.logpdf(self.white(points))) - self._log_volume
+        white = np.atleast_1d(self._law.logpdf(self.white(points)))
+        return white - self._log_volume + self.skew.slopes(points)[0].sum(axis=1)
 
     def white(self, points: np.ndarray) -> np.ndarray:
-        """Points (n, p) in units of the scale."""
-        return np.linalg.solve(self.scale, (points - self.location).T).T
+        """Points (n, p) in units of the scale, z."""
+        return np.linalg.solve(self.scale, (self.skew.forward(points) - self.location).T).T
 
-    @staticmethod
-    def slope(z: np.ndarray) -> np.ndarray:
-        """Gradients (n, p) of the log density at `z` (n, p), in units of the scale."""
-        return -(FREEDOM + z.shape[1]) * z / (FREEDOM + (z**2).sum(axis=1))[:, None]
+    def slopes_over(self, points: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Gradients (n, p) in z of ``log p - log t`` at points (n, p), from those of log p there."""
+        z = self.white(points)
+        own = -(FREEDOM + z.shape[1]) * z / (FREEDOM + (z**2).sum(axis=1))[:, None]
+        log_slope, change = self.skew.slopes(points)
+        return (gradient - change) * np.exp(-log_slope) @ self.scale - own
 
 
 class Mixture:
@@ -94,9 +107,8 @@ class Mixture:
         """The mixture with the weighted shares, means and covariances of its parts.
 
         `weights` (n,) sum to one. Each point counts for a part by its responsibility (Cappé et al.
-        2008), and a part of which few points carry the weight stays near what it was: with ESS_k its
-        effective sample size, its new moments count ``ESS_k / (ESS_k + p (p + 3) / 2)``, as they are
-        p (p + 3) / 2 numbers. A part that has next to no weight goes if it is asked to `leave_out` those.
+        2008), and a part of which few points carry the weight stays near what it was, as far as its moments
+        are not :func:`trusted`. A part that has next to no weight goes if it is asked to `leave_out` those.
         """
         logs = self.by_part(points)
         members = np.exp(logs - np.logaddexp.reduce(logs, axis=0)) * weights
@@ -114,17 +126,20 @@ class Mixture:
 
 
 def _fitted(points, weights, factor, location) -> StudentT:
-    """A t with the weighted moments of points, shrunk towards a known factor and location.
-
-    The effective sample size counts against the p (p + 3) / 2 numbers that the moments are.
-    """
+    """A t with the weighted moments of points, shrunk towards a known factor and location."""
     p = points.shape[1]
+    skew = Skew.fitted(points, weights)
+    points = skew.forward(points)
     mean = weights @ points
     away = points - mean
-    trust = 1.0 / (weights**2).sum()
-    trust = trust / (trust + p * (p + 3) / 2)
+    trust = trusted(1.0 / (weights**2).sum(), p)
     cov = trust * (weights[:, None] * away).T @ away + (1.0 - trust) * factor @ factor.T
-    return StudentT(trust * mean + (1.0 - trust) * location, _root(cov))
+    return StudentT(trust * mean + (1.0 - trust) * location, _root(cov), skew)
+
+
+def trusted(ess: float, p: int) -> float:
+    """How much moments count: the effective sample size against the p (p + 3) / 2 numbers that they are."""
+    return ess / (ess + p * (p + 3) / 2)
 
 
 def _root(cov):

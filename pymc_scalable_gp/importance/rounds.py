@@ -11,11 +11,14 @@ from scipy.special import logsumexp
 
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import Mode, find_mode
-from pymc_scalable_gp.importance.proposals import Mixture, StudentT, truncation
+from pymc_scalable_gp.importance.proposals import Mixture, StudentT, truncation, trusted
 from pymc_scalable_gp.importance.surrogate import Lessons
 
 CHAINS = 4
 FEWEST = 26  # weights of which the tail holds five
+EVEN = (
+    3.0  # times the mean: where no weight is above, the largest are no tail, whatever their shape
+)
 GOOD_KHAT, BAD_KHAT = 0.5, 0.7
 FORGOTTEN = 12.0  # nats below the first mode's mass at which another one is left out
 GRADIENT = 3.0  # densities for the price of a gradient
@@ -54,6 +57,14 @@ class Weighed:
         variance = max((w**2).sum() - 1.0 / len(w), 0.0)
         return float(np.sqrt(variance + (self.log_evidence - self.round_evidence) ** 2))
 
+    def expected_share(self, proposal) -> float:
+        """Effective share ``Z / E_p[p / q]`` that points of another proposal q would have, by these."""
+        logs = np.log(
+            self.weights, where=self.weights > 0.0, out=np.full(len(self.weights), -np.inf)
+        )
+        ratio = logsumexp(logs + self.logp - proposal.logpdf(self.points))
+        return float(np.exp(self.log_evidence - ratio))
+
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Weighted mean (p,) and covariance (p, p)."""
         mean = self.weights @ self.points
@@ -62,7 +73,7 @@ class Weighed:
 
 
 def smooth(log_weight: np.ndarray) -> tuple[np.ndarray, float]:
-    """Pareto-smoothed weights of sum one, and k-hat (Vehtari et al. 2024)."""
+    """Pareto-smoothed weights of sum one, and k-hat (Vehtari et al. 2024), 0 at most for even ones."""
     weights, alive = np.zeros(len(log_weight)), np.isfinite(log_weight)
     if not alive.any():
         return weights, np.inf
@@ -75,8 +86,10 @@ def smooth(log_weight: np.ndarray) -> tuple[np.ndarray, float]:
         # A tail of equal weights; one of a few huge ones, at early rounds.
         with contextlib.suppress(ValueError), np.errstate(over="ignore"):
             logs, khat = array_stats.psislw(-logs)
-    logs = logs - logsumexp(logs)
-    weights[alive] = np.exp(logs)
+    shares = np.exp(logs - logsumexp(logs))
+    if shares.max() * len(shares) <= EVEN and len(shares) >= FEWEST:
+        khat = min(khat, 0.0)
+    weights[alive] = shares
     return weights, float(khat) if np.isfinite(khat) else np.inf
 
 
@@ -170,7 +183,7 @@ class Rounds:
     def look_elsewhere(self, weighed: Weighed) -> bool:
         """Search a mode from the point of largest weight; true if that was a new one."""
         worst = weighed.points[int(np.argmax(weighed.log_weight))]
-        known = [Mode(part.location, 0.0, part.factor) for part in self.mixture.parts]
+        known = [Mode(part.centre, 0.0, part.factor) for part in self.mixture.parts]
         try:
             mode = find_mode(self.density, worst, maxiter=50)
         except ValueError:
@@ -248,7 +261,7 @@ class Chooser:
     def __init__(self, rounds: Rounds, draws: int):
         self.rounds, self.draws = rounds, draws
         self._lessons = Lessons(rounds.density)
-        self._surrogate, self._asked, self._learnt_from = None, 0, 0
+        self._surrogate, self._asked, self._learnt_from, self._fitted_to = None, 0, 0, 0.0
         self._worth = {"t": 0.0, "surrogate": np.inf}  # what was not tried may be the best
 
     def play(self, weighed: Weighed | None, size: int) -> None:
@@ -256,6 +269,8 @@ class Chooser:
         before = self._lessons.gradients
         proposal = self._chosen(weighed)
         price = GRADIENT * (self._lessons.gradients - before)
+        if proposal is self.rounds.mixture and weighed is not None:
+            self._fitted_to = weighed.ess
         size = self._enough(weighed, size, self._worth[proposal.kind])
         self._worth[proposal.kind] = self.rounds.play(proposal, size) * size / (size + price)
 
@@ -269,7 +284,7 @@ class Chooser:
     def _chosen(self, weighed):
         """The proposal, which learns first where that is a surrogate."""
         rounds = self.rounds
-        if weighed is None or not weighed.ess > 0.0 or not self._is_to_learn():
+        if weighed is None or not weighed.ess > 0.0 or not self._is_to_learn(weighed):
             return rounds.mixture
         most = LESSONS if weighed.khat < GOOD_KHAT else MOST_LESSONS
         # Where points are many, a first surrogate does without gradients.
@@ -281,16 +296,21 @@ class Chooser:
         self._surrogate = learnt or self._surrogate
         return self._surrogate or rounds.mixture
 
-    def _is_to_learn(self) -> bool:
+    def _is_to_learn(self, weighed) -> bool:
         """Whether a surrogate is next.
 
         It is tried first where points are many, or the t is tiresome in its second round, after which
         modes without mass are gone; and again where it was worth more than the t, or has twice the points
-        to learn from.
+        to learn from. The t is tried again where its moments are those of twice as many effective points,
+        which say that it would be worth more, as far as they are trusted.
         """
         if not self._learnt_from:
             tiresome = self._worth["t"] < TIRESOME and len(self.rounds.counts) >= 2
             return tiresome or self._has_many()
+        if weighed.ess > GROWN * self._fitted_to:
+            expected = weighed.expected_share(self.rounds.mixture)
+            if expected * trusted(weighed.ess, self.rounds.density.size) > self._worth["surrogate"]:
+                return False
         grown = len(self.rounds.points) >= GROWN * self._learnt_from
         return self._worth["surrogate"] > self._worth["t"] or grown
 

@@ -48,10 +48,11 @@ def sample_importance(
        expects of the density's square, if they are worth more. If both are worth little, it learns from
        gradients too, p for a round;
     3. weights against the mixture of the proposals ``q_k`` of all rounds [1]_, Pareto-smoothed [2]_:
-       ``w(theta) = p(theta, y) / sum_k (n_k / N) q_k(theta)``. The next proposal has the weighted mean
-       and covariance;
+       ``w(theta) = p(theta, y) / sum_k (n_k / N) q_k(theta)``. The next t has the weighted mean and
+       covariance, in coordinates in which the weighted points are least skew [3]_;
     4. at least two rounds, until the effective sample size ``1 / sum w^2`` reaches `draws` with k-hat
-       below .5, or twice that with k-hat below .7.
+       below .5, or twice that with k-hat below .7. Where no weight is above three times their mean,
+       k-hat counts as 0 at most.
 
     The log evidence ``log p(y)`` is the log of the mean weight. It errs low where tails are hard to
     reach, as points are weighed under proposals that were fitted to them; its standard error counts the
@@ -114,6 +115,7 @@ def sample_importance(
     .. [1] Cornuet, Marin, Mira, Robert (2012). Adaptive multiple importance sampling. Scandinavian
        Journal of Statistics 39. doi:10.1111/j.1467-9469.2011.00756.x
     .. [2] Vehtari, Simpson, Gelman, Yao, Gabry (2024). Pareto smoothed importance sampling. JMLR 25.
+    .. [3] Jones, Pewsey (2009). Sinh-arcsinh distributions. Biometrika 96. doi:10.1093/biomet/asp053
 
     Examples
     --------

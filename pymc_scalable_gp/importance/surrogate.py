@@ -148,9 +148,8 @@ class Surrogate:
 
     def __init__(self, t: StudentT, points, logp, gradient, rng):
         self.t = t
-        z = t.white(points)
-        slopes = gradient @ t.scale - t.slope(z[: len(gradient)])
-        self.residual = Residual(z, logp - t.logpdf(points), slopes)
+        slopes = t.slopes_over(points[: len(gradient)], gradient)
+        self.residual = Residual(t.white(points), logp - t.logpdf(points), slopes)
         self._cloud = t.draw(rng.random((CLOUD, len(t.location) + 1)))
         logs = self._uncut(self._cloud)
         self._above_t = truncation(logs, RELIABLE)

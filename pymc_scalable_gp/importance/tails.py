@@ -16,6 +16,7 @@ DRAWS = 128  # from the prior
 EDGE = 0.02  # quantile of these, to either side, up to which a tail is looked for
 IMPROPER = 30.0  # sds up to which it is, if the prior is improper
 LEAST = 0.002  # mass of a tail relative to the mode's, of which a normal has .0013 there
+LONG = 5.0  # sds from the mode to the mean of a tail: proposals are fitted to skew that reaches less far
 MORE = 3.0  # mass of a tail, relative to that with all other parameters at their mode
 SHARES = 0.05, 0.3  # of a tail in its parameter's mixture, at least and at most
 # Where others follow a parameter into its tail, the density falls less than with all of them at the mode:
@@ -244,7 +245,7 @@ def _scales(mode: Mode, tails: list[Tail]) -> dict[int, Scale]:
     parts: dict[int, list] = {}
     for j, sign, distance, log in tails:
         mass, mean, sd = _moments(distance, log)
-        if mass > LEAST * own[j]:
+        if mass > LEAST * own[j] and mean > LONG * sds[j]:
             share = np.clip(MORE * mass / (own[j] + MORE * mass), *SHARES)
             _, *wider = _moments(distance, TEMPERED * log)
             if wider[1] < PLATEAU * sd:

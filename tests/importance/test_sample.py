@@ -456,7 +456,7 @@ def test_two_modes_are_both_learnt(monkeypatch):
     density.evaluations = 0
     found = sample(density, modes, 400, np.random.default_rng(1))
     assert {points.mean().round(-1) for points in asked} == {0.0, 30.0}
-    assert density.evaluations < 1600  # 1536; 1792 where the second is not learnt
+    assert density.evaluations < 1100  # 930 to 1056 by eight seeds; 1536 with symmetric proposals
     assert found.khat < 0.5
     np.testing.assert_allclose(found.log_evidence, 0.0, atol=0.25)  # -.26 to -.06 by eight seeds
     # The tails of the rarer one are reached last: .056 on average of eight seeds, with an sd of .014.
@@ -530,7 +530,10 @@ def test_proposals_do_not_follow_one_heavy_point():
     rounds.adapt(
         Weighed(points, weights, weights, weights, weights, 0.0, 1.0 / (weights**2).sum(), 0.0)
     )
-    assert 4.0 < rounds.mixture.parts[0].location[0] < 5.0  # a tenth of 50, and shrunk
+    part = rounds.mixture.parts[0]
+    # A tenth of 50 and shrunk; as a long right tail that leaves the rest where it is.
+    assert 0.0 < part.centre[0] < 5.0
+    assert part.skew.skew[0] < -0.5
 
 
 def test_a_heavy_tail_is_reached():
@@ -543,7 +546,9 @@ def test_a_heavy_tail_is_reached():
         idata = run(model=potential(logp, 6), draws=1000, random_seed=seed, cores=1)
         attrs = idata.posterior.attrs
         assert attrs["khat"] < 0.3
-        assert attrs["evaluations"] < 1900  # 1868 and 1740
+        assert (
+            attrs["evaluations"] < 1450
+        )  # 1328 to 1384 by twelve seeds; 1800 with symmetric proposals
         first = idata.posterior["x"][..., 0]
         error = float(first.mean()) - digamma(0.7)
         # By fourteen seeds errors of weighted means are 1.1 times those of 1000 independent draws.

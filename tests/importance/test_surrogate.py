@@ -12,6 +12,7 @@ from pymc_scalable_gp.importance import surrogate
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.proposals import Mixture, StudentT, truncation
 from pymc_scalable_gp.importance.rounds import Chooser, Weighed
+from pymc_scalable_gp.importance.skew import Skew
 from pymc_scalable_gp.importance.surrogate import Blend, Lessons, Residual, Surrogate
 
 
@@ -131,17 +132,24 @@ def test_covariances_of_gradients_are_derivatives_of_those_of_values():
     np.testing.assert_allclose(found, found.T)
 
 
-def test_slope_of_a_t():
-    t = StudentT(np.array([1.0, -2.0]), np.array([[1.0, 0.0], [0.5, 2.0]]))
+@pytest.mark.parametrize("skew", [0.0, 0.7])
+def test_slopes_of_a_log_density_over_a_t(skew):
+    """Beside differences, in units of its scale; `white` are the places of what is drawn."""
+    location, factor = np.array([1.0, -2.0]), np.array([[1.0, 0.0], [0.5, 2.0]])
+    t = StudentT(location, factor, Skew(location, np.array([1.5, 0.8]), np.array([skew, -0.4])))
     z, step = np.array([[0.3, -1.2], [2.0, 0.1]]), 1e-6
 
-    def logpdf(z):
-        return t.logpdf(t.location + z @ t.scale.T)
+    def points(z):
+        return t.skew.inverse(location + z @ t.scale.T)
 
+    def over_t(z):
+        return np.sin(points(z)).sum(axis=1) - t.logpdf(points(z))
+
+    found = t.slopes_over(points(z), np.cos(points(z)))
     for j, axis in enumerate(np.eye(2)):
-        slope = (logpdf(z + step * axis) - logpdf(z - step * axis)) / (2 * step)
-        np.testing.assert_allclose(t.slope(z)[:, j], slope, rtol=1e-7)
-    np.testing.assert_allclose(t.white(t.location + z @ t.scale.T), z, rtol=1e-12)
+        slope = (over_t(z + step * axis) - over_t(z - step * axis)) / (2 * step)
+        np.testing.assert_allclose(found[:, j], slope, rtol=1e-6)
+    np.testing.assert_allclose(t.white(points(z)), z, rtol=1e-12)
 
 
 def test_a_surrogate_is_high_where_the_density_is_high_and_where_it_may_be():
@@ -225,6 +233,7 @@ def chooser(p, points, counts, worth, ess=50.0, khat=0.2):
     )  # fmt: skip
     found = Chooser(rounds, 400)
     found._lessons, found._worth = Lesson(), dict(found._worth, **worth)
+    found._fitted_to = ess
     weighed = Weighed(None, None, None, None, None, khat, ess, 0.0)
     return found, weighed, played
 
@@ -259,6 +268,20 @@ def test_when_a_surrogate_is_tried_again(points, surrogate, kind):
     found.play(weighed, 128)
     assert played[0][0] == kind
     assert found._lessons.asked == [False] * (kind == "surrogate")
+
+
+@pytest.mark.parametrize(
+    ("ess", "expected", "kind"),
+    [(101.0, 0.5, "t"), (99.0, 0.9, "surrogate"), (101.0, 0.3, "surrogate")],
+)
+def test_when_the_t_is_tried_again(ess, expected, kind):
+    """Its 65 moments from 101 effective points count .61 times what they say, here .305 or .18."""
+    found, weighed, played = chooser(10, 199, 3, {"t": 0.1, "surrogate": 0.2}, ess)
+    found._learnt_from, found._fitted_to = 100, 50.0
+    weighed.expected_share = lambda proposal: expected
+    found.play(weighed, 128)
+    assert played[0][0] == kind
+    assert found._fitted_to == (ess if kind == "t" else 50.0)
 
 
 @pytest.mark.parametrize(("khat", "times"), [(0.49, 4), (0.51, 12)])

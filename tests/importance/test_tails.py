@@ -213,7 +213,7 @@ def test_plateaus_are_taken_wider_than_tails_that_decline_exponentially():
     z = np.array([-1.0, 0.5, 1.5, 2.5])
     for log_tail, power, least in (
         (lambda x: -6.0 - 0.02 * x, 0.3, 0.1),
-        (lambda x: -1.0 - 0.6 * x, 1.0, 0.05),
+        (lambda x: -1.0 - 0.4 * x, 1.0, 0.05),
     ):
         found, expected = scale_of(log_tail), mixture(log_tail, power, least)
         np.testing.assert_allclose(found.forward(z), expected.forward(z), rtol=1e-3, atol=1e-3)
