@@ -92,36 +92,39 @@ class StationaryBlockOp(BlockOp):
         """Numbers of factors t and of summands q."""
         return super().lengths() | {"t": len(self.factors()), "q": len(self.summands)}
 
-    def factor(self, xp, X, scale, variance, shape, phi, noise, neighbors, first):
+    def factor(self, xp, X, scale, variance, shape, rows, phi, noise, neighbors, first):
         """Regressions of all blocks: see `_vecchia_batches.factor`."""
 
         def blocks_of(part, places):
-            return batches.local_kernel(self.factors(), X, scale, variance, shape, places, xp)
+            return batches.local_kernel(self.factors(), X, scale, variance, shape, rows, places, xp)
 
         return batches.factor(blocks_of, phi, noise, neighbors, first, self.block, xp)
 
-    def factor_grad(self, xp, X, scale, variance, shape, *rest):
+    def factor_grad(self, xp, X, scale, variance, shape, rows, *rest):
         """Cotangents of the kernel's parameters, features and noise: see `_vecchia_batches.factor_grad`.
 
         Those of the inputs come first where they are `moving`.
         """
 
         def kernel_bar(places, M_bar):
-            bars = batches.kernel_bars(self.factors(), X, scale, variance, shape, places, M_bar, xp)
+            bars = batches.kernel_bars(
+                self.factors(), X, scale, variance, shape, rows, places, M_bar, xp
+            )
             return bars if self.moving else bars[1:]
 
         parts, *rest = batches.factor_grad(kernel_bar, *rest, xp)
         return *map(sum, zip(*parts, strict=True)), *rest
 
 
-def summed(kind, scale, variance, shape) -> tuple:
+def summed(kind, X, scale, variance, shape, rows) -> tuple:
     """Summands and parameters for a `StationaryBlockOp`: of one kernel, by its name, or as they are."""
     parameters = [pt.as_tensor(x) for x in (scale, variance, shape)]
+    rows = pt.zeros((0, pt.as_tensor(X).shape[0])) if rows is None else rows
     if isinstance(kind, str):
         kind, parameters = ((kind,),), [x[None] for x in parameters]
     for each in chain(*kind):
         kind_number(each)
-    return kind, *parameters
+    return kind, *parameters, rows
 
 
 class BlockFactor(BlockOp):

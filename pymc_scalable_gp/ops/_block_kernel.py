@@ -21,11 +21,11 @@ from pymc_scalable_gp.ops._stationary import (
 
 
 @register_jitable
-def block_factors(X, scale, shape, terms, places):
+def block_factors(X, scale, shape, rows, terms, places):
     """Each factor between some rows: scaled inputs, squared distances, values and slopes.
 
     The inputs are (t, d, s), the others in lower triangles (t, s, s): slopes are derivatives of the values,
-    kernels of unit variance, in the squared distances.
+    kernels of unit variance but for the factors `rows` (t, n) of the rows, in the squared distances.
     """
     t, d, s = len(terms), X.shape[1], len(places)
     inputs, squares = np.empty((t, d, s)), np.zeros((t, s, s))
@@ -34,6 +34,9 @@ def block_factors(X, scale, shape, terms, places):
         _fill_inputs(X, scale[i], places, inputs[i])
         _fill_squares(inputs[i], scale[i], squares[i])
         _fill_kernel(squares[i], terms[i, 0], shape[i], values[i], slopes[i])
+        if len(rows) > 0:
+            _scale_rows(rows[i], places, values[i])
+            _scale_rows(rows[i], places, slopes[i])
     return inputs, squares, values, slopes
 
 
@@ -82,6 +85,13 @@ def _fill_entries(squares, kind, shape, values, slopes):
 
 
 @register_jitable
+def _scale_rows(factors, places, values):
+    for i in range(len(places)):
+        for j in range(i + 1):
+            values[i, j] *= factors[places[i]] * factors[places[j]]
+
+
+@register_jitable
 def sum_of_products(values, variance, terms):
     """``sum_q variance_q prod_t values_t`` (s, s), over the factors t of each summand q."""
     s = values.shape[1]
@@ -96,14 +106,25 @@ def sum_of_products(values, variance, terms):
 
 
 @register_jitable
-def add_kernel_bars(factors, M_bar, scale, variance, shape, terms, places, bars, X_bar):
-    """Add a block's part to the cotangents of the parameters: inverse lengthscales, variances, alphas.
+def no_bars(scale, variance, shape, rows):
+    """Zeros for the cotangents of the parameters."""
+    return (
+        np.zeros(scale.shape),
+        np.zeros(variance.shape),
+        np.zeros(shape.shape),
+        np.zeros(rows.shape),
+    )
+
+
+@register_jitable
+def add_kernel_bars(factors, M_bar, scale, variance, shape, rows, terms, places, bars, X_bar):
+    """Add a block's part to the cotangents of inverse lengthscales, variances, alphas and rows' factors.
 
     From the symmetric cotangent of the block, and what `block_factors` found there. That of the inputs is
     added to `X_bar` (n, d), unless it has no rows.
     """
     inputs, squares, values, slopes = factors
-    scale_bar, variance_bar, shape_bar = bars
+    scale_bar, variance_bar, shape_bar, rows_bar = bars
     s = len(places)
     weight = np.empty((s, s))
     for t in range(len(terms)):
@@ -129,6 +150,8 @@ def add_kernel_bars(factors, M_bar, scale, variance, shape, terms, places, bars,
                 for j in range(i + 1):
                     change = shape_slope(squares[t, i, j], terms[t, 0], shape[t])
                     shape_bar[t] += variance[q] * weight[i, j] * values[t, i, j] * change
+        if len(rows) > 0:
+            _add_row_bars(weight, values[t], variance[q], rows[t], places, rows_bar[t])
         _add_scale_bars(inputs[t], slopes[t], scale[t], scale_bar[t])
         if len(X_bar) > 0:
             _add_input_bars(inputs[t], slopes[t], scale[t], places, X_bar)
@@ -139,6 +162,15 @@ def _scale_entries(weight, values):
     for i in range(len(weight)):
         for j in range(i + 1):
             weight[i, j] *= values[i, j]
+
+
+@register_jitable
+def _add_row_bars(weight, values, variance, factors, places, out):
+    for i in range(len(places)):
+        for j in range(i + 1):
+            change = variance * weight[i, j] * values[i, j]
+            out[places[i]] += change / factors[places[i]]
+            out[places[j]] += change / factors[places[j]]
 
 
 @register_jitable

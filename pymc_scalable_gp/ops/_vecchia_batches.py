@@ -188,29 +188,34 @@ def local_squares(X, places, xp):
         yield (x[:, :, None] - x[:, None]) ** 2
 
 
-def local_factors(factors, X, scale, shape, places, xp):
-    """Each factor (b, s, s) of unit variance between local rows, and its scaled squared distances."""
+def local_factors(factors, X, scale, shape, rows, places, xp):
+    """Each factor (b, s, s) between local rows, with these rows' own, and its scaled squared distances."""
     for t, (kind, _) in enumerate(factors):
         squares = xp.zeros((*places.shape, places.shape[1]))
         for a, part in enumerate(local_squares(X, places, xp)):
             squares = squares + scale[t, a] * (scale[t, a] * part)
-        yield kernel_of_squares(kind, squares, shape[t], xp), squares
+        value = kernel_of_squares(kind, squares, shape[t], xp)
+        if len(rows):
+            own = rows[t][places]
+            value = value * own[:, :, None] * own[:, None]
+        yield value, squares
 
 
-def local_kernel(factors, X, scale, variance, shape, places, xp):
+def local_kernel(factors, X, scale, variance, shape, rows, places, xp):
     """Kernel (b, s, s) between local rows: a sum of products of `factors`, (kind, summand)."""
     parts = list(variance)
     for (value, _), (_, q) in zip(
-        local_factors(factors, X, scale, shape, places, xp), factors, strict=True
+        local_factors(factors, X, scale, shape, rows, places, xp), factors, strict=True
     ):
         parts[q] = parts[q] * value
     return sum(parts)
 
 
-def kernel_bars(factors, X, scale, variance, shape, places, M_bar, xp):
-    """Cotangents of the inputs (n, d), inverse lengthscales (t, d), variances (q,) and alphas (t,)."""
-    found = list(local_factors(factors, X, scale, shape, places, xp))
+def kernel_bars(factors, X, scale, variance, shape, rows, places, M_bar, xp):
+    """Cotangents of inputs, inverse lengthscales, variances, alphas, and the rows' factors."""
+    found = list(local_factors(factors, X, scale, shape, rows, places, xp))
     x, X_bar, of_scale, of_variance, of_shape = X[places], xp.zeros(X.shape), [], [], []
+    rows_bar = xp.zeros(rows.shape)
     for t, ((kind, q), (value, squares)) in enumerate(zip(factors, found, strict=True)):
         same = [u for u, (_, other) in enumerate(factors) if other == q]
         weight = reduce(mul, (found[u][0] for u in same if u != t), M_bar) * value
@@ -223,4 +228,7 @@ def kernel_bars(factors, X, scale, variance, shape, places, M_bar, xp):
         of_scale.append(2.0 * scale[t] * xp.asarray(parts))
         moved = slope.sum(axis=2)[:, :, None] * x - slope @ x
         X_bar = scatter(X_bar, places, 4.0 * scale[t] ** 2 * moved)
-    return X_bar, xp.stack(of_scale), xp.stack(of_variance), xp.stack(of_shape)
+        if len(rows):
+            change = 2.0 * variance[q] * weight.sum(axis=2) / rows[t][places]
+            rows_bar = scatter(rows_bar, (t, places), change)
+    return X_bar, *map(xp.stack, (of_scale, of_variance, of_shape)), rows_bar

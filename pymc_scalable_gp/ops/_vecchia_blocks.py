@@ -8,7 +8,12 @@ covariance, the block given its neighbours has mean ``A v_N``, ``A = M_bN M_NN^-
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_scalable_gp.ops._block_kernel import add_kernel_bars, block_factors, sum_of_products
+from pymc_scalable_gp.ops._block_kernel import (
+    add_kernel_bars,
+    block_factors,
+    no_bars,
+    sum_of_products,
+)
 from pymc_scalable_gp.ops._kernels import empty_matrix
 from pymc_scalable_gp.ops._numba import inlined
 from pymc_scalable_gp.ops._small import factor_small, multiply_small, solve_small, subtract_gram
@@ -196,7 +201,9 @@ def stacked_place(i, known, k):
 
 
 @inlined
-def factor_blocks(blocks, X, scale, variance, shape, phi, noise, neighbors, first, terms, g):
+def factor_blocks(
+    blocks, X, scale, variance, shape, rows, phi, noise, neighbors, first, terms, g
+):  # fmt: skip
     """A, L and F, block after block; without `terms` the kernel is read from `blocks` (b, s, s)."""
     count, k = neighbors.shape
     A, L, F = np.empty((count, g, k)), np.empty((count, g, g)), np.empty((count, k, k))
@@ -211,7 +218,7 @@ def factor_blocks(blocks, X, scale, variance, shape, phi, noise, neighbors, firs
                 for j in range(i + 1):
                     M[i, j] = blocks[b, stacked_place(i, known, k), stacked_place(j, known, k)]
         else:
-            values = block_factors(X, scale, shape, terms, places)[2]
+            values = block_factors(X, scale, shape, rows, terms, places)[2]
             M = sum_of_products(values, variance, terms)
         add_noise_and_features(M, noise, take_rows(phi, places), places)
         factor_block(M, known, A[b], L[b], F[b])
@@ -220,17 +227,14 @@ def factor_blocks(blocks, X, scale, variance, shape, phi, noise, neighbors, firs
 
 @inlined
 def factor_blocks_grad(
-    blocks_bar, X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar,
+    blocks_bar, X, scale, variance, shape, rows, phi, noise, neighbors, first, A, L, F, A_bar, L_bar,
     terms, g, X_bar,
 ):  # fmt: skip
     """Cotangents of the kernel's parameters, features and noise; without `terms` fills `blocks_bar`.
 
     That of the inputs is added to `X_bar` (n, d), unless it has no rows.
     """
-    k, bars = (
-        neighbors.shape[1],
-        (np.zeros(scale.shape), np.zeros(variance.shape), np.zeros(shape.shape)),
-    )
+    k, bars = neighbors.shape[1], no_bars(scale, variance, shape, rows)
     phi_bar, noise_bar = zero_matrix(phi.shape[0], phi.shape[1]), np.zeros(noise.shape)
     for b in range(neighbors.shape[0]):
         start, own = own_rows(phi.shape[0], first, g, b)
@@ -244,7 +248,9 @@ def factor_blocks_grad(
                     place = stacked_place(i, known, k), stacked_place(j, known, k)
                     blocks_bar[b, place[0], place[1]] = M_bar[i, j]
         else:
-            factors = block_factors(X, scale, shape, terms, places)
-            add_kernel_bars(factors, M_bar, scale, variance, shape, terms, places, bars, X_bar)
+            factors = block_factors(X, scale, shape, rows, terms, places)
+            add_kernel_bars(
+                factors, M_bar, scale, variance, shape, rows, terms, places, bars, X_bar
+            )
         add_local(M_bar, take_rows(phi, places), places, phi_bar, noise_bar)
     return bars, phi_bar, noise_bar

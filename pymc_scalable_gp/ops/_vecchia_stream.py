@@ -7,7 +7,12 @@ With M the covariance of a block's local rows, ``M = R R'``, the last rows of ``
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_scalable_gp.ops._block_kernel import add_kernel_bars, block_factors, sum_of_products
+from pymc_scalable_gp.ops._block_kernel import (
+    add_kernel_bars,
+    block_factors,
+    no_bars,
+    sum_of_products,
+)
 from pymc_scalable_gp.ops._elementwise import add, subtract, subtract_from, sum_product
 from pymc_scalable_gp.ops._kernels import add_gram_columns, empty_matrix, matvec, multiply_any
 from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI, factor_qr, factor_scaled
@@ -106,7 +111,7 @@ def whitened_features(U, neighbors, phi):
 
 
 @inlined
-def stream_logp(X, scale, variance, shape, phi, noise, residual, neighbors, terms, g):
+def stream_logp(X, scale, variance, shape, rows, phi, noise, residual, neighbors, terms, g):
     """Log density; mean and root of the coefficients; ``rest = residual - Phi beta``, ``S^-1 rest``."""
     n, r = phi.shape
     count, k = neighbors.shape
@@ -118,19 +123,19 @@ def stream_logp(X, scale, variance, shape, phi, noise, residual, neighbors, term
     for b in range(count):
         places, known = block_places(neighbors, b, n, g)
         s, own = len(places), len(places) - known
-        rows, local = np.empty((own, s)), take_rows(phi, places)
-        M = sum_of_products(block_factors(X, scale, shape, terms, places)[2], variance, terms)
+        whitening, local = np.empty((own, s)), take_rows(phi, places)
+        M = sum_of_products(block_factors(X, scale, shape, rows, terms, places)[2], variance, terms)
         add_noise_and_features(M, noise, local, places)
-        _, logdet = whitening_rows(M, known, rows)
+        _, logdet = whitening_rows(M, known, whitening)
         if not np.isfinite(logdet):
             return np.nan, beta, root, rest, alpha
         half += logdet
-        multiply_small(rows, local, False, False, W[filled : filled + own])
+        multiply_small(whitening, local, False, False, W[filled : filled + own])
         for i in range(own):
             total = 0.0
             for j in range(s):
-                U[b, i, j] = rows[i, j]
-                total += rows[i, j] * residual[places[j]]
+                U[b, i, j] = whitening[i, j]
+                total += whitening[i, j] * residual[places[j]]
             white[places[known + i]] = total
         filled += own
         if filled + g > len(W) or b == count - 1:
@@ -183,7 +188,7 @@ def _solve_ridge(U, neighbors, phi, residual, gram, cross, white, rest):
 
 @inlined
 def stream_grad(
-    X, scale, variance, shape, phi, noise, neighbors, beta, root, rest, bar, terms, g, X_bar
+    X, scale, variance, shape, rows, phi, noise, neighbors, beta, root, rest, bar, terms, g, X_bar
 ):  # fmt: skip
     r"""Cotangents of the kernel's parameters, features and noise, through the blocks again.
 
@@ -197,36 +202,35 @@ def stream_grad(
                     - [(\bar W \Phi_N^\top + \bar w v_N^\top) M_{NN}^{-1},\ 0].
     """
     n, r = phi.shape
-    bars = np.zeros(scale.shape), np.zeros(variance.shape), np.zeros(shape.shape)
-    middle = np.zeros((r, r))
+    bars, middle = no_bars(scale, variance, shape, rows), np.zeros((r, r))
     phi_bar, noise_bar = zero_matrix(n, r), np.zeros(n)
     multiply_any(root, root, True, False, middle)
     for b in range(len(neighbors)):
         places, known = block_places(neighbors, b, n, g)
         s, own = len(places), len(places) - known
-        rows, local = np.empty((own, s)), take_rows(phi, places)
-        factors = block_factors(X, scale, shape, terms, places)
+        whitening, local = np.empty((own, s)), take_rows(phi, places)
+        factors = block_factors(X, scale, shape, rows, terms, places)
         M = sum_of_products(factors[2], variance, terms)
         add_noise_and_features(M, noise, local, places)
-        near, _ = whitening_rows(M, known, rows)
+        near, _ = whitening_rows(M, known, whitening)
         W, W_bar, w = np.zeros((own, r)), np.zeros((own, r)), np.zeros(own)
-        multiply_small(rows, local, False, False, W)
+        multiply_small(whitening, local, False, False, W)
         multiply_small(W, middle, False, False, W_bar)
         for i in range(own):
             for j in range(s):
-                w[i] += rows[i, j] * rest[places[j]]
+                w[i] += whitening[i, j] * rest[places[j]]
             for j in range(r):
                 W_bar[i, j] *= -bar
-        both, turned = _turned_rows(rows, near, W, W_bar, w, local, rest, places, beta, bar)
+        both, turned = _turned_rows(whitening, near, W, W_bar, w, local, rest, places, beta, bar)
         local_bar, M_bar = np.zeros((s, r)), np.zeros((s, s))
         multiply_any(both, turned, True, False, local_bar)
-        multiply_any(rows, both[own:], True, False, M_bar)
+        multiply_any(whitening, both[own:], True, False, M_bar)
         for i in range(s):
             M_bar[i, i] *= 2.0
             for j in range(i):
                 M_bar[i, j] += M_bar[j, i]
                 M_bar[j, i] = M_bar[i, j]
-        add_kernel_bars(factors, M_bar, scale, variance, shape, terms, places, bars, X_bar)
+        add_kernel_bars(factors, M_bar, scale, variance, shape, rows, terms, places, bars, X_bar)
         add_rows(phi_bar, places, 1.0, local_bar)
         for i in range(s):
             noise_bar[places[i]] += M_bar[i, i]

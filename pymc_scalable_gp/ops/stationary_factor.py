@@ -12,8 +12,8 @@ from pymc_scalable_gp.ops._vecchia_blocks import factor_blocks, factor_blocks_gr
 class StationaryFactor(StationaryBlockOp, BlockFactor):
     """As `VecchiaFactor`, with the kernel's blocks computed on the way (see `stationary_factor`)."""
 
-    gufunc_signature = "(n,d),(t,d),(q),(t),(n,r),(n),(b,k),()->(b,g,k),(b,g,g),(b,k,k)"
-    discrete = (6, 7)
+    gufunc_signature = "(n,d),(t,d),(q),(t),(w,n),(n,r),(n),(b,k),()->(b,g,k),(b,g,g),(b,k,k)"
+    discrete = (7, 8)
     values = StationaryBlockOp.factor
 
     def backward(self, inputs, made):
@@ -26,7 +26,7 @@ class StationaryFactor(StationaryBlockOp, BlockFactor):
         return [*found, disconnected_type(), disconnected_type()]
 
     def connection_pattern(self, node):
-        return [[self.moving if i == 0 else i < 6] * 3 for i in range(8)]
+        return [[self.moving if i == 0 else i < 7] * 3 for i in range(9)]
 
 
 class MovingFactor(StationaryFactor):
@@ -40,10 +40,10 @@ class StationaryFactorGrad(StationaryBlockOp):
 
     has_pullback = False
     gufunc_signature = (
-        "(n,d),(t,d),(q),(t),(n,r),(n),(b,k),(),(b,g,k),(b,g,g),(b,k,k),(b,g,k),(b,g,g)"
-        "->(t,d),(q),(t),(n,r),(n)"
+        "(n,d),(t,d),(q),(t),(w,n),(n,r),(n),(b,k),(),(b,g,k),(b,g,g),(b,k,k),(b,g,k),(b,g,g)"
+        "->(t,d),(q),(t),(w,n),(n,r),(n)"
     )
-    discrete = (6, 7)
+    discrete = (7, 8)
     values = StationaryBlockOp.factor_grad
 
 
@@ -55,7 +55,7 @@ class MovingFactorGrad(StationaryFactorGrad):
 
 
 def stationary_factor(
-    kind, X, scale, variance, shape, phi, noise, neighbors, first, block, moving=False
+    kind, X, scale, variance, shape, phi, noise, neighbors, first, block, moving=False, rows=None
 ):
     r"""As :func:`vecchia_factor`, for sums of products of stationary kernels of unit variance.
 
@@ -80,6 +80,8 @@ def stationary_factor(
         Rows of a block, g.
     moving : bool
         Differentiate in the inputs too.
+    rows : tensor, shape (t, n), optional
+        Factors s of the rows: ``s_t(x) s_t(z) f_t``.
 
     Returns
     -------
@@ -103,7 +105,7 @@ def stationary_factor(
     >>> print(np.exp(-1.0).round(3), np.sqrt(1.0 - np.exp(-2.0)).round(3))
     0.368 0.93
     """
-    summands, *parameters = summed(kind, scale, variance, shape)
+    summands, *parameters = summed(kind, X, scale, variance, shape, rows)
     inputs = (X, *parameters, phi, noise, neighbors, first)
     op = MovingFactor if moving else StationaryFactor
     A, L, _ = op(summands, block)(*(pt.as_tensor(x) for x in inputs))
@@ -111,40 +113,31 @@ def stationary_factor(
 
 
 @numba_form(StationaryFactor)
-def _factor(X, scale, variance, shape, phi, noise, neighbors, first, terms, g):
+def _factor(X, scale, variance, shape, rows, phi, noise, neighbors, first, terms, g):
+    blocks = np.zeros((0, 0, 0))
     return factor_blocks(
-        np.zeros((0, 0, 0)),
-        X,
-        scale,
-        variance,
-        shape,
-        phi,
-        noise,
-        neighbors,
-        first.item(),
-        terms,
-        g,
+        blocks, X, scale, variance, shape, rows, phi, noise, neighbors, first.item(), terms, g
     )
 
 
 @numba_form(StationaryFactorGrad)
 def _factor_grad(
-    X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, terms, g
+    X, scale, variance, shape, rows, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, terms, g
 ):
     bars, phi_bar, noise_bar = factor_blocks_grad(
-        np.zeros((0, 0, 0)), X, scale, variance, shape, phi, noise, neighbors, first.item(),
+        np.zeros((0, 0, 0)), X, scale, variance, shape, rows, phi, noise, neighbors, first.item(),
         A, L, F, A_bar, L_bar, terms, g, np.zeros((0, 0)),
     )  # fmt: skip
-    return bars[0], bars[1], bars[2], phi_bar, noise_bar
+    return bars[0], bars[1], bars[2], bars[3], phi_bar, noise_bar
 
 
 @numba_form(MovingFactorGrad)
 def _moving_factor_grad(
-    X, scale, variance, shape, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, terms, g
+    X, scale, variance, shape, rows, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, terms, g
 ):
     X_bar = np.zeros(X.shape)
     bars, phi_bar, noise_bar = factor_blocks_grad(
-        np.zeros((0, 0, 0)), X, scale, variance, shape, phi, noise, neighbors, first.item(),
+        np.zeros((0, 0, 0)), X, scale, variance, shape, rows, phi, noise, neighbors, first.item(),
         A, L, F, A_bar, L_bar, terms, g, X_bar,
     )  # fmt: skip
-    return X_bar, bars[0], bars[1], bars[2], phi_bar, noise_bar
+    return X_bar, bars[0], bars[1], bars[2], bars[3], phi_bar, noise_bar

@@ -20,13 +20,13 @@ class StationaryLogp(StationaryBlockOp):
     differentiated.
     """
 
-    gufunc_signature = "(n,d),(t,d),(q),(t),(n,r),(n),(n),(b,k)->(),(r),(r,r),(n),(n)"
-    discrete = (7,)
+    gufunc_signature = "(n,d),(t,d),(q),(t),(w,n),(n,r),(n),(n),(b,k)->(),(r),(r,r),(n),(n)"
+    discrete = (8,)
     differentiable_outputs = (0,)
 
-    def values(self, xp, X, scale, variance, shape, phi, noise, residual, neighbors):
+    def values(self, xp, X, scale, variance, shape, rows, phi, noise, residual, neighbors):
         """By all regressions at once, and `lowrank_logp` of whitened columns."""
-        A, L, _ = self.factor(xp, X, scale, variance, shape, phi, noise, neighbors, 0)
+        A, L, _ = self.factor(xp, X, scale, variance, shape, rows, phi, noise, neighbors, 0)
         columns = xp.concatenate([phi, residual[:, None]], axis=1)
         W = batches.whiten(columns, A, L, neighbors, xp)
         terms = logp_terms if xp is np else jax_logp_terms
@@ -42,16 +42,16 @@ class StationaryLogp(StationaryBlockOp):
         """See `StationaryLogpGrad`; the residual's slope is known. X is data, unless it is `moving`."""
         if any(map(connected, cotangents[1:])):
             raise ValueError("only the first output of StationaryLogp can be differentiated")
-        X, scale, variance, shape, phi, noise, _, neighbors = inputs
+        X, scale, variance, shape, rows, phi, noise, _, neighbors = inputs
         op = MovingLogpGrad if self.moving else StationaryLogpGrad
         found = op(self.summands, self.block)(
-            X, scale, variance, shape, phi, noise, *outputs[1:4], neighbors, cotangents[0]
+            X, scale, variance, shape, rows, phi, noise, *outputs[1:4], neighbors, cotangents[0]
         )
         found = found if self.moving else [disconnected_type(), *found]
         return [*found, -cotangents[0] * outputs[4], disconnected_type()]
 
     def connection_pattern(self, node):
-        return [[self.moving if i == 0 else i < 7] * 5 for i in range(8)]
+        return [[self.moving if i == 0 else i < 8] * 5 for i in range(9)]
 
 
 class MovingLogp(StationaryLogp):
@@ -65,22 +65,22 @@ class StationaryLogpGrad(StationaryBlockOp):
 
     has_pullback = False
     gufunc_signature = (
-        "(n,d),(t,d),(q),(t),(n,r),(n),(r),(r,r),(n),(b,k),()->(t,d),(q),(t),(n,r),(n)"
+        "(n,d),(t,d),(q),(t),(w,n),(n,r),(n),(r),(r,r),(n),(b,k),()->(t,d),(q),(t),(w,n),(n,r),(n)"
     )
-    discrete = (9,)
+    discrete = (10,)
 
     def values(
-        self, xp, X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar
+        self, xp, X, scale, variance, shape, rows, phi, noise, coef, root, rest, neighbors, bar
     ):  # fmt: skip
         """By the cotangents of whitened columns; at the ridge solution its own change does not count."""
-        A, L, F = self.factor(xp, X, scale, variance, shape, phi, noise, neighbors, 0)
+        A, L, F = self.factor(xp, X, scale, variance, shape, rows, phi, noise, neighbors, 0)
         columns = xp.concatenate([phi, rest[:, None]], axis=1)
         W = batches.whiten(columns, A, L, neighbors, xp)
         W_bar = -bar * xp.concatenate([W[:, :-1] @ root.T @ root, W[:, -1:]], axis=1)
         back, A_bar, L_bar = batches.whiten_grad(columns, A, L, neighbors, W, W_bar, xp)
         L_bar = L_bar - bar * xp.eye(self.block) / xp.diagonal(L, axis1=1, axis2=2)[:, None]
         *kernel, phi_bar, noise_bar = self.factor_grad(
-            xp, X, scale, variance, shape, phi, noise, neighbors, 0, A, L, F, A_bar, L_bar
+            xp, X, scale, variance, shape, rows, phi, noise, neighbors, 0, A, L, F, A_bar, L_bar
         )
         phi_bar = phi_bar + back[:, :-1] - back[:, -1:] * coef
         return *kernel, phi_bar, noise_bar
@@ -94,7 +94,7 @@ class MovingLogpGrad(StationaryLogpGrad):
 
 
 def stationary_logp(
-    kind, X, scale, variance, shape, phi, noise, residual, neighbors, block, moving=False
+    kind, X, scale, variance, shape, phi, noise, residual, neighbors, block, moving=False, rows=None
 ):
     r"""Log density of ``residual`` under ``N(0, Phi Phi' + S)``, S of block-Vecchia form.
 
@@ -107,7 +107,7 @@ def stationary_logp(
 
     Parameters
     ----------
-    kind, X, scale, variance, shape, phi, noise, neighbors, block, moving
+    kind, X, scale, variance, shape, phi, noise, neighbors, block, moving, rows
         As in :func:`stationary_factor`, with all rows in blocks.
     residual : tensor, shape (n,)
 
@@ -138,38 +138,38 @@ def stationary_logp(
     >>> print(stats.multivariate_normal(cov=K).logpdf(e).round(4))
     -4.1382
     """
-    summands, *parameters = summed(kind, scale, variance, shape)
+    summands, *parameters = summed(kind, X, scale, variance, shape, rows)
     inputs = (X, *parameters, phi, noise, residual, neighbors)
     op = MovingLogp if moving else StationaryLogp
     return op(summands, block)(*(pt.as_tensor(x) for x in inputs))[0]
 
 
 @numba_form(StationaryLogp)
-def _logp(X, scale, variance, shape, phi, noise, residual, neighbors, terms, g):
+def _logp(X, scale, variance, shape, rows, phi, noise, residual, neighbors, terms, g):
     logp, coef, root, rest, alpha = stream_logp(
-        X, scale, variance, shape, phi, noise, residual, neighbors, terms, g
+        X, scale, variance, shape, rows, phi, noise, residual, neighbors, terms, g
     )
     return np.asarray(logp), coef, root, rest, alpha
 
 
 @numba_form(StationaryLogpGrad)
 def _logp_grad(
-    X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar, terms, g
+    X, scale, variance, shape, rows, phi, noise, coef, root, rest, neighbors, bar, terms, g
 ):  # fmt: skip
     bars, phi_bar, noise_bar = stream_grad(
-        X, scale, variance, shape, phi, noise, neighbors, coef, root, rest, bar.item(), terms, g,
+        X, scale, variance, shape, rows, phi, noise, neighbors, coef, root, rest, bar.item(), terms, g,
         np.zeros((0, 0)),
     )  # fmt: skip
-    return bars[0], bars[1], bars[2], phi_bar, noise_bar
+    return bars[0], bars[1], bars[2], bars[3], phi_bar, noise_bar
 
 
 @numba_form(MovingLogpGrad)
 def _moving_logp_grad(
-    X, scale, variance, shape, phi, noise, coef, root, rest, neighbors, bar, terms, g
+    X, scale, variance, shape, rows, phi, noise, coef, root, rest, neighbors, bar, terms, g
 ):  # fmt: skip
     X_bar = np.zeros(X.shape)
     bars, phi_bar, noise_bar = stream_grad(
-        X, scale, variance, shape, phi, noise, neighbors, coef, root, rest, bar.item(), terms, g,
+        X, scale, variance, shape, rows, phi, noise, neighbors, coef, root, rest, bar.item(), terms, g,
         X_bar,
     )  # fmt: skip
-    return X_bar, bars[0], bars[1], bars[2], phi_bar, noise_bar
+    return X_bar, bars[0], bars[1], bars[2], bars[3], phi_bar, noise_bar

@@ -108,9 +108,9 @@ def vecchia_factor(blocks, phi, noise, neighbors, first=0):
 
 @numba_form(VecchiaFactor)
 def _factor(blocks, phi, noise, neighbors, first, g):
-    none, terms = np.zeros((0, 0)), np.zeros((0, 2), dtype=np.int64)
+    none, zeros, terms = np.zeros((0, 0)), np.zeros(0), np.zeros((0, 2), dtype=np.int64)
     return factor_blocks(
-        blocks, none, none, np.zeros(0), np.zeros(0), phi, noise, neighbors, first.item(), terms, g
+        blocks, none, none, zeros, zeros, none, phi, noise, neighbors, first.item(), terms, g
     )
 
 
@@ -118,9 +118,9 @@ def _factor(blocks, phi, noise, neighbors, first, g):
 def _factor_grad(phi, noise, neighbors, first, A, L, F, A_bar, L_bar, g):
     s = neighbors.shape[1] + g
     blocks_bar = np.zeros((neighbors.shape[0], s, s))
-    none, terms = np.zeros((0, 0)), np.zeros((0, 2), dtype=np.int64)
+    none, zeros, terms = np.zeros((0, 0)), np.zeros(0), np.zeros((0, 2), dtype=np.int64)
     _, phi_bar, noise_bar = factor_blocks_grad(
-        blocks_bar, none, none, np.zeros(0), np.zeros(0), phi, noise, neighbors, first.item(),
+        blocks_bar, none, none, zeros, zeros, none, phi, noise, neighbors, first.item(),
         A, L, F, A_bar, L_bar, terms, g, none,
     )  # fmt: skip
     return blocks_bar, phi_bar, noise_bar

@@ -1,12 +1,14 @@
-"""Kernels and grids with structure: complete grids, grids with gaps, functions by group.
+"""Kernels and grids with structure: complete grids, grids with gaps, functions by group, sums and products.
 
-    python tests/benchmarks/bench_structure.py [--parts grids,gaps,groups,few,compilation] [--quick]
+    python tests/benchmarks/bench_structure.py [--parts grids,gaps,groups,sums,few,compilation] [--quick]
 
 * grids: density and gradient of `KMCGMarginal` on complete grids, and of `pm.gp.MarginalKron`; CPU seconds.
 * gaps: 30 x 40 cells of which a fifth are missing, products of two kernels on sides of 3 and 4: how far the
   log density by probes lies from the exact one at six lengthscales and sigmas, in nats.
 * groups: density and gradient of `VecchiaMarginal` with 20 points under `sgp.cov.PerGroup`, 1000 groups of
   200 rows with lengthscales of their own, and under one kernel for all these rows; CPU seconds.
+* sums: density and gradient of `VecchiaMarginal` with 100 points under one kernel of three inputs, under a
+  sum and under products of two; CPU seconds.
 * compilation: the first density and gradient of 1, 10 and 1000 groups of 200 rows, less a second one, each
   in a new process with empty caches; wall-clock seconds.
 * few: density and gradient of the exact GP beside `VecchiaMarginal` as it comes, and beside `KMCGMarginal`
@@ -146,6 +148,36 @@ def groups(pm, sgp, quick):
         yield [f"{count} groups{shared}", rows, f"{many:.2f}", f"{many / one:.2f}"]
 
 
+def sums(pm, sgp, quick):
+    """Lines: seconds of a gradient by kernel, and over that of one stationary kernel."""
+    rng, rows = np.random.default_rng(0), 1000 if quick else 8000
+    X = rng.uniform(0.0, 10.0, (rows, 3))
+    y = np.sin(X[:, 0]) + 0.1 * X[:, 1] + 0.2 * rng.standard_normal(rows)
+    part, calls = pm.gp.cov, {}
+    for name, kernel in {
+        "one": lambda ls, eta: part.Matern52(3, ls=ls[:3]),
+        "a sum": lambda ls, eta: part.Matern52(3, ls=ls[:3]) + eta**2 * part.ExpQuad(3, ls=ls[3:]),
+        "a product": lambda ls, eta: (
+            part.Matern52(3, ls=ls[:2], active_dims=[0, 1])
+            * part.ExpQuad(3, ls=ls[2], active_dims=[2])
+        ),
+        "a product with a season": lambda ls, eta: (
+            part.Matern52(3, ls=ls[:2], active_dims=[0, 1])
+            * part.Periodic(3, period=2.0, ls=ls[2], active_dims=[2])
+        ),
+    }.items():
+        with pm.Model() as model:
+            ls, eta = pm.LogNormal("ls", 1.0, 0.5, shape=6), pm.HalfNormal("eta", 1.0, shape=2)
+            gp = sgp.VecchiaMarginal(cov_func=eta[0] ** 2 * kernel(ls, eta[1]), n_inducing=100)
+            gp.marginal_likelihood(
+                "y", X=X, y=y, sigma=pm.HalfNormal("sigma", 1), progressbar=False
+            )
+        calls[name] = gradient_of(model)
+    taken = cpu_seconds(list(calls.values()), 5)
+    for name, seconds in zip(calls, taken, strict=True):
+        yield [name, rows, f"{seconds:.3f}", f"{seconds / taken[0]:.2f}"]
+
+
 def compile_one(pm, sgp, count):
     """Report the seconds of compilation for so many groups."""
     model = by_groups(pm, sgp, count, 200 * count, False)
@@ -212,6 +244,11 @@ PARTS = {
         ["kernel", "steps", "probes", "least", "most", "range"],
     ),
     "groups": (groups, "Density and gradient by group, CPU s", ["", "rows", "s", "ratio"]),
+    "sums": (
+        sums,
+        "Density and gradient with neighbours by kernel, CPU s",
+        ["kernel", "rows", "s", "ratio"],
+    ),
     "compilation": (compilation, "Compilation, s", ["groups", "s", "ratio"]),
     "few": (
         few,
@@ -224,7 +261,7 @@ PARTS = {
 def main():
     """Print the tables."""
     parser = arguments(__doc__)
-    parser.add_argument("--parts", default="grids,gaps,groups,few")
+    parser.add_argument("--parts", default="grids,gaps,groups,sums,few")
     parser.add_argument(
         "--one", type=int, help="groups whose compilation is reported, nothing else"
     )

@@ -46,6 +46,7 @@ RUNS = {
             "evidence": "bench_reliability.py --parts evidence",
             "seeds": "bench_reliability.py --data DIR --parts seeds",
             "doubled": "bench_reliability.py --data DIR --parts doubled --cores 1",
+            "importance_large": "bench_importance.py --data DIR --parts vif --big",
             "importance_shapes": "bench_importance.py --parts shapes",
             "likelihoods": "bench_likelihoods.py --parts counts,classes,survival,gaussian",
             "likelihoods_more": "bench_likelihoods.py --parts outliers,space_time",

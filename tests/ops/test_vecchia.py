@@ -280,7 +280,7 @@ def test_stationary_factor_is_the_factor_of_its_blocks(kind):
 
 @pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA", "JAX"])
 def test_a_sum_of_products_is_that_of_its_factors(mode):
-    """Factors share inputs or have their own; one product has three. Density and all gradients."""
+    """Factors share inputs or have their own; one product has three; rows have factors. All gradients."""
     n, g, k = 10, 3, 4
     rng = np.random.default_rng(9)
     neighbors = plan(n, g, k)
@@ -289,9 +289,10 @@ def test_a_sum_of_products_is_that_of_its_factors(mode):
     used = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 1], [1, 1, 0], [0, 0, 1], [0, 1, 0]])
     own = np.arange(4)[:, None] * g + np.arange(g)
     places = np.concatenate([neighbors, np.minimum(own, n - 1)], axis=1).clip(0)
-    rate, variance, shape = pt.dmatrix(), pt.dvector(), pt.dvector()
-    inputs, point = [rate, variance, shape], [
-        rng.uniform(0.3, 1.5, (6, 3)), np.array([0.8, 0.5, 0.3]), np.array([1.0, 1.7, 1, 1, 0.6, 1])
+    rate, variance, shape, rows = pt.dmatrix(), pt.dvector(), pt.dvector(), pt.dmatrix()
+    inputs, point = [rate, variance, shape, rows], [
+        rng.uniform(0.3, 1.5, (6, 3)), np.array([0.8, 0.5, 0.3]), np.array([1.0, 1.7, 1, 1, 0.6, 1]),
+        rng.uniform(0.7, 1.2, (6, n)),
     ]  # fmt: skip
 
     def blocks():
@@ -303,19 +304,21 @@ def test_a_sum_of_products_is_that_of_its_factors(mode):
             product = variance[q]
             for kind in kinds:
                 squares = (parts * (used * rate)[t] ** 2).sum(axis=3) + off
+                own = rows[t][places]
                 product = product * pt.switch(off, 1.0, kernel_of(kind, squares, shape[t], pt))
+                product = product * own[:, :, None] * own[:, None]
                 t += 1
             total = total + product
         return pt.specify_shape(total, places.shape + places.shape[1:])
 
     factor = vecchia_factor(blocks(), phi, noise, neighbors)
     parameters = used * rate, variance, shape
-    own_factor = stationary_factor(summands, X, *parameters, phi, noise, neighbors, 0, g)
+    own_factor = stationary_factor(summands, X, *parameters, phi, noise, neighbors, 0, g, rows=rows)
     e = np.arange(n) / n
     white = [vecchia_whiten(x, *factor, neighbors) for x in (phi, e[:, None])]
     half = pt.log(pt.diagonal(factor[1], axis1=1, axis2=2)).sum()
     logp = lowrank_logp(white[0], 1.0, white[1][:, 0]).logp - half
-    own_logp = stationary_logp(summands, X, *parameters, phi, noise, e, neighbors, g)
+    own_logp = stationary_logp(summands, X, *parameters, phi, noise, e, neighbors, g, rows=rows)
     weights = [rng.standard_normal((4, g, k)), np.tril(rng.standard_normal((4, g, g)))]
     found = []
     for (A, L), density, back_end in (
@@ -355,7 +358,9 @@ def test_stationary_logp_is_that_of_whitened_columns(kind, n, g, k, r):
 
     def build(scale, variance, shape, phi, noise, e):
         parameters = (pt.as_tensor(x)[None] for x in (scale, variance, shape))
-        return StationaryLogp(((kind,),), g)(X, *parameters, phi, noise, e, neighbors)[:3]
+        return StationaryLogp(((kind,),), g)(
+            X, *parameters, np.zeros((0, n)), phi, noise, e, neighbors
+        )[:3]
 
     def twin(scale, variance, shape, phi, noise, e):
         factor = stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, 0, g)

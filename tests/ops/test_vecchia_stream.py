@@ -20,7 +20,7 @@ def functions(g):
     X, phi, neighbors = pt.dmatrix(), pt.dmatrix(), pt.lmatrix()
     scale, noise, e = pt.dvector(), pt.dvector(), pt.dvector()
     found = StationaryLogp((("RatQuad",),), g)(
-        X, scale[None], np.ones(1), np.ones(1), phi, noise, e, neighbors
+        X, scale[None], np.ones(1), np.ones(1), pt.zeros((0, X.shape[0])), phi, noise, e, neighbors
     )
     inputs, outputs = (
         [X, scale, phi, noise, e, neighbors],

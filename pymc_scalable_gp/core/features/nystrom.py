@@ -105,7 +105,7 @@ class NystromMap(FeatureMap):
 
 def _is_single(kernel: FusedKernel | None) -> bool:
     """Whether it is one stationary kernel, with data for inputs and one variance for all rows."""
-    if kernel is None or kernel.moving or kernel.scale is not None:
+    if kernel is None or kernel.moving or kernel.rows is not None:
         return False
     return [len(kinds) for kinds in kernel.summands] == [1]
 

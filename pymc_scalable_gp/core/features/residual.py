@@ -1,8 +1,6 @@
 """What features leave of a kernel, in the sparse form of block Vecchia."""
 
-from functools import reduce
 from itertools import chain
-from operator import mul
 from typing import NamedTuple
 
 import numpy as np
@@ -61,8 +59,8 @@ class FusedKernel(NamedTuple):
     rates: TensorVariable  # inverse lengthscales (t, p), 0 for inputs of other factors
     variance: TensorVariable  # (q,)
     shape: TensorVariable  # (t,), alpha of a RatQuad or an Arc
-    scale: TensorVariable | None = None  # factors of the rows (n,), where they differ
-    moving: bool = False  # whether X depends on parameters
+    moving: bool  # whether X depends on parameters
+    rows: TensorVariable | None  # factors of the rows (t, n), where they differ
 
 
 def fused_kernel(cov_func, X, origin=None) -> FusedKernel | None:
@@ -79,17 +77,20 @@ def fused_kernel(cov_func, X, origin=None) -> FusedKernel | None:
             return None
         factors += found
         summands.append(tuple(each.kind for each in found))
-        variances.append(scale * reduce(mul, (e.scale**2 for e in found if not e.scale.ndim), 1.0))
-    rows = [each.scale for each in factors if each.scale.ndim]
-    variances = [pt.as_tensor(variance) for variance in variances]
-    if any(variance.ndim for variance in variances) or (rows and len(factors) > 1):
+        for each in found:
+            scale = scale if each.scale.ndim else scale * each.scale**2
+        variances.append(pt.as_tensor(scale))
+    if any(variance.ndim for variance in variances):
         return None
     inputs, rates = _side_by_side(factors, X)
     shape = pt.stack([each.shape for each in factors])
+    rows = None
+    if any(each.scale.ndim for each in factors):
+        ones = pt.ones(X.shape[0])
+        rows = pt.stack([each.scale if each.scale.ndim else ones for each in factors])
     return FusedKernel(
-        tuple(summands), inputs, rates, pt.stack(variances), shape, rows[0] if rows else None,
-        is_random(inputs),
-    )  # fmt: skip
+        tuple(summands), inputs, rates, pt.stack(variances), shape, is_random(inputs), rows
+    )
 
 
 class _Factor(NamedTuple):
@@ -143,30 +144,16 @@ def _side_by_side(factors, X) -> tuple[TensorVariable, TensorVariable]:
 
 
 def fused_regressions(kernel: FusedKernel, phi, noise, neighbors, block, first=0) -> Regressions:
-    """As :func:`regressions`; with factors of the rows those of rows divided by them, and back."""
-    *parts, factors, moving = kernel
-    if factors is None:
-        found = stationary_factor(*parts, phi, noise, neighbors, first, block, moving)
-        return Regressions(*found, neighbors)
-    A, L = stationary_factor(
-        *parts, phi / factors[:, None], noise / factors**2, neighbors, first, block, moving
-    )
-    count, n = neighbors.shape[0], factors.shape[0]
-    own = first + pt.arange(count)[:, None] * block + np.arange(block)
-    # Rows that a block does not have keep ones on the diagonal.
-    left = pt.where(own < n, factors[own.clip(0, n - 1)], 1.0)[:, :, None]
-    A = left * A / factors[neighbors.clip(0, n - 1)][:, None, :]
-    return Regressions(A, left * L, neighbors)
+    """As :func:`regressions`."""
+    *parts, moving, rows = kernel
+    found = stationary_factor(*parts, phi, noise, neighbors, first, block, moving, rows)
+    return Regressions(*found, neighbors)
 
 
 def fused_logp(kernel: FusedKernel, phi, noise, residual, neighbors, block) -> TensorVariable:
     """Log density of a residual under features, noise and block Vecchia, block by block."""
-    *parts, factors, moving = kernel
-    if factors is None:
-        return stationary_logp(*parts, phi, noise, residual, neighbors, block, moving)
-    scaled = phi / factors[:, None], noise / factors**2, residual / factors
-    logp = stationary_logp(*parts, *scaled, neighbors, block, moving)
-    return logp - pt.log(factors).sum()
+    *parts, moving, rows = kernel
+    return stationary_logp(*parts, phi, noise, residual, neighbors, block, moving, rows)
 
 
 def _blocks(cov_func, X, neighbors, block, first):
