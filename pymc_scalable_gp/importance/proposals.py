@@ -121,20 +121,20 @@ class Mixture:
             if not total > 0.0:
                 parts.append(part)
                 continue
-            parts.append(_fitted(points, w / total, part.factor, part.location))
+            parts.append(_fitted(points, w / total, part))
         return Mixture(parts, np.array(shares) / sum(shares))
 
 
-def _fitted(points, weights, factor, location) -> StudentT:
-    """A t with the weighted moments of points, shrunk towards a known factor and location."""
+def _fitted(points, weights, known: StudentT) -> StudentT:
+    """A t with the weighted moments of points, shrunk towards a known one."""
     p = points.shape[1]
-    skew = Skew.fitted(points, weights)
+    skew = Skew.fitted(points, weights, known.skew.skew)
     points = skew.forward(points)
     mean = weights @ points
     away = points - mean
     trust = trusted(1.0 / (weights**2).sum(), p)
-    cov = trust * (weights[:, None] * away).T @ away + (1.0 - trust) * factor @ factor.T
-    return StudentT(trust * mean + (1.0 - trust) * location, _root(cov), skew)
+    cov = trust * (weights[:, None] * away).T @ away + (1.0 - trust) * known.factor @ known.factor.T
+    return StudentT(trust * mean + (1.0 - trust) * known.location, _root(cov), skew)
 
 
 def trusted(ess: float, p: int) -> float:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 SKEWS = np.linspace(-1.0, 1.0, 41)
-USUAL = 0.5  # prior standard deviation of a skew
+USUAL = 0.3  # prior standard deviation of a skew
 
 
 class Skew(NamedTuple):
@@ -30,11 +30,11 @@ class Skew(NamedTuple):
         return cls(centre, np.ones(len(centre)), np.zeros(len(centre)))
 
     @classmethod
-    def fitted(cls, points: np.ndarray, weights: np.ndarray) -> "Skew":
+    def fitted(cls, points: np.ndarray, weights: np.ndarray, known: np.ndarray) -> "Skew":
         """Coordinates in which `points` (n, p) with weights of sum one are most like normal ones.
 
-        Each e maximises ``ESS (mean(log dy/dx) - log sd(y)) - e^2 / (2 0.5^2)`` on a grid: the likelihood
-        of a normal y, and a prior with which few points decide little.
+        Each e maximises ``ESS (mean(log dy/dx) - log sd(y)) - (e - known)^2 / (2 0.3^2)`` on a grid: the
+        likelihood of a normal y, and a prior with which few points change little of what is `known` (p,).
         """
         centre = weights @ points
         scale = np.sqrt(weights @ (points - centre) ** 2)
@@ -47,7 +47,7 @@ class Skew(NamedTuple):
             variance = weights @ (y - weights @ y) ** 2
             log_sd = 0.5 * np.log(np.where(variance > 0.0, variance, 1.0))
             fit = weights @ np.log(twice_cosh) - log_sd
-            found.append(ess * fit - 0.5 * (e / USUAL) ** 2)
+            found.append(ess * fit - 0.5 * ((e - known) / USUAL) ** 2)
         return cls(centre, scale, SKEWS[np.argmax(found, axis=0)])
 
     def forward(self, x: np.ndarray) -> np.ndarray:

@@ -412,17 +412,16 @@ def gradients_asked_for(monkeypatch):
     return asked
 
 
-def test_a_skew_target_of_twelve_dimensions_is_learnt_from_gradients(monkeypatch):
-    asked = gradients_asked_for(monkeypatch)
-    shape = 1.0
-    model = potential(lambda x: (shape * x - pt.exp(x)).sum(), 12)
-    idata = run(draws=1000, model=model, max_evaluations=2500)
-    attrs = idata.posterior.attrs
-    assert attrs["khat"] < 0.7
-    assert abs(attrs["log_evidence"]) < 0.35
-    means = idata.posterior["x"].mean(("chain", "draw")).to_numpy()
-    np.testing.assert_allclose(means, digamma(shape), atol=0.2)
-    assert asked
+def test_a_skew_target_of_twelve_dimensions():
+    """As of log variances; proposals that are as skew need no gradients beside the mode's."""
+    posterior = run(draws=1000, model=potential(lambda x: (x - pt.exp(x)).sum(), 12)).posterior
+    attrs = posterior.attrs
+    assert attrs["khat"] < 0.3
+    assert attrs["evaluations"] < 2100  # 1808 to 2012 by six seeds
+    assert attrs["gradients"] < 60
+    assert abs(attrs["log_evidence"]) < 0.15
+    means = posterior["x"].mean(("chain", "draw")).to_numpy()
+    np.testing.assert_allclose(means, digamma(1.0), atol=0.12)
 
 
 @pytest.mark.slow

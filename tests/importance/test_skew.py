@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from pymc_scalable_gp.importance.mode import Mode
 from pymc_scalable_gp.importance.proposals import StudentT, _fitted
-from pymc_scalable_gp.importance.rounds import smooth
+from pymc_scalable_gp.importance.rounds import at_mode, smooth
 from pymc_scalable_gp.importance.skew import SKEWS, USUAL, Skew
 
 SKEW = Skew(np.array([1.0, -2.0, 0.0]), np.array([0.5, 2.0, 1.0]), np.array([0.8, -0.3, 0.0]))
@@ -30,7 +31,8 @@ def test_the_fitted_skew_is_that_of_largest_penalised_likelihood():
     points = np.column_stack([np.log(rng.gamma(1.0, size=60)), rng.standard_normal(60)])
     weights = rng.uniform(0.2, 1.0, 60)
     weights /= weights.sum()
-    found = Skew.fitted(points, weights)
+    known = np.array([0.1, -0.05])
+    found = Skew.fitted(points, weights, known)
     np.testing.assert_allclose(found.centre, weights @ points)
     np.testing.assert_allclose(found.scale**2, weights @ (points - found.centre) ** 2)
     for j, x in enumerate(points.T):
@@ -41,12 +43,12 @@ def test_the_fitted_skew_is_that_of_largest_penalised_likelihood():
             slope = np.cosh(np.arcsinh(v) + e) / np.sqrt(1.0 + v**2)
             sd = np.sqrt(np.cov(y, aweights=weights, ddof=0))
             fit = (weights @ np.log(slope) - np.log(sd)) / (weights**2).sum()
-            heights.append(fit - 0.5 * (e / USUAL) ** 2)
+            heights.append(fit - 0.5 * ((e - known[j]) / USUAL) ** 2)
         assert found.skew[j] == SKEWS[np.argmax(heights)]
     assert found.skew[0] > 0.2 > abs(found.skew[1])
-    twice = Skew.fitted(np.tile(points, (9, 1)), np.tile(weights, 9) / 9)
+    twice = Skew.fitted(np.tile(points, (9, 1)), np.tile(weights, 9) / 9, known)
     assert twice.skew[0] > found.skew[0]
-    one = Skew.fitted(points, np.eye(60)[3])
+    one = Skew.fitted(points, np.eye(60)[3], np.zeros(2))
     np.testing.assert_array_equal([one.skew, one.scale], [np.zeros(2), np.ones(2)])
 
 
@@ -70,11 +72,38 @@ def test_a_skew_t_is_a_density_whose_draws_follow_it():
         assert np.trapezoid(density[below], grid[below, 0]) == pytest.approx(q, abs=0.01)
 
 
+def test_the_first_proposal_is_as_skew_as_the_density_beside_its_mode():
+    """Half normals of sds 1 and e^-.6, which are those of a skew of .3; and one that fails."""
+    root = np.array([[1.0, 0.0], [0.8, 0.6]])
+
+    class Halves:
+        def values(self, points):
+            z = np.linalg.solve(root, points.T).T
+            sd = np.where(z[:, 0] < 0.0, 1.0, np.exp(-0.6))
+            return -0.5 * (z[:, 0] / sd) ** 2 - 0.5 * z[:, 1] ** 2
+
+    found = at_mode(Halves(), Mode(np.zeros(2), 0.0, root))
+    np.testing.assert_allclose(found.skew.skew[0], 0.3)
+    # 2 sds of the second move the first by 1.6 and the rest by 1.2.
+    left, right = (0.5 * (1.6 / sd) ** 2 + 0.5 * 1.2**2 for sd in (1.0, np.exp(-0.6)))
+    np.testing.assert_allclose(found.skew.skew[1], 0.25 * np.log(right / left))
+    np.testing.assert_allclose(found.centre, 0.0, atol=1e-12)
+    step = 1e-6 * np.array([[1.0, 2.0]])
+    np.testing.assert_allclose(found.white(step) @ (1.5 * root).T, step, rtol=1e-5)
+
+    class Edge:
+        def values(self, points):
+            return np.where(points[:, 0] > 1.0, -np.inf, -0.5 * (points**2).sum(axis=1))
+
+    found = at_mode(Edge(), Mode(np.zeros(2), 0.0, np.eye(2)))
+    np.testing.assert_allclose(found.skew.skew, [0.25 * np.log(100.0 / 2.0), 0.0])
+
+
 def test_proposals_are_fitted_to_skew():
     """As of log variances: their share of effective points, which a symmetric t's is a third of."""
     rng = np.random.default_rng(3)
     points = np.log(rng.gamma(1.0, size=(4000, 10)))
-    fitted = _fitted(points, np.full(4000, 1 / 4000), np.eye(10), np.zeros(10))
+    fitted = _fitted(points, np.full(4000, 1 / 4000), StudentT(np.zeros(10), np.eye(10)))
     plain = StudentT(points.mean(axis=0), np.linalg.cholesky(np.cov(points.T)))
     shares = []
     for t in (fitted, plain):
