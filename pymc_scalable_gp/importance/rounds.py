@@ -61,11 +61,9 @@ class Weighed:
 
     def expected_share(self, proposal) -> float:
         """Effective share ``Z / E_p[p / q]`` that points of another proposal q would have, by these."""
-        logs = np.log(
-            self.weights, where=self.weights > 0.0, out=np.full(len(self.weights), -np.inf)
-        )
-        ratio = logsumexp(logs + self.logp - proposal.logpdf(self.points))
-        return float(np.exp(self.log_evidence - ratio))
+        alive = self.weights > 0.0
+        logs = self.logp[alive] - proposal.logpdf(self.points[alive])
+        return float(np.exp(self.log_evidence - logsumexp(logs, b=self.weights[alive])))
 
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Weighted mean (p,) and covariance (p, p)."""
@@ -207,7 +205,7 @@ class Rounds:
             return False
         if not all(each.is_far(mode.location)[0] for each in known):
             return False
-        parts = [*self.mixture.parts, StudentT(mode.location, mode.factor)]
+        parts = [*self.mixture.parts, at_mode(self.density, mode)]
         self.mixture = Mixture(parts, np.append(0.8 * self.mixture.shares, 0.2))
         return True
 

@@ -555,6 +555,20 @@ def test_a_heavy_tail_is_reached():
         np.testing.assert_allclose(float(first.std()), np.sqrt(polygamma(1, 0.7)), rtol=0.06)
 
 
+def test_the_share_that_other_proposals_would_have():
+    """By points of one normal under another: E_q[w]^2 / E_q[w^2], whatever the constant of the density."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((200_000, 1))
+    logp = 3.0 - 0.5 * points[:, 0] ** 2
+    weights = np.append(np.full(199_999, 1 / 199_999), 0.0)
+    weighed = Weighed(points, logp, np.full(200_000, 3.0 + 0.5 * np.log(2 * np.pi)), weights, None,
+                      0.0, 199_999.0, 0.0)  # fmt: skip
+    for sd in (1.0, 1.5):
+        found = weighed.expected_share(stats.multivariate_normal(cov=sd**2))
+        expected = np.sqrt(2.0 * sd**2 - 1.0) / sd**2
+        np.testing.assert_allclose(found, expected, rtol=0.01)
+
+
 @pytest.mark.parametrize(
     ("khat", "ess", "enough"),
     [(0.4, 400, True), (0.4, 399, False), (0.6, 799, False), (0.6, 800, True), (0.75, 9000, False)],
