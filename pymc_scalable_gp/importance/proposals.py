@@ -126,7 +126,7 @@ class Mixture:
 
 
 def _fitted(points, weights, known: StudentT) -> StudentT:
-    """A t with the weighted moments of points, shrunk towards a known one."""
+    """A t with the weighted moments of points, shrunk towards a known one as if it had its coordinates."""
     p = points.shape[1]
     skew = Skew.fitted(points, weights, known.skew.skew)
     points = skew.forward(points)

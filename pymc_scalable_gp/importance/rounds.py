@@ -17,9 +17,7 @@ from pymc_scalable_gp.importance.surrogate import Lessons
 
 CHAINS = 4
 FEWEST = 26  # weights of which the tail holds five
-EVEN = (
-    3.0  # times the mean: where no weight is above, the largest are no tail, whatever their shape
-)
+EVEN = 3.0  # times the mean: where no weight is above, the largest are no tail
 GOOD_KHAT, BAD_KHAT = 0.5, 0.7
 FORGOTTEN = 12.0  # nats below the first mode's mass at which another one is left out
 ASIDE = 2.0  # standard deviations from a mode where skew is looked for
