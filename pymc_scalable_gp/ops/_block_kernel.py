@@ -86,9 +86,11 @@ def _fill_entries(squares, kind, shape, values, slopes):
 
 @register_jitable
 def _scale_rows(factors, places, values):
+    own = np.empty(len(places))
     for i in range(len(places)):
+        own[i] = factors[places[i]]
         for j in range(i + 1):
-            values[i, j] *= factors[places[i]] * factors[places[j]]
+            values[i, j] *= own[i] * own[j]
 
 
 @register_jitable
@@ -166,11 +168,16 @@ def _scale_entries(weight, values):
 
 @register_jitable
 def _add_row_bars(weight, values, variance, factors, places, out):
+    change = np.zeros(len(places))
     for i in range(len(places)):
+        total = 0.0
         for j in range(i + 1):
-            change = variance * weight[i, j] * values[i, j]
-            out[places[i]] += change / factors[places[i]]
-            out[places[j]] += change / factors[places[j]]
+            each = weight[i, j] * values[i, j]
+            total += each
+            change[j] += each
+        change[i] += total
+    for i in range(len(places)):
+        out[places[i]] += variance * change[i] / factors[places[i]]
 
 
 @register_jitable
