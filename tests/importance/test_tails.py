@@ -182,8 +182,8 @@ def test_draws_have_the_tails_masses(count):
     assert attrs["khat"] < 0.5
 
 
-def scale_of(log_tail):
-    """The scale of a coordinate with a normal's mode of sd 1, and a tail of a given log density."""
+def scales_of(log_tail):
+    """Scales of a coordinate with a normal's mode of sd 1, and a tail of a given log density."""
 
     class One:
         def from_prior(self, count, *_):
@@ -193,7 +193,7 @@ def scale_of(log_tail):
             return np.where(points[:, 0] < 0.0, -1e3, log_tail(points[:, 0]))
 
     mode = Mode(np.zeros(1), 0.0, np.eye(1))
-    return tails._scales(mode, tails._tails(One(), mode, np.random.default_rng(0)))[0]
+    return tails._scales(mode, tails._tails(One(), mode, np.random.default_rng(0)))
 
 
 def test_plateaus_are_taken_wider_than_tails_that_decline_exponentially():
@@ -215,8 +215,14 @@ def test_plateaus_are_taken_wider_than_tails_that_decline_exponentially():
         (lambda x: -6.0 - 0.02 * x, 0.3, 0.1),
         (lambda x: -1.0 - 0.4 * x, 1.0, 0.05),
     ):
-        found, expected = scale_of(log_tail), mixture(log_tail, power, least)
+        found, expected = scales_of(log_tail)[0], mixture(log_tail, power, least)
         np.testing.assert_allclose(found.forward(z), expected.forward(z), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("slope", "count"), [(0.52, 0), (0.48, 1)])
+def test_tails_that_are_near_are_left_to_skew(slope, count):
+    """From 3 sds on the mean of an exponential tail is 1 / slope farther: 4.92 and 5.08."""
+    assert len(scales_of(lambda x: -1.0 - slope * x)) == count
 
 
 BEND = 1.2  # how far the second parameter goes where the first is long
