@@ -10,9 +10,9 @@ from arviz_stats.base import array_stats
 from scipy.special import logsumexp
 
 from pymc_scalable_gp.importance.density import Density
+from pymc_scalable_gp.importance.first import first_proposal
 from pymc_scalable_gp.importance.mode import Mode, find_mode
-from pymc_scalable_gp.importance.proposals import Mixture, StudentT, truncation, trusted
-from pymc_scalable_gp.importance.skew import SKEWS, Skew
+from pymc_scalable_gp.importance.proposals import Mixture, truncation, trusted
 from pymc_scalable_gp.importance.surrogate import Lessons
 
 CHAINS = 4
@@ -20,7 +20,6 @@ FEWEST = 26  # weights of which the tail holds five
 EVEN = 3.0  # times the mean: where no weight is above, the largest are no tail
 GOOD_KHAT, BAD_KHAT = 0.5, 0.7
 FORGOTTEN = 12.0  # nats below the first mode's mass at which another one is left out
-ASIDE = 2.0  # standard deviations from a mode where skew is looked for
 GRADIENT = 3.0  # densities for the price of a gradient
 TIRESOME = 0.3  # effective share of points below which a surrogate is tried, and asks for gradients
 LESSONS, MOST_LESSONS = 4, 12  # rounds in which it asks, if k-hat is good or poor
@@ -110,21 +109,6 @@ def effective(weights: np.ndarray) -> float:
     return float(1.0 / square) if square > 0.0 else 0.0
 
 
-def at_mode(density, mode: Mode) -> StudentT:
-    """The first t around a mode, as skew as the density there.
-
-    Each parameter is moved `ASIDE` sds to either side, with the others where a normal's mean would be given
-    it. If the density falls there by ``d+`` and ``d-``, as two halves of normals would, their sds are as
-    ``sqrt(d-)`` to ``sqrt(d+)``, and the skew is ``log(d+ / d-) / 4``.
-    """
-    reach = ASIDE * (mode.factor @ mode.factor.T) / mode.sds[:, None]
-    values = density.values(np.concatenate([mode.location + reach, mode.location - reach]))
-    falls = (mode.logp - values).clip(0.1, 100.0).reshape(2, -1)
-    skew = (0.25 * np.log(falls[0] / falls[1])).clip(SKEWS[0], SKEWS[-1])
-    found = Skew(mode.location, mode.sds, skew)
-    return StudentT(found.forward(mode.location), np.cosh(skew)[:, None] * mode.factor, found)
-
-
 class Rounds:
     r"""Adaptive multiple importance sampling (Cornuet et al. 2012).
 
@@ -137,7 +121,7 @@ class Rounds:
         self.density, self.rng = density, rng
         mass = np.array([mode.log_mass for mode in modes])
         shares = np.clip(np.exp(mass - logsumexp(mass)), 0.1, None)
-        parts = [at_mode(density, mode) for mode in modes]
+        parts = [first_proposal(density, mode, rng) for mode in modes]
         self.mixture = Mixture(parts, shares / shares.sum())
         self.proposals: list = []
         self.counts: list[int] = []
@@ -203,7 +187,7 @@ class Rounds:
             return False
         if not all(each.is_far(mode.location)[0] for each in known):
             return False
-        parts = [*self.mixture.parts, at_mode(self.density, mode)]
+        parts = [*self.mixture.parts, first_proposal(self.density, mode, self.rng)]
         self.mixture = Mixture(parts, np.append(0.8 * self.mixture.shares, 0.2))
         return True
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from pymc_scalable_gp.importance.first import at_mode
 from pymc_scalable_gp.importance.mode import Mode
 from pymc_scalable_gp.importance.proposals import StudentT, _fitted
-from pymc_scalable_gp.importance.rounds import at_mode, smooth
+from pymc_scalable_gp.importance.rounds import smooth
 from pymc_scalable_gp.importance.skew import Skew
 
 SKEW = Skew(np.array([1.0, -2.0, 0.0]), np.array([0.5, 2.0, 1.0]), np.array([0.8, -0.3, 0.0]))

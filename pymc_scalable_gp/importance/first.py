@@ -1,0 +1,69 @@
+"""First proposals: a t around each mode."""
+
+import numpy as np
+from scipy import stats
+
+from pymc_scalable_gp.importance.mode import Mode
+from pymc_scalable_gp.importance.proposals import StudentT
+from pymc_scalable_gp.importance.skew import SKEWS, Skew
+
+ASIDE = 2.0  # standard deviations from a mode where skew is looked for
+MANY = 12  # parameters above which a t of the mode's curvature seldom arrives
+WIDER = 0.25  # of the precision along an axis, at least, is left
+
+
+def first_proposal(density, mode: Mode, rng) -> StudentT:
+    """The first t around a mode: :func:`at_mode`, in many dimensions :func:`typical`."""
+    t = at_mode(density, mode)
+    return typical(density, t, rng) if len(mode.location) > MANY else t
+
+
+def at_mode(density, mode: Mode) -> StudentT:
+    """A t with the curvature at a mode, as skew as the density there.
+
+    Each parameter is moved `ASIDE` sds to either side, with the others where a normal's mean would be given
+    it. If the density falls there by ``d+`` and ``d-``, as two halves of normals would, their sds are as
+    ``sqrt(d-)`` to ``sqrt(d+)``, and the skew is ``log(d+ / d-) / 4``.
+    """
+    reach = ASIDE * (mode.factor @ mode.factor.T) / mode.sds[:, None]
+    values = density.values(np.concatenate([mode.location + reach, mode.location - reach]))
+    falls = (mode.logp - values).clip(0.1, 100.0).reshape(2, -1)
+    skew = (0.25 * np.log(falls[0] / falls[1])).clip(SKEWS[0], SKEWS[-1])
+    found = Skew(mode.location, mode.sds, skew)
+    return StudentT(found.forward(mode.location), np.cosh(skew)[:, None] * mode.factor, found)
+
+
+def typical(density, t: StudentT, rng) -> StudentT:
+    r"""The t moved to, and widened by, the gradients where its points will lie, far from its centre.
+
+    In p dimensions nearly all of a normal's points are ``sqrt(p)`` sds away. With the gradients ``g_i+``
+    and ``g_i-`` of the log density at ``+-sqrt(p) q_i``, in units of the factor, and q_i the rows of a
+    random rotation, cubature [1]_ gives the expected gradient and Hessian,
+
+        g = sum_i (g_i+ + g_i-) / (2 p),    H = sum_i (g_i+ - g_i-) q_i' / (2 sqrt(p)).
+
+    The normal nearest to the density has ``g = 0`` and the precision ``-H`` [2]_. One Newton step goes
+    there, at most ``sqrt(p)`` long. Along no axis the t gets narrower, nor its variance more than four
+    times as large. Where a gradient is not finite, the t is returned as it is.
+
+    References
+    ----------
+    .. [1] Arasaratnam, I. and Haykin, S. (2009). Cubature Kalman filters. IEEE Transactions on Automatic
+       Control 54. https://doi.org/10.1109/TAC.2009.2019800
+    .. [2] Opper, M. and Archambeau, C. (2009). The variational Gaussian approximation revisited. Neural
+       Computation 21. https://doi.org/10.1162/neco.2008.08-07-592
+    """
+    p = len(t.location)
+    rotation, far = stats.ortho_group(p, seed=rng).rvs(), np.sqrt(p)
+    away = far * rotation @ t.factor.T
+    points = t.skew.inverse(np.concatenate([t.location + away, t.location - away]))
+    log_slope, change = t.skew.slopes(points)
+    gradient = (density.slopes(points) - change) * np.exp(-log_slope) @ t.factor
+    if not np.isfinite(gradient).all():
+        return t
+    hessian = (gradient[:p] - gradient[p:]).T @ rotation / (2.0 * far)
+    precision, axes = np.linalg.eigh(-0.5 * (hessian + hessian.T))
+    precision = precision.clip(WIDER, 1.0)
+    move = axes @ (axes.T @ gradient.mean(axis=0) / precision)
+    move *= far / max(np.linalg.norm(move), far)
+    return StudentT(t.location + t.factor @ move, t.factor @ (axes / np.sqrt(precision)), t.skew)

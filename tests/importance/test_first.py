@@ -1,0 +1,96 @@
+"""The first proposals, from gradients where a normal's points lie."""
+
+import numpy as np
+import pytest
+
+from pymc_scalable_gp.importance.first import MANY, at_mode, first_proposal, typical
+from pymc_scalable_gp.importance.mode import Mode
+from pymc_scalable_gp.importance.proposals import StudentT
+from pymc_scalable_gp.importance.skew import Skew
+
+P = 14
+RNG = np.random.default_rng(3)
+ROOT = np.tril(RNG.normal(size=(P, P)) / 4.0) + np.diag(RNG.uniform(0.5, 2.0, P))
+AT = RNG.normal(size=P)
+
+
+class Normal:
+    """Normal coordinates y of a skew, with mean `at` and covariance ``root root'``."""
+
+    def __init__(self, root, at=AT, skew=None):
+        self.root, self.at, self.gradients = root, at, 0
+        self.skew = Skew.none(at) if skew is None else skew
+
+    def _white(self, x):
+        return np.linalg.solve(self.root, (self.skew.forward(x) - self.at).T).T
+
+    def values(self, x):
+        return -0.5 * (self._white(x) ** 2).sum(axis=1) + self.skew.slopes(x)[0].sum(axis=1)
+
+    def slopes(self, x):
+        self.gradients += len(x)
+        log_slope, change = self.skew.slopes(x)
+        return -np.linalg.solve(self.root.T, self._white(x).T).T * np.exp(log_slope) + change
+
+
+def covariance(t):
+    return t.factor @ t.factor.T
+
+
+@pytest.mark.parametrize("skew", [0.0, 0.5])
+def test_a_normal_of_the_coordinates_is_found_in_one_step(skew):
+    coordinates = Skew(AT, np.full(P, 1.5), np.linspace(-skew, skew, P))
+    density = Normal(ROOT, skew=coordinates)
+    t = StudentT(AT + 0.3 * ROOT @ np.ones(P), 0.6 * ROOT, coordinates)
+    found = typical(density, t, np.random.default_rng(1))
+    assert density.gradients == 2 * P
+    np.testing.assert_allclose(found.location, AT, atol=1e-9)
+    np.testing.assert_allclose(covariance(found), ROOT @ ROOT.T, rtol=1e-9, atol=1e-9)
+    assert found.skew is coordinates
+
+
+@pytest.mark.parametrize(("scale", "left"), [(1.4, 1.4), (0.4, 0.8)])
+def test_it_gets_no_narrower_and_at_most_twice_as_wide(scale, left):
+    found = typical(Normal(ROOT), StudentT(AT, scale * ROOT), np.random.default_rng(1))
+    np.testing.assert_allclose(found.location, AT, atol=1e-9)
+    np.testing.assert_allclose(covariance(found), left**2 * (ROOT @ ROOT.T), rtol=1e-9, atol=1e-9)
+
+
+def test_a_step_is_no_longer_than_the_points_are_away():
+    away = np.zeros(P)
+    away[2] = 50.0
+    found = typical(Normal(np.eye(P), AT + away), StudentT(AT, np.eye(P)), np.random.default_rng(1))
+    np.testing.assert_allclose(found.location, AT + away * np.sqrt(P) / 50.0, atol=1e-9)
+
+
+def test_the_typical_curvature_counts_not_that_of_the_mode():
+    """With ``p(x) ~ (1 + x'x / 5)^-(5 + p)/2`` curvature is ``c = (5 + p) / (5 + p v)`` at ``p v``."""
+
+    class HeavyTails(Normal):
+        def slopes(self, x):
+            return -(5 + P) * x / (5 + (x**2).sum(axis=1))[:, None]
+
+    t = StudentT(np.zeros(P), 0.7 * np.eye(P))
+    found = typical(HeavyTails(np.eye(P)), t, np.random.default_rng(1))
+    np.testing.assert_allclose(found.location, 0.0, atol=1e-9)
+    want = (5 + 0.49 * P) / (5 + P)
+    np.testing.assert_allclose(covariance(found), want * np.eye(P), rtol=1e-9, atol=1e-9)
+
+
+def test_without_finite_gradients_it_stays():
+    class Fails(Normal):
+        def slopes(self, x):
+            return np.where(np.arange(len(x))[:, None] == 3, np.nan, super().slopes(x))
+
+    t = StudentT(AT, ROOT)
+    assert typical(Fails(ROOT), t, np.random.default_rng(1)) is t
+
+
+@pytest.mark.parametrize("p", [MANY, MANY + 1])
+def test_few_parameters_need_no_gradients(p):
+    density, mode = Normal(np.eye(p), np.zeros(p)), Mode(np.zeros(p), 0.0, 0.8 * np.eye(p))
+    found = first_proposal(density, mode, np.random.default_rng(1))
+    assert density.gradients == (2 * p if p > MANY else 0)
+    want = 1.0 if p > MANY else 0.8
+    np.testing.assert_allclose(np.diag(found.factor @ found.factor.T), want**2, rtol=1e-9)
+    np.testing.assert_allclose(at_mode(density, mode).factor, 0.8 * np.eye(p))
