@@ -10,12 +10,22 @@ from pymc_scalable_gp.importance.skew import SKEWS, Skew
 ASIDE = 2.0  # standard deviations from a mode where skew is looked for
 MANY = 12  # parameters above which a t of the mode's curvature seldom arrives
 WIDER = 0.25  # of the precision along an axis, at least, is left
+MOST_STEPS, GROWN = 4, 1.1  # and the widening, on average, that asks for a further one
 
 
 def first_proposal(density, mode: Mode, rng) -> StudentT:
-    """The first t around a mode: :func:`at_mode`, in many dimensions :func:`typical`."""
+    """The first t around a mode: :func:`at_mode`, in many dimensions :func:`typical`.
+
+    That is done again as long as the t gets wider by a tenth: its points then lie farther off.
+    """
     t = at_mode(density, mode)
-    return typical(density, t, rng) if len(mode.location) > MANY else t
+    if len(mode.location) <= MANY:
+        return t
+    for _ in range(MOST_STEPS):
+        before, t = t, typical(density, t, rng)
+        if t.log_volume - before.log_volume < len(mode.location) * np.log(GROWN):
+            break
+    return t
 
 
 def at_mode(density, mode: Mode) -> StudentT:

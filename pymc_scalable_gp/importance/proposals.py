@@ -38,7 +38,7 @@ class StudentT:
         self.skew = Skew.none(location) if skew is None else skew
         p = len(location)
         self.scale = min(1.0 + 1.0 / p, WIDEST) * factor
-        self._log_volume = np.linalg.slogdet(self.scale)[1]
+        self.log_volume = np.linalg.slogdet(self.scale)[1]
         self._law = stats.multivariate_t(shape=np.eye(len(location)), df=FREEDOM)
 
     @property
@@ -56,7 +56,7 @@ class StudentT:
         """Log densities (n,) at `points` (n, p)."""
         # In units of the scale: SciPy takes small eigenvalues beside large ones for rounding.
         white = np.atleast_1d(self._law.logpdf(self.white(points)))
-        return white - self._log_volume + self.skew.slopes(points)[0].sum(axis=1)
+        return white - self.log_volume + self.skew.slopes(points)[0].sum(axis=1)
 
     def white(self, points: np.ndarray) -> np.ndarray:
         """Points (n, p) in units of the scale, z."""

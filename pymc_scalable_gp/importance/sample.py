@@ -44,7 +44,8 @@ def sample_importance(
     2. rounds of max(100, 10 p) or more quasi-random points of multivariate t distributions (7 degrees
        of freedom), of which only the density is taken; the last ones may be smaller. The first t is as skew
        along each parameter as the density is two sds to either side of the mode; with more than 12
-       parameters 2 p gradients, ``sqrt(p)`` sds from the mode, move and widen it. When points are as
+       parameters 2 p gradients, ``sqrt(p)`` sds from the mode, move and widen it, up to four times. When
+       points are as
        many as the coefficients of a quartic, or rounds are worth little, a Gaussian process on what the t
        leaves of the log density learns from all points so far, and further rounds come from what it
        expects of the density's square, if they are worth more. If both are worth little, it learns from

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from pymc_scalable_gp.importance.first import MANY, at_mode, first_proposal, typical
-from pymc_scalable_gp.importance.mode import Mode
+from pymc_scalable_gp.importance.first import MANY, MOST_STEPS, at_mode, first_proposal, typical
+from pymc_scalable_gp.importance.mode import Mode, mode_at
 from pymc_scalable_gp.importance.proposals import StudentT
 from pymc_scalable_gp.importance.skew import Skew
 
@@ -86,11 +87,71 @@ def test_without_finite_gradients_it_stays():
     assert typical(Fails(ROOT), t, np.random.default_rng(1)) is t
 
 
-@pytest.mark.parametrize("p", [MANY, MANY + 1])
-def test_few_parameters_need_no_gradients(p):
-    density, mode = Normal(np.eye(p), np.zeros(p)), Mode(np.zeros(p), 0.0, 0.8 * np.eye(p))
+@pytest.mark.parametrize(
+    ("p", "scale", "steps"), [(MANY, 0.8, 0), (MANY + 1, 0.95, 1), (MANY + 1, 0.8, 2)]
+)
+def test_few_parameters_need_no_gradients_and_many_few(p, scale, steps):
+    density, mode = Normal(np.eye(p), np.zeros(p)), Mode(np.zeros(p), 0.0, scale * np.eye(p))
     found = first_proposal(density, mode, np.random.default_rng(1))
-    assert density.gradients == (2 * p if p > MANY else 0)
-    want = 1.0 if p > MANY else 0.8
-    np.testing.assert_allclose(np.diag(found.factor @ found.factor.T), want**2, rtol=1e-9)
-    np.testing.assert_allclose(at_mode(density, mode).factor, 0.8 * np.eye(p))
+    assert density.gradients == steps * 2 * p
+    np.testing.assert_allclose(
+        found.factor @ found.factor.T, np.eye(p) if steps else scale**2 * np.eye(p), atol=1e-9
+    )
+    np.testing.assert_allclose(at_mode(density, mode).factor, scale * np.eye(p))
+
+
+def test_steps_end():
+    """Where curvature falls with the distance without end, as that of ``|x|``."""
+
+    class Cone(Normal):
+        def values(self, x):
+            return -np.sqrt((x**2).sum(axis=1))
+
+        def slopes(self, x):
+            self.gradients += len(x)
+            return -x / np.sqrt((x**2).sum(axis=1))[:, None]
+
+    density = Cone(np.eye(P))
+    first_proposal(density, Mode(np.zeros(P), 0.0, 0.01 * np.eye(P)), np.random.default_rng(1))
+    assert density.gradients == MOST_STEPS * 2 * P
+
+
+def test_more_of_its_points_count():
+    """Effective shares ``1 / E_p[p / q]`` for a t of 30 dimensions, by draws from it."""
+
+    class Student:
+        def values(self, x):
+            return -17.5 * np.log1p((x**2).sum(axis=1) / 5.0)
+
+        def slopes(self, x):
+            return -35.0 * x / (5.0 + (x**2).sum(axis=1))[:, None]
+
+        def with_gradients(self, x):
+            return self.values(x), self.slopes(x)
+
+    density, rng = Student(), np.random.default_rng(2)
+    mode = mode_at(density, np.zeros(30), 0.0, np.ones(30))
+    law = stats.multivariate_t(shape=np.eye(30), df=5)
+    draws = law.rvs(4000, random_state=rng)
+    shares = [
+        1.0 / np.exp(law.logpdf(draws) - t.logpdf(draws)).mean()
+        for t in (at_mode(density, mode), first_proposal(density, mode, rng))
+    ]
+    assert shares[1] > 0.3 > 20 * shares[0]
+
+
+def test_directions_are_random_and_orthogonal():
+    asked = []
+
+    class Asked(Normal):
+        def slopes(self, x):
+            asked.append(self._white(x))
+            return super().slopes(x)
+
+    for seed in (1, 2):
+        typical(Asked(ROOT), StudentT(AT, ROOT), np.random.default_rng(seed))
+    for z in asked:
+        np.testing.assert_allclose(z[:P] @ z[:P].T, P * np.eye(P), atol=1e-9)
+        np.testing.assert_allclose(z[P:], -z[:P], atol=1e-9)
+        assert np.abs(z).max() < 0.9 * np.sqrt(P)  # not along the axes
+    assert np.abs(asked[0] - asked[1]).max() > 1.0
