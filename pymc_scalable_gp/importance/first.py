@@ -67,8 +67,7 @@ def typical(density, t: StudentT, rng) -> StudentT:
     rotation, far = stats.ortho_group(p, seed=rng).rvs(), np.sqrt(p)
     away = far * rotation @ t.factor.T
     points = t.skew.inverse(np.concatenate([t.location + away, t.location - away]))
-    log_slope, change = t.skew.slopes(points)
-    gradient = (density.slopes(points) - change) * np.exp(-log_slope) @ t.factor
+    gradient = t.skew.gradient(points, density.slopes(points)) @ t.factor
     if not np.isfinite(gradient).all():
         return t
     hessian = (gradient[:p] - gradient[p:]).T @ rotation / (2.0 * far)

@@ -66,8 +66,7 @@ class StudentT:
         """Gradients (n, p) in z of ``log p - log t`` at points (n, p), from those of log p there."""
         z = self.white(points)
         own = -(FREEDOM + z.shape[1]) * z / (FREEDOM + (z**2).sum(axis=1))[:, None]
-        log_slope, change = self.skew.slopes(points)
-        return (gradient - change) * np.exp(-log_slope) @ self.scale - own
+        return self.skew.gradient(points, gradient) @ self.scale - own
 
 
 class Mixture:

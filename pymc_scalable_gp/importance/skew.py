@@ -59,6 +59,11 @@ class Skew(NamedTuple):
         """The points (n, p) of coordinates `y` (n, p)."""
         return self._replace(skew=-self.skew).forward(y)
 
+    def gradient(self, x: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Gradients (n, p) of a log density of y, from those of the density of x at points `x` (n, p)."""
+        log_slope, change = self.slopes(x)
+        return (gradient - change) * np.exp(-log_slope)
+
     def slopes(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Log of each ``dy/dx`` (n, p), and its derivative."""
         v = (x - self.centre) / self.scale

@@ -144,8 +144,7 @@ def simulated(n, rng):
     """Inputs in [0, 1]^3, noisy values of a Matern 5/2 process, and the truth.
 
     The process is drawn on a grid of 16 points per lengthscale, by the Fourier transform on a torus whose
-    far side is five lengthscales off, and interpolated by splines. Sums of a few thousand random cosines,
-    which are cheaper, have too few terms of high frequency: so many rows tell them from the process.
+    far side is five lengthscales off, and interpolated by splines.
     """
     ell, eta, sigma = np.array([0.15, 0.25, 0.4]), 1.0, 0.3
     period = 1.0 + 5.0 * ell
