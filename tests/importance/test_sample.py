@@ -287,10 +287,13 @@ def test_tails_that_no_point_has_reached_are_not_left_out():
     def logp(x):
         return -0.5 * x[0] ** 2 - 2.0 * (x[1] - x[0] ** 2) ** 2
 
-    for seed in (1, 2):
-        idata = run(model=potential(logp, 2), random_seed=seed)
-        sd = idata.posterior["x"].std(("chain", "draw")).to_numpy()
-        np.testing.assert_allclose(sd, [1.0, 1.5], rtol=0.15)
+    model = potential(logp, 2)
+    sds = [
+        run(model=model, random_seed=seed).posterior["x"].std(("chain", "draw")).to_numpy()
+        for seed in range(1, 5)
+    ]
+    # 400 independent draws give the second sd, of a variable with an excess kurtosis of 9.5, within 9%.
+    np.testing.assert_allclose(np.mean(sds, axis=0), [1.0, 1.5], rtol=0.12)
 
 
 def test_resampling_keeps_shares_and_copies_side_by_side():
