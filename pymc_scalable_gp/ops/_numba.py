@@ -33,7 +33,7 @@ _log = logging.getLogger("pymc")  # where pm.sample tells what it does
 
 # By symbol, and for good: a graph that is compiled later links to the machine code by this name.
 _CALLED: dict[str, Callable] = {}
-_CALLERS: dict[tuple[str, tuple], Callable] = {}  # and by what it is handed beside the inputs
+_CALLERS: dict[tuple[Callable, tuple], Callable] = {}  # and by what it is handed beside the inputs
 
 
 @cache
@@ -284,8 +284,20 @@ def sealed(op, node, function, identity, strided=()):
         hasattr(held, "py_func") for held in getclosurevars(function.py_func).nonlocals.values()
     ):
         raise TypeError(f"{name} holds a compiled function, which differs by process")
+    function = compiled_once(function, kinds, identity)
+    handed = function, tuple(getattr(op, prop) for prop in op.shared)
+    if handed not in _CALLERS:
+        _CALLERS[handed] = caller(op, node, function, strided)
+    return _CALLERS[handed]
+
+
+def compiled_once(function, kinds, identity):
+    """What calls the machine code of a Numba `function` for arguments of `kinds`, Numba's types.
+
+    `identity`, with them, tells the function from all others.
+    """
     key = sha256(str((identity, config.numba__fastmath, kinds)).encode()).hexdigest()
-    symbol = f"sgp_{name}_{key}"
+    symbol = f"sgp_{function.__name__}_{key}"
     if symbol not in _CALLED:
         if can_compile_apart():
             function, on_disk = compile_apart(function, kinds, symbol)
@@ -294,10 +306,7 @@ def sealed(op, node, function, identity, strided=()):
         else:
             function = njit(function.py_func, no_cpython_wrapper=False)  # Python calls it too
         _CALLED[symbol] = function
-    handed = symbol, tuple(getattr(op, prop) for prop in op.shared)
-    if handed not in _CALLERS:
-        _CALLERS[handed] = caller(op, node, _CALLED[symbol], strided)
-    return _CALLERS[handed]
+    return _CALLED[symbol]
 
 
 def shared_options(op) -> dict[str, np.ndarray]:

@@ -3,73 +3,107 @@
 import warnings
 from collections.abc import Sequence
 
+import numpy as np
 import pytensor
-import pytensor.tensor as pt
-from pytensor.graph.basic import Constant, Variable
+from pytensor.compile.mode import get_mode
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.scan.utils import until
+from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._expanded import Expanded, jax_function
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.utils.compiled import IN_PYTHON
+from pymc_scalable_gp.ops._numba import (
+    compiled_once,
+    contiguous,
+    from_source,
+    source_version,
+)
+from pymc_scalable_gp.utils.compiled import IN_PYTHON, compiled
 
 
 def outside(outputs: Sequence[Variable], state: Sequence[Variable]) -> list[Variable]:
-    """What graphs of `state` take from outside: the last variables that do not depend on it."""
-    depends, found = set(state), {}
+    """What graphs of `state` take from outside: the last variables that do not depend on it.
+
+    Numbers that are made of constants stay inside, where rewrites see what they are.
+    """
+    depends, fixed, found = set(state), set(), {}
     for node in toposort(list(outputs), blockers=list(state)):
         if not any(v in depends for v in node.inputs):
+            if all(isinstance(v, Constant) or v in fixed for v in node.inputs):
+                fixed.update(v for v in node.outputs if all(s == 1 for s in v.type.shape))
             continue
         depends.update(node.outputs)
         for v in node.inputs:
-            if v not in depends and not isinstance(v, Constant):
+            if not (v in depends or v in fixed or isinstance(v, Constant)):
                 found[v] = None
     return list(found)
 
 
-class Repeat(Expanded):
+class Repeat(Op):
     """Last state of a loop: of (first state, what does not change)."""
 
     def __init__(self, state, fixed, after, done, limit: int):
-        self.body, self.count, self.limit = [*after, done], len(state), limit
+        self.body, self.limit = [*after, done], limit
         self.state, self.fixed = list(state), list(fixed)
-        first = [v.type() for v in state]
-        super().__init__([*first, *fixed], _scanned(first, self.fixed, self.next, limit))
 
-    def next(self, *values) -> list[Variable]:
-        """Graphs of the state after `values`, the state and what is fixed; and whether it is the last."""
-        given = dict(zip([*self.state, *self.fixed], values, strict=True))
-        return graph_replace(self.body, given, strict=False)
+    def make_node(self, *inputs):
+        places = [*self.state, *self.fixed]
+        inputs = [p.type.filter_variable(x) for p, x in zip(places, inputs, strict=True)]
+        return Apply(self, inputs, [v.type() for v in self.state])
+
+    def infer_shape(self, node, input_shapes):
+        return input_shapes[: len(self.state)]
 
     def connection_pattern(self, node):
         """There is no gradient."""
-        return [[False] * self.count for _ in node.inputs]
+        return [[False] * len(self.state) for _ in node.inputs]
+
+    def check_lengths(self, arrays) -> None:
+        """The Ops of a step check them."""
+
+    def prepare_node(self, node, storage_map, compute_map, impl):
+        """Compile a step for this node: functions that share the Op may run in several threads."""
+        node.tag.step = compiled([*self.state, *self.fixed], self.body, trust_input=True)
+
+    def perform(self, node, inputs, output_storage):
+        count = len(self.state)
+        state, fixed = [np.array(x) for x in inputs[:count]], inputs[count:]
+        for _ in range(self.limit):
+            *state, done = node.tag.step(*state, *fixed)
+            if done:
+                break
+        for storage, value in zip(output_storage, state, strict=True):
+            storage[0] = value
 
 
-def _scanned(first, fixed, next_, limit):
-    """The loop as a Scan of PyTensor."""
-
-    def body(*args):
-        *found, last = next_(*args)
-        # Static shapes stay those of the first state.
-        states = [
-            pt.specify_shape(new, old.type.shape) if old.ndim else new
-            for new, old in zip(found, args[: len(first)], strict=True)
-        ]
-        return states, until(last)
-
-    traces = _scan(body, outputs_info=list(first), non_sequences=list(fixed), n_steps=limit)
-    return [trace[-1] for trace in traces]
-
-
-def _scan(body, **arguments) -> list[Variable]:
-    """What PyTensor's Scan returns, always as a list."""
-    with warnings.catch_warnings():
-        # In functions for a few calls the steps run in Python too: C would take 20 s to compile.
-        warnings.filterwarnings("ignore", "The `mode` argument of `scan`", FutureWarning)
-        traces = pytensor.scan(body, return_updates=False, mode=IN_PYTHON, **arguments)
-    return traces if isinstance(traces, list) else [traces]
+@nb.register_funcify_and_cache_key(Repeat)
+def numba_repeat(op, node=None, **kwargs):
+    """A loop around a step, which is compiled once, apart from what calls it."""
+    graph = FunctionGraph([*op.state, *op.fixed], op.body, clone=True)
+    # Canonical forms of sums had 10^3 times the rounding errors, near the end of Newton's method.
+    get_mode("NUMBA").excluding("inplace", "canonicalize").optimizer.rewrite(graph)
+    step, key = nb.numba_funcify_and_cache_key(graph, fgraph_name="step", **kwargs)
+    state = [f"x{place}" for place in range(len(op.state))]
+    fixed = [f"a{place}" for place in range(len(op.fixed))]
+    given = ", ".join(state + fixed)
+    if key is not None:
+        # On disk it is found by its file, too, of which PyTensor writes a new one each time.
+        code = step.py_func.__code__
+        step.py_func.__code__ = code.replace(co_filename="<repeated>")
+        kinds = tuple(nb.get_numba_type(v.type, layout="C") for v in graph.inputs)
+        step = compiled_once(step, kinds, ("repeated", key))
+    lines = [f"def repeat({given}):"]
+    lines += [f"    {x} = {x}.copy()" for x in state]
+    lines += [f"    {a} = contiguous({a})" for a in fixed]
+    lines += [f"    for _ in range({op.limit}):"]
+    lines += [f"        {', '.join(state)}, done = step({given})"]
+    lines += [f"        {x} = contiguous({x})" for x in state]
+    lines += ["        if done.item():", "            break", f"    return {', '.join(state)}"]
+    made = from_source("\n".join(lines), "repeat", {"step": step, "contiguous": contiguous})
+    return made, key and f"repeat_{key}_{op.limit}_{source_version()}"
 
 
 @register_jax(Repeat, differentiable=False)
@@ -79,7 +113,8 @@ def jax_repeat(op):
     types = [v.type.dtype for v in op.state]
 
     def function(*inputs):
-        first, fixed = inputs[: op.count], inputs[op.count :]
+        count = len(op.state)
+        first, fixed = inputs[:count], inputs[count:]
         first = tuple(jnp.asarray(x, t) for x, t in zip(first, types, strict=True))
 
         def again(carried):
@@ -131,4 +166,10 @@ def by_parts(outputs: Sequence[Variable], part: Sequence[Variable], parts: Seque
     def body(*values):
         return graph_replace(outputs, dict(zip([*part, *fixed], values, strict=True)))
 
-    return _scan(body, sequences=list(parts), non_sequences=fixed)
+    with warnings.catch_warnings():
+        # In functions for a few calls the steps run in Python too: C would take 20 s to compile.
+        warnings.filterwarnings("ignore", "The `mode` argument of `scan`", FutureWarning)
+        traces = pytensor.scan(
+            body, sequences=list(parts), non_sequences=fixed, return_updates=False, mode=IN_PYTHON
+        )
+    return traces if isinstance(traces, list) else [traces]

@@ -5,6 +5,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from pymc_scalable_gp.ops import _numba
 from pymc_scalable_gp.ops._expanded import Expanded
 from pymc_scalable_gp.ops.repeat import by_parts, has_loops, outside, repeat
 
@@ -38,6 +39,38 @@ def test_it_ends_at_the_limit(mode):
         pytest.importorskip("jax")
     a, (_, count) = roots(limit=2)
     assert pytensor.function([a], count, mode=mode)(A) == 2.0
+
+
+def halving(limit=3):
+    """Function of x, halved and moved by one in each step, whose state is as long as x."""
+    x = pt.vector("x", dtype="float64")
+    state = x.type()
+    (found,) = repeat([state], [0.5 * state + 1.0], [x[::-1]], pt.constant(False), limit)
+    return pytensor.function([x], found, mode="NUMBA")
+
+
+def test_other_processes_find_a_step_on_disk(monkeypatch):
+    """Whatever the file that PyTensor wrote it to."""
+    on_disk, compile_apart = [], _numba.compile_apart
+
+    def noted(*args):
+        call, known = compile_apart(*args)
+        on_disk.append(known)
+        return call, known
+
+    monkeypatch.setattr(_numba, "compile_apart", noted)
+    for _ in range(2):
+        monkeypatch.setattr(_numba, "_CALLED", {})  # as in a new process
+        np.testing.assert_allclose(halving()(np.array([8.0, 0.0])), [1.75, 2.75])
+    assert len(on_disk) == 2
+    assert on_disk[1]
+
+
+def test_numbers_made_of_constants_stay_inside():
+    x, y = pt.vectors("x", "y")
+    two = pt.exp(pt.constant(0.7)).dimshuffle("x")
+    assert outside([x * two + y], [x]) == [y]
+    assert len(outside([x * pt.arange(3) + y], [x])) == 2  # an array is made once
 
 
 def test_it_has_no_gradient():
