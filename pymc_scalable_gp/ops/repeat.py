@@ -15,29 +15,19 @@ from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._expanded import Expanded, jax_function
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
-from pymc_scalable_gp.ops._numba import (
-    compiled_once,
-    contiguous,
-    from_source,
-    source_version,
-)
-from pymc_scalable_gp.utils.compiled import IN_PYTHON, compiled
+from pymc_scalable_gp.ops._numba import compiled_once, contiguous, from_source, source_version
+from pymc_scalable_gp.utils.compiled import FLATTENING, IN_PYTHON, compiled
 
 
 def outside(outputs: Sequence[Variable], state: Sequence[Variable]) -> list[Variable]:
-    """What graphs of `state` take from outside: the last variables that do not depend on it.
-
-    Numbers that are made of constants stay inside, where rewrites see what they are.
-    """
-    depends, fixed, found = set(state), set(), {}
+    """What graphs of `state` take from outside: the last variables that do not depend on it."""
+    depends, found = set(state), {}
     for node in toposort(list(outputs), blockers=list(state)):
         if not any(v in depends for v in node.inputs):
-            if all(isinstance(v, Constant) or v in fixed for v in node.inputs):
-                fixed.update(v for v in node.outputs if all(s == 1 for s in v.type.shape))
             continue
         depends.update(node.outputs)
         for v in node.inputs:
-            if not (v in depends or v in fixed or isinstance(v, Constant)):
+            if v not in depends and not isinstance(v, Constant):
                 found[v] = None
     return list(found)
 
@@ -83,8 +73,8 @@ class Repeat(Op):
 def numba_repeat(op, node=None, **kwargs):
     """A loop around a step, which is compiled once, apart from what calls it."""
     graph = FunctionGraph([*op.state, *op.fixed], op.body, clone=True)
-    # Canonical forms of sums had 10^3 times the rounding errors, near the end of Newton's method.
-    get_mode("NUMBA").excluding("inplace", "canonicalize").optimizer.rewrite(graph)
+    # Flat sums had 10^3 times the rounding errors near the end of Newton's method, which took more steps.
+    get_mode("NUMBA").excluding("inplace", *FLATTENING).optimizer.rewrite(graph)
     step, key = nb.numba_funcify_and_cache_key(graph, fgraph_name="step", **kwargs)
     state = [f"x{place}" for place in range(len(op.state))]
     fixed = [f"a{place}" for place in range(len(op.fixed))]

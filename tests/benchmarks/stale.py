@@ -2,12 +2,14 @@
 
 python tests/benchmarks/stale.py
 
-A result is old when a file that its name leads to was changed after the day on which it was printed, by
-git's history. Run those again with record.py.
+A result is old when the code of a file that its name leads to, without docstrings and comments, is another
+than at the end of the day on which it was printed, by git's history. Run those again with record.py.
 """
 
+import ast
 import subprocess
 from datetime import date, timedelta
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -51,14 +53,40 @@ def printed_on(path: Path) -> date:
     return date.fromisoformat(line.removeprefix("# date: ").split(",")[0])
 
 
+def git(*command: str) -> str | None:
+    """What git says; None where it fails."""
+    done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    return None if done.returncode else done.stdout
+
+
+def without_words(source: str) -> str:
+    """The code of a Python file, of which docstrings and comments are no part."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (
+            ast.get_docstring(node, clean=False) is not None
+        ):
+            node.body = node.body[1:]
+    return ast.dump(tree)
+
+
+@cache
+def is_other_code(commit: str, before: str, name: str) -> bool:
+    """Whether a file, which had the name `before` at that commit, has other code now."""
+    old = git("show", f"{commit}:{before}")
+    return old is None or without_words(old) != without_words((ROOT / name).read_text("utf-8"))
+
+
 def changed_since(day: date, paths: list[str]) -> list[str]:
-    """Files under `paths` that commits of later days touched."""
-    after = (day + timedelta(days=1)).isoformat()
+    """Files under `paths` whose code is another than at the end of the day."""
+    end = (day + timedelta(days=1)).isoformat()
     specs = [f":(glob)pymc_scalable_gp/{each}{'' if '*' in each else '**'}" for each in paths]
     specs += [f":(glob)pymc_scalable_gp/{each}/**" for each in paths if "." not in each]
-    command = ["git", "log", f"--since={after} 00:00", "--name-only", "--format=", "--", *specs]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return sorted({line for line in done.stdout.splitlines() if line.endswith(".py")})
+    commit = git("rev-list", "-1", f"--before={end} 00:00", "HEAD").strip()
+    changed = git("diff", "-M", "--diff-filter=d", "--name-status", commit, "--", *specs)
+    names = [line.split("\t")[1:] for line in changed.splitlines() if line.endswith(".py")]
+    return [now for before, *_, now in ([*each[:1], *each] for each in names)
+            if is_other_code(commit, before, now)]  # fmt: skip
 
 
 def main() -> None:
