@@ -48,7 +48,10 @@ def test_functions_of_entries_run_as_functions_of_arrays(function, kind):
     used = [getattr(n.op, "scalar_op", None) for n in fast.maker.fgraph.apply_nodes]
     assert not any(isinstance(op, kind) for op in used)
     slow = pytensor.function([x], outputs, mode=IN_PYTHON)
-    for values in (VALUES, np.array([-800.0, -40.0, -20.0, -0.7, -0.69, -1e-9, 17.0, 19.0, 34.0, 800.0])):
+    for values in (
+        VALUES,
+        np.array([-800.0, -40.0, -20.0, -0.7, -0.69, -1e-9, 17.0, 19.0, 34.0, 800.0]),
+    ):
         with np.errstate(all="ignore"):
             for found, expected in zip(fast(values), slow(values), strict=True):
                 np.testing.assert_allclose(found, expected, rtol=1e-14)
