@@ -63,9 +63,9 @@ _OF_ARRAYS = {
 def _by_arrays(fgraph, node):
     """What Python computes entry by entry, by functions of arrays."""
     form = _OF_ARRAYS.get(type(node.op.scalar_op))
-    (old,) = node.outputs
-    if form is None or not old.type.dtype.startswith("float"):
+    if form is None:
         return None
+    (old,) = node.outputs
     new = form(*node.inputs).astype(old.type.dtype)
     return [new if old.type.is_super(new.type) else pt.specify_shape(new, old.type.shape)]
 

@@ -73,6 +73,18 @@ def test_filling_copies_no_entry_by_itself(shape):
     assert_array_equal(narrow(values, np.ones((3, 4))), np.ones((3, 4)))
 
 
+def test_whole_numbers_are_clipped_and_filled_too():
+    x = pt.lvector()
+    outputs = [pt.clip(x, 0, 2), pt.second(x, pt.constant([7])), pt.softplus(x)]
+    fast = pytensor.function([x], outputs, mode=FEW_CALLS)
+    used = {type(getattr(n.op, "scalar_op", None)) for n in fast.maker.fgraph.apply_nodes}
+    assert not used & {Clip, Second, Softplus}
+    clipped, filled, soft = fast(np.array([-1, 1, 3]))
+    assert_array_equal(clipped, [0, 1, 2])
+    assert_array_equal(filled, [7, 7, 7])
+    np.testing.assert_allclose(soft, np.logaddexp(0.0, [-1.0, 1.0, 3.0]), rtol=1e-14)
+
+
 def test_sums_of_many_terms_run_in_python():
     """Which NumPy's functions of at most 32 operands could not, once a sum is one operation."""
     terms = [pt.vector() for _ in range(40)]
