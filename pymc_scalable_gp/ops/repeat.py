@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytensor
 from pytensor.compile.mode import get_mode
+from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
@@ -36,7 +37,9 @@ class Repeat(Op):
     """Last state of a loop: of (first state, what does not change)."""
 
     def __init__(self, state, fixed, after, done, limit: int):
-        self.body, self.limit = [*after, done], limit
+        # Lengths and kinds of numbers stay those of the first state.
+        kept = [old.type.filter_variable(new) for old, new in zip(state, after, strict=True)]
+        self.body, self.limit = [*kept, done], limit
         self.state, self.fixed = list(state), list(fixed)
 
     def make_node(self, *inputs):
@@ -48,8 +51,12 @@ class Repeat(Op):
         return input_shapes[: len(self.state)]
 
     def connection_pattern(self, node):
-        """There is no gradient."""
+        """There is no gradient: those who use the last state know how it depends on what is fixed."""
         return [[False] * len(self.state) for _ in node.inputs]
+
+    def pullback(self, inputs, outputs, cotangents):
+        """As :meth:`connection_pattern` says."""
+        return [disconnected_type() for _ in inputs]
 
     def check_lengths(self, arrays) -> None:
         """The Ops of a step check them."""
@@ -73,7 +80,7 @@ class Repeat(Op):
 def numba_repeat(op, node=None, **kwargs):
     """A loop around a step, which is compiled once, apart from what calls it."""
     graph = FunctionGraph([*op.state, *op.fixed], op.body, clone=True)
-    # Flat sums had 10^3 times the rounding errors near the end of Newton's method, which took more steps.
+    # Flat sums lose digits near the end of Newton's method, which then takes more steps.
     get_mode("NUMBA").excluding("inplace", *FLATTENING).optimizer.rewrite(graph)
     step, key = nb.numba_funcify_and_cache_key(graph, fgraph_name="step", **kwargs)
     state = [f"x{place}" for place in range(len(op.state))]

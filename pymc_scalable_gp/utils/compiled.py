@@ -15,10 +15,11 @@ from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import dfs_rewriter, in2out, node_rewriter
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Clip, Second
+from pytensor.scalar.basic import Clip
 from pytensor.scalar.math import Log1mexp, Softplus, TriGamma
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
+from pytensor.tensor.rewriting.basic import local_second_to_alloc
 
 from pymc_scalable_gp.utils.graphs import is_random, nearest
 
@@ -28,16 +29,6 @@ def _clip(x, low, high):
     out = pt.maximum(x, low)
     unbounded = isinstance(high, Constant) and np.all(np.isposinf(high.data))
     return out if unbounded else pt.minimum(out, high)
-
-
-def _fill(like, value):
-    """`value` in the shape that it has together with `like`."""
-    ones = zip(like.type.broadcastable, value.type.broadcastable, strict=True)
-    if not any(one and not first for first, one in ones):
-        return value
-    lengths = [value.shape[i] if one else like.shape[i]
-               for i, one in enumerate(like.type.broadcastable)]  # fmt: skip
-    return pt.alloc(value, *lengths)
 
 
 def _softplus(x):
@@ -52,7 +43,6 @@ def _log1mexp(x):
 
 _OF_ARRAYS = {
     Clip: _clip,
-    Second: _fill,
     Softplus: _softplus,
     Log1mexp: _log1mexp,
     TriGamma: lambda x: pt.polygamma(1, x),
@@ -85,7 +75,9 @@ IN_PYTHON = get_mode("FAST_COMPILE").excluding(*FLATTENING)
 # For functions that are called a few times: Numba would take longer to compile than they run, and on
 # large arrays the time goes to the Ops' own kernels and BLAS either way. Loops keep their last state alone.
 FEW_CALLS = IN_PYTHON.including("expanded", "scan_save_mem_no_prealloc").register(
-    (dfs_rewriter(_by_its_graph), 1.8), (in2out(_by_arrays), 1.9)
+    (dfs_rewriter(_by_its_graph), 1.8),
+    (in2out(_by_arrays), 1.9),
+    (in2out(local_second_to_alloc), 1.95),
 )
 
 # While PyTensor compiles in a mode, that is the one of all threads, and two at once may leave it behind.

@@ -4,6 +4,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.gradient import DisconnectedType
 
 from pymc_scalable_gp.ops import _numba
 from pymc_scalable_gp.ops._expanded import Expanded
@@ -70,6 +71,22 @@ def test_it_has_no_gradient():
     a, (x, _) = roots()
     (gradient,) = pt.grad(x.sum() + a.sum(), [a])
     np.testing.assert_array_equal(gradient.eval({a: A}), 1.0)
+    node = x.owner
+    for each in node.op.pullback(node.inputs, node.outputs, node.outputs):
+        assert isinstance(each.type, DisconnectedType)
+
+
+def test_a_step_keeps_the_state_s_type():
+    x = pt.vector(dtype="float64", shape=(3,))
+    for new in (pt.outer(x, x), x.astype("complex128")):
+        with pytest.raises(TypeError):
+            repeat([x], [new], [pt.ones(3)], pt.constant(True), 2)
+    a = pt.vector(dtype="float64")
+    (found,) = repeat([x], [a + x.sum()], [pt.ones(3)], pt.constant(True), 2)
+    function = pytensor.function([a], found, mode="FAST_COMPILE")
+    np.testing.assert_array_equal(function(np.zeros(3)), [3.0, 3.0, 3.0])
+    with pytest.raises(AssertionError, match="shape"):
+        function(np.zeros(2))
 
 
 def test_loops_are_found_in_graphs_and_in_those_of_ops():
