@@ -2,13 +2,11 @@
 
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from threading import RLock
 
 import numpy as np
 from pymc.gp.util import JITTER_DEFAULT
-from threadpoolctl import ThreadpoolController
 
 from pymc_scalable_gp.core.checking.check import check_gp
 from pymc_scalable_gp.core.checking.verdict import Check
@@ -20,21 +18,16 @@ from pymc_scalable_gp.core.trained import TrainedGP
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.classes import as_typed
+from pymc_scalable_gp.utils.threads import one_blas_thread
 
 # PyTensor compiles, and a compiled function runs, in one thread at a time.
 _TURN = RLock()
 
 
-@cache
-def _blas() -> ThreadpoolController:
-    """The BLAS libraries, which take longer to find than a prediction takes."""
-    return ThreadpoolController().select(user_api="blas")
-
-
 def _threads(training):
     """One BLAS thread with neighbours, whose blocks are too small for more; else as many as there are."""
     near = training is not None and isinstance(training.predictive, NeighborRows)
-    return _blas().limit(limits=1) if near else nullcontext()
+    return one_blas_thread() if near else nullcontext()
 
 
 @as_typed

@@ -9,50 +9,48 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
+from pytensor.compile.ops import FromFunctionOp
 from pytensor.graph.traversal import ancestors
 from pytensor.scan.op import Scan
 
 from pymc_scalable_gp.ops._numba import some_calls
-from pymc_scalable_gp.ops.repeat import has_loops
-from pymc_scalable_gp.utils.compiled import compiled, in_jax, many_calls
-from pymc_scalable_gp.utils.graphs import on_vector, present_value, raveled
+from pymc_scalable_gp.utils.compiled import TURN, compiled, in_jax
+from pymc_scalable_gp.utils.graphs import on_vector, raveled
 from pymc_scalable_gp.utils.internals import compiled_as_one
+from pymc_scalable_gp.utils.threads import ForThreads
 
 MOST_PARAMETERS = 50
-# Observed values up to which a thousand densities, with Python between the Ops, take less time than
-# the compilation of a function for this model.
-FEW_VALUES = 5000
+# Packages whose operations threads may run side by side, from Python.
+KNOWN = ("pytensor", "pymc", "pymc_extras", "pymc_scalable_gp")
 
 
 class Graphs:
     """Graphs of a log density on the unconstrained space, compiled when they are first asked for.
 
-    `smooth` is what is differentiated in the place of `logp`, both scalars of the vector `theta` (p,). Of
-    the kinds of function in `by_ops` the Ops alone are machine code; where a density `searches`, its
-    compilation leaves a slow pass out.
+    `smooth` is what is differentiated in the place of `logp`, both scalars of the vector `theta` (p,). With
+    `by_ops` the Ops alone are machine code, which all models share, and what stands between them, a small
+    part of the time, is Python: threads run side by side.
     Instances can be pickled: what was compiled stays behind.
     """
 
-    def __init__(self, theta, logp, smooth, by_ops: tuple[str, ...] = (), searches: bool = False):
-        self.theta, self.logp, self.smooth = theta, logp, smooth
-        self.by_ops, self.searches = by_ops, searches
-        self.mode = (
-            pytensor.config.mode
-        )  # by name, for the workers that know no other than the default
+    def __init__(self, theta, logp, smooth, by_ops: bool = False):
+        self.theta, self.logp, self.smooth, self.by_ops = theta, logp, smooth, by_ops
+        # By name, for the workers that know no other than the default.
+        self.mode = pytensor.config.mode
         self._functions: dict = {}
 
     def __getstate__(self):
         return self.__dict__ | {"_functions": {}}
 
-    def function(self, kind: str):
+    def function(self, kind: str) -> ForThreads:
         """Compiled function of a vector: "density", or "gradient" for (density, gradient)."""
-        if kind not in self._functions:
-            outputs = [self.logp]
-            if kind == "gradient":
-                outputs = [self.smooth, pt.grad(self.smooth, self.theta)]
-            few = kind in self.by_ops
-            mode = some_calls(self.mode) if few else many_calls(self.searches, self.mode)
-            self._functions[kind] = compiled([self.theta], outputs, mode=mode)
+        with TURN:
+            if kind not in self._functions:
+                outputs = [self.logp]
+                if kind == "gradient":
+                    outputs = [self.smooth, pt.grad(self.smooth, self.theta)]
+                mode = some_calls(self.mode) if self.by_ops else self.mode
+                self._functions[kind] = ForThreads([self.theta], outputs, mode=mode)
         return self._functions[kind]
 
     def rows(self, kind: str, points: np.ndarray) -> np.ndarray:
@@ -85,12 +83,8 @@ class Density:
         logp = model.logp() if logp is None else logp
         both = [logp, logp if smooth is None else smooth]
         self.is_smooth = smooth is None
-        by_ops = ()
-        if not in_jax():
-            few = _observed_values(model) <= FEW_VALUES and not _has_scans(logp)
-            # Gradients of another function only lead to the first proposal.
-            by_ops = ("density", "gradient") if few else () if self.is_smooth else ("gradient",)
-        self.graphs = Graphs(theta, *self._on_vector(theta, both), by_ops, has_loops(logp))
+        by_ops = not in_jax() and _is_known(logp)
+        self.graphs = Graphs(theta, *self._on_vector(theta, both), by_ops)
         self.where = self.graphs.rows  # or another function that evaluates many points side by side
         self.evaluations, self.gradients, self.failures, self.seconds = 0, 0, 0, 0.0
 
@@ -202,15 +196,16 @@ class Density:
         return found
 
 
-def _has_scans(graph) -> bool:
-    """Whether a user's loops are in a graph, whose steps would take long in Python."""
-    return any(v.owner is not None and isinstance(v.owner.op, Scan) for v in ancestors([graph]))
+def _is_known(graph) -> bool:
+    """Whether all operations of a graph may run in Python, in several threads.
 
-
-def _observed_values(model) -> float:
-    """How many observed values a model has; infinite where they are not known before it runs."""
-    values = [present_value(model.rvs_to_values[rv]) for rv in model.observed_RVs]
-    return sum(np.inf if each is None else np.size(each) for each in values)
+    Not a user's loops, whose steps would take long there, nor a user's own operations.
+    """
+    ops = [v.owner.op for v in ancestors([graph]) if v.owner is not None]
+    return all(
+        type(op).__module__.split(".")[0] in KNOWN and not isinstance(op, Scan | FromFunctionOp)
+        for op in ops
+    )
 
 
 def checked_point(model: pm.Model) -> dict:

@@ -1,4 +1,4 @@
-"""One run of adaptive importance sampling from known modes: processes, progress, and what it says."""
+"""One run of adaptive importance sampling from known modes: threads, progress, and what it says."""
 
 import logging
 from collections.abc import Callable
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 from joblib import cpu_count
 from pymc.progress_bar import create_simple_progress
 
@@ -16,11 +15,9 @@ from pymc_scalable_gp.importance.rounds import BAD_KHAT, Weighed, sample
 from pymc_scalable_gp.importance.tails import rescaled
 from pymc_scalable_gp.importance.workers import side_by_side
 from pymc_scalable_gp.utils.checks import check_count
-from pymc_scalable_gp.utils.compiled import in_jax
 from pymc_scalable_gp.utils.warn import warn
 
 _log = logging.getLogger("pymc")  # where pm.sample tells what it does
-LONG = 20.0  # seconds of one core, above which processes are worth their start
 MOST_CORES = 4
 
 
@@ -42,7 +39,7 @@ class Budget:
     """What a run may take, checked."""
 
     draws: int  # effective sample size asked for
-    cores: int | None = None  # processes; None for as many as pay, at most `most_cores`
+    cores: int | None = None  # threads; None for one for each processor, at most `most_cores`
     client: Any = None  # a distributed.Client
     max_evaluations: int | None = None
     max_seconds: float | None = None
@@ -58,18 +55,16 @@ class Budget:
 
 
 def run(
-    density: Density, start: np.ndarray, find: Callable[[], list[Mode]], budget: Budget,
-    clock: Clock, rng, label: str,
-) -> Weighed:  # fmt: skip
+    density: Density, find: Callable[[], list[Mode]], budget: Budget, clock: Clock, rng, label: str
+) -> Weighed:
     """Weighed points of a density around the modes that `find` gives; logs what they are worth, as `label`.
 
-    At `start` (p,) the density's seconds are taken. Raises ValueError if the density is finite at none of
-    the points.
+    Raises ValueError if the density is finite at none of the points.
     """
-    cores, draws = _cores(density, start, budget), budget.draws
+    draws = budget.draws
     until = None if budget.max_seconds is None else clock.begin + budget.max_seconds
     progress = create_simple_progress(progressbar=budget.progressbar)
-    with progress, side_by_side(density.graphs, cores, budget.client) as where:
+    with progress, side_by_side(density.graphs, _cores(density, budget), budget.client) as where:
         density.where = where or density.where
         modes = find()
         scaled, starts = rescaled(density, modes, rng)
@@ -97,19 +92,14 @@ def run(
     return weighed
 
 
-def _cores(density, point, budget) -> int:
-    """One, or a process for each of a few processors where that pays its start.
+def _cores(density, budget) -> int:
+    """Threads, or one for densities that do not run side by side in a process.
 
-    JAX spreads a single density over all processors, or has an accelerator, which is one.
+    JAX spreads a single one over all processors, or has an accelerator, which is one.
     """
-    if budget.cores is not None:
-        return budget.cores
-    if in_jax():
+    if not density.graphs.by_ops:
         return 1
-    density.values(point[None])  # compiles: processes would do that again
-    begin = perf_counter()
-    density.values(np.stack([point] * 2))
-    return min(cpu_count(), budget.most_cores) if 300 * (perf_counter() - begin) > LONG else 1
+    return budget.cores or min(cpu_count(), budget.most_cores)
 
 
 def shortcomings(weighed: Weighed, draws: int) -> str:

@@ -73,11 +73,11 @@ def sample_importance(
         Neighbours are chosen again there, once, if the GP was neither built nor rebuilt at a point by
         hand, the same for every seed; later calls start at the point they were chosen for.
     cores : int, optional
-        Processes that evaluate densities side by side; results do not depend on it, up to rounding.
-        Default: one for each processor, at most four, where the densities of a run would take long,
-        else one; one under JAX, which has a device or all processors to itself.
+        Threads that evaluate densities side by side; results do not depend on it, up to rounding.
+        Default: one for each processor, at most four. One alone under JAX, which has a device or all
+        processors to itself, and for a model with ``pytensor.scan`` or with operations of your own.
     client : distributed.Client, optional
-        Densities are evaluated on its workers.
+        Densities are evaluated on its workers, which are processes.
     max_evaluations : int, optional
         Limit of densities, those of the mode's search left out.
     max_seconds : float, optional
@@ -142,9 +142,8 @@ def sample_importance(
     begin = density.initial if start is None else density.start(start)
     clock.lap("build")
     weighed = run(
-        density, begin, lambda: find_modes(density, begin, rng), budget, clock, rng,
-        "Importance sampling",
-    )  # fmt: skip
+        density, lambda: find_modes(density, begin, rng), budget, clock, rng, "Importance sampling"
+    )
     if found := shortcomings(weighed, draws):
         if otherwise == "nuts":
             _log.info(f"Importance sampling is not enough: {found}; going on with NUTS")

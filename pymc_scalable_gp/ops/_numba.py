@@ -304,7 +304,8 @@ def compiled_once(function, kinds, identity):
             if not on_disk:
                 _announce()
         else:
-            function = njit(function.py_func, no_cpython_wrapper=False)  # Python calls it too
+            # Python calls it too.
+            function = njit(function.py_func, no_cpython_wrapper=False, nogil=True)
         _CALLED[symbol] = function
     return _CALLED[symbol]
 

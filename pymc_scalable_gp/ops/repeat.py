@@ -11,10 +11,10 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.replace import graph_replace
-from pytensor.graph.traversal import ancestors, toposort
+from pytensor.graph.traversal import toposort
 from pytensor.link.numba.dispatch import basic as nb
 
-from pymc_scalable_gp.ops._expanded import Expanded, jax_function
+from pymc_scalable_gp.ops._expanded import jax_function
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._numba import compiled_once, contiguous, from_source, source_version
 from pymc_scalable_gp.utils.compiled import FLATTENING, IN_PYTHON, compiled
@@ -140,15 +140,6 @@ def repeat(state: Sequence[Variable], after: Sequence[Variable], start, done, li
     fixed = [v.type() for v in outer]
     *new, done = graph_replace([*after, done], dict(zip(outer, fixed, strict=True)), strict=False)
     return Repeat(state, fixed, new, done, limit)(*start, *outer, return_list=True)
-
-
-def has_loops(graph: Variable) -> bool:
-    """Whether a graph, or the graph of an Op in it, repeats steps until a state no longer changes."""
-    ops = (v.owner.op for v in ancestors([graph]) if v.owner is not None)
-    return any(
-        isinstance(op, Repeat) or (isinstance(op, Expanded) and any(map(has_loops, op.outputs)))
-        for op in ops
-    )
 
 
 def by_parts(outputs: Sequence[Variable], part: Sequence[Variable], parts: Sequence) -> list:

@@ -81,30 +81,19 @@ FEW_CALLS = IN_PYTHON.including("expanded", "scan_save_mem_no_prealloc").registe
 )
 
 # While PyTensor compiles in a mode, that is the one of all threads, and two at once may leave it behind.
-_TURN = RLock()
+TURN = RLock()
 
 
 def compiled(inputs, outputs, **options):
     """PyTensor function for a few calls on large arrays; `options` are those of ``pytensor.function``."""
     kinds = {"mode": FEW_CALLS, "on_unused_input": "ignore", "allow_input_downcast": True}
-    with _TURN:
+    with TURN:
         return pytensor.function(inputs, outputs, **kinds | options)
 
 
 def in_jax() -> bool:
     """Whether PyTensor's mode, which the user sets, is JAX's."""
     return pytensor.config.mode == "JAX"
-
-
-def many_calls(searches: bool = False, name: str | None = None):
-    """Mode for a function that is called hundreds of times: the user's own, or the one of that name.
-
-    With `searches`, where gradients of a user's distribution are in loops, without the pass that lets
-    elementwise operations overwrite their inputs: of hundreds of them it took longer than all other passes,
-    and the function was no faster.
-    """
-    mode = get_mode(name)
-    return mode.excluding("inplace_elemwise") if searches else mode
 
 
 def model_inputs(outputs, model) -> list:

@@ -185,7 +185,9 @@ def compile_apart(function, arguments, symbol) -> tuple[Callable, bool]:
     disk, for good.
     """
     CACHED_SRC_FUNCTIONS[function.py_func] = symbol
-    dispatcher = njit(function.py_func, cache=config.numba__cache, no_cpython_wrapper=False)
+    options = {"cache": config.numba__cache, "no_cpython_wrapper": False}
+    # Threads that call it from Python do not wait for one another.
+    dispatcher = njit(function.py_func, nogil=True, **options)
     with compiled_as_one():
         dispatcher.compile(arguments)
     dispatcher.disable_compile()  # from Python, too, arrays of all layouts are those that it knows

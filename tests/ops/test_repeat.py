@@ -7,8 +7,7 @@ import pytest
 from pytensor.gradient import DisconnectedType
 
 from pymc_scalable_gp.ops import _numba
-from pymc_scalable_gp.ops._expanded import Expanded
-from pymc_scalable_gp.ops.repeat import by_parts, has_loops, outside, repeat
+from pymc_scalable_gp.ops.repeat import by_parts, outside, repeat
 
 A = np.array([4.0, 9.0, 2.0])
 
@@ -87,14 +86,6 @@ def test_a_step_keeps_the_state_s_type():
     np.testing.assert_array_equal(function(np.zeros(3)), [3.0, 3.0, 3.0])
     with pytest.raises(AssertionError, match="shape"):
         function(np.zeros(2))
-
-
-def test_loops_are_found_in_graphs_and_in_those_of_ops():
-    a, (x, _) = roots()
-    assert has_loops(x.sum())
-    assert not has_loops(a.sum())
-    assert has_loops(Expanded([a], [x.sum()])(a) + 1.0)
-    assert not has_loops(Expanded([a], [a.sum()])(a) + 1.0)
 
 
 def test_what_a_loop_takes_from_outside():

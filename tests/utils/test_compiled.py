@@ -11,12 +11,12 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_array_equal
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.mode import FAST_COMPILE, Mode, get_mode
+from pytensor.compile.mode import FAST_COMPILE, Mode
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.scalar.basic import Clip, Second
 from pytensor.scalar.math import Log1mexp, Softplus, TriGamma
 
-from pymc_scalable_gp.utils.compiled import FEW_CALLS, FLATTENING, IN_PYTHON, compiled, many_calls
+from pymc_scalable_gp.utils.compiled import FEW_CALLS, FLATTENING, IN_PYTHON, compiled
 
 VALUES = np.array([np.nan, -np.inf, -2.0, 0.0, 0.5, 3.0, np.inf])
 
@@ -146,15 +146,6 @@ def test_threads_that_compile_leave_the_users_mode_as_it_is():
         for found in pool.map(compile_some, range(4)):
             np.testing.assert_allclose(found, 2.0 + np.arange(5))
     assert pytensor.config.mode == before
-
-
-def test_functions_with_searches_leave_a_slow_pass_out():
-    with pytensor.config.change_flags(mode="NUMBA"):
-        plain, searching = many_calls(), many_calls(searches=True)
-        assert plain == get_mode(None)
-    assert type(searching.linker) is type(plain.linker)
-    assert "inplace_elemwise" in searching.provided_optimizer.exclude
-    assert "inplace_elemwise" not in plain.provided_optimizer.exclude
 
 
 def all_nodes(graph):

@@ -1,7 +1,9 @@
 """What the package uses of PyTensor, Numba and PyMC without their promise is there, and in one place."""
 
 import ast
+import time
 from pathlib import Path
+from threading import Thread
 
 import numba
 import numpy as np
@@ -70,6 +72,32 @@ def test_afterwards_numba_compiles_as_before():
     assert function(1) == 2
     (code,) = function.overloads.values()
     assert type(code.library) is JITCodeLibrary
+
+
+def many_cosines(count):
+    """Machine code that takes half a second or so for 3e7."""
+    last = 0.0
+    for _ in range(int(count[0])):
+        last = np.cos(last)
+    return np.full(1, last)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_machine_code_lets_other_threads_run(apart, monkeypatch):
+    monkeypatch.setattr(_numba, "_CALLED", {})
+    monkeypatch.setattr(_numba, "can_compile_apart", lambda: apart)
+    kinds = (numba.types.Array(numba.types.float64, 1, "C"),)
+    with pytensor.config.change_flags(numba__cache=False):
+        found = _numba.compiled_once(internals.njit(many_cosines), kinds, ("a test", apart))
+        function = getattr(found, "keep", found)
+        function(np.ones(1))
+    thread = Thread(target=function, args=(np.full(1, 3e7),))
+    thread.start()
+    ticks = 0
+    while thread.is_alive():
+        time.sleep(1e-3)
+        ticks += 1
+    assert ticks > 10  # it would be one: Python would go on where the thread ends
 
 
 def foreign_private_names(source):

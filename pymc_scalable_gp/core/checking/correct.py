@@ -84,7 +84,7 @@ def correct_gp(
     clock.lap("build")
     mean, factor = theta.mean(axis=0), _factor(theta)
     weighed = run(
-        density, mean, lambda: [mode_near(density, mean, factor)], budget, clock, rng,
+        density, lambda: [mode_near(density, mean, factor)], budget, clock, rng,
         f"Correction towards {words}",
     )  # fmt: skip
     found = shortcomings(weighed, budget.draws)
@@ -136,7 +136,8 @@ def _affordable(n: int, budget: Budget) -> Budget:
     """The budget with as many cores as hold dense matrices; raise ValueError where none does."""
     device = accelerator()
     if device is not None:
-        return _affordable_on(device, n, budget)
+        _check_fits(device, n)
+        return budget
     size = ARRAYS * 8.0 * n**2
     if n > MOST_EXACT_ROWS:
         raise ValueError(
@@ -149,23 +150,21 @@ def _affordable(n: int, budget: Budget) -> Budget:
     if cores < (budget.cores or 1):
         raise ValueError(
             f"{n} rows of the exact GP need {size / GIB:.1f} GiB for each of {budget.cores or 1} "
-            f"processes, and {free_memory() / GIB:.1f} GiB are free: give fewer cores=, or neighbors= and "
+            f"threads, and {free_memory() / GIB:.1f} GiB are free: give fewer cores=, or neighbors= and "
             "n_inducing= for a closer approximation instead"
         )
     return replace(budget, most_cores=min(cores, MOST_CORES))
 
 
-def _affordable_on(device, n: int, budget: Budget) -> Budget:
-    """The budget with the processes asked for or one, where the device holds their dense matrices."""
-    cores = budget.cores or 1
-    size, free = cores * ARRAYS_OF_JAX * 8.0 * n**2, free_on(device)
+def _check_fits(device, n: int) -> None:
+    """Raise ValueError unless the device, which has one density at a time, holds its dense matrices."""
+    size, free = ARRAYS_OF_JAX * 8.0 * n**2, free_on(device)
     if size > free:
         raise ValueError(
-            f"{n} rows of the exact GP need {size / GIB:.1f} GiB in {cores} process(es), and "
+            f"{n} rows of the exact GP need {size / GIB:.1f} GiB, and "
             f"{free / GIB:.1f} GiB of {device.device_kind} are free: give neighbors= and n_inducing= "
             "for a closer approximation instead"
         )
-    return replace(budget, cores=cores)
 
 
 def _rate(n: int = 1000) -> float:

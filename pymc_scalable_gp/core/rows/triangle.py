@@ -1,13 +1,11 @@
 """The triangular factor of a tall matrix whose rows come in blocks, are put together, or taken away."""
 
-import threading
-
 import numpy as np
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features.singular import SINGULAR_CUTOFF
 from pymc_scalable_gp.utils.blocks import blocks
-from pymc_scalable_gp.utils.compiled import compiled
+from pymc_scalable_gp.utils.threads import ForThreads
 
 # Above this many multiplications the Gram matrix replaces the QR: half the work, at matrix-product
 # speed. Squares of singular values are then good to 1e-15 of the largest, singular values to 3e-8.
@@ -121,29 +119,12 @@ class RowFactor:
         )
 
 
-class RowFunction:
-    """Numbers of a symbolic map (rows, d) -> (rows, p) that has no free parameters.
-
-    It may be called from several threads, and sent to other processes: each compiles its own.
-    """
+class RowFunction(ForThreads):
+    """Numbers of a symbolic map (rows, d) -> (rows, p) that has no free parameters."""
 
     def __init__(self, function):
-        self._X = pt.matrix("X", dtype="float64")
-        self._values = function(self._X)
-        self._local = threading.local()
-
-    def __getstate__(self):
-        return {"_X": self._X, "_values": self._values}
-
-    def __setstate__(self, state):
-        self.__dict__.update(state)
-        self._local = threading.local()
-
-    def __call__(self, X: np.ndarray) -> np.ndarray:
-        """Values at inputs (rows, d)."""
-        if not hasattr(self._local, "compiled"):
-            self._local.compiled = compiled([self._X], self._values, trust_input=True)
-        return self._local.compiled(X)
+        X = pt.matrix("X", dtype="float64")
+        super().__init__([X], function(X), trust_input=True)
 
 
 def target_blocks(function: RowFunction, X, target, label=None, progressbar=True):

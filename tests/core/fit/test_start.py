@@ -10,7 +10,6 @@ import pytest
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.fit import start
-from pymc_scalable_gp.importance import density as density_module
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.start import Offer, offered_start
 from pymc_scalable_gp.ops._base import GufuncOp
@@ -95,35 +94,10 @@ def test_under_another_likelihood_a_few_steps_lead_there(caplog):
     np.testing.assert_array_equal(again["ell"], found["ell"])
 
 
-@pytest.mark.parametrize(("limit", "few"), [(79, False), (80, True)])
-def test_on_few_values_the_ops_alone_are_machine_code(limit, few, monkeypatch):
-    monkeypatch.setattr(density_module, "FEW_VALUES", limit)
-    graphs = Density(counts_model(sgp.ExactMarginal)[0]).graphs
-    assert graphs.searches
-    assert graphs.by_ops == (("density", "gradient") if few else ())
-    model, _ = model_of(built=True)
-    better = Density(
-        model, smooth=model.logp()
-    )  # gradients of another function lead to a start alone
-    assert not better.graphs.searches
-    assert better.graphs.by_ops == (("density", "gradient") if few else ("gradient",))
-
-
-def test_a_users_loop_is_compiled_as_before():
-    with pm.Model() as model:
-        rate = pm.HalfNormal("rate")
-        steps = pytensor.scan(
-            lambda last, rate: rate * last, outputs_info=[np.ones(())], non_sequences=[rate],
-            n_steps=5, return_updates=False,
-        )  # fmt: skip
-        pm.Normal("y", steps, 1.0, observed=np.ones(5))
-    assert Density(model).graphs.by_ops == ()
-
-
 @pytest.mark.parametrize(("mode", "found"), [("NUMBA", True), ("FAST_COMPILE", False)])
 def test_where_the_users_mode_is_python_nothing_is_machine_code(mode, found):
     with pytensor.config.change_flags(mode=mode):
-        function = Density(model_of(built=True)[0]).graphs.function("density")
+        function = Density(model_of(built=True)[0]).graphs.function("density").compiled
     ops = [node.op for node in function.maker.fgraph.apply_nodes]
     assert any(isinstance(op, MachineCode) for op in ops) == found
     assert found != any(isinstance(op, GufuncOp) for op in ops)
