@@ -220,7 +220,7 @@ def main():
     parser.add_argument("--parts", default="evidence,dask,seeds,doubled,large")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=400_000)
-    parser.add_argument("--cores", type=int, help="processes; one where densities are fast")
+    parser.add_argument("--cores", type=int, help="threads, by default as many as processors")
     args = parser.parse_args()
     import pymc as pm
 

@@ -31,13 +31,15 @@ ADJOINT_LIMIT = 50
 # before, of which Newton's next step is the square.
 TOLERANCE = 1e-7
 ADJOINT_TOLERANCE = 1e-8
-SHARES = 0.5 ** np.arange(12)  # of a step, all of it or, where that leads too far, the best
+TRIES = (
+    12  # of a step: all of it or, where that leads too far, the best of this many, halved each time
+)
 # A step as short as this is taken whole, in units of each row's information: with neighbours C + diag(v) is
 # approximated at each v anew, and the mode is not quite where the objective is highest.
 SHORT = 1.0
 ROUNDING = 1e-9  # of the objective
 SLOW = 0.3  # a step's ratio to the last, above which the search is accelerated
-_FAR = pt.constant(np.inf, dtype="float64")
+_FAR, _ALL = (pt.constant(each, dtype="float64") for each in (np.inf, 1.0))
 
 
 def _acceleration(way, before, change, last, weight, near):
@@ -96,44 +98,62 @@ class LaplaceGraph:
         By Newton's method from `start`, or the mean where that is better or nothing else is known, with
         shorter steps where the objective would fall, and acceleration where steps shrink slowly.
         """
-        places = [self.rows.vector(name) for name in ("f", "a", "goal", "way", "from")]
+        names = ("f", "slope", "information", "a", "goal", "way", "from")
+        places = [self.rows.vector(name) for name in names]
         places += [pt.scalar(name, dtype="float64") for name in ("psi", "step", "left")]
-        f, a, goal, way, solved_before, psi, step, _ = places
-        _, g, W = self.rows.at(f, y)
+        f, g, W, a, goal, way, solved_before, psi, step, _ = places
         t, v = f + g / W, 1.0 / W
         solved = self.solved(t, v)
         newton = t - v * solved
-        towards, turn = newton - f, solved - a
-
-        shares = pt.constant(SHARES)
-        at = f + shares[:, None] * towards
-        quadratic = ((a + shares[:, None] * turn) * (at - self.mean)).sum(axis=1)
-        tries = self.rows.logp_of(at, y).sum(axis=1) - 0.5 * quadratic
-        tries = pt.switch(pt.isnan(tries), -np.inf, tries)
+        towards = newton - f
         length = pt.sqrt((W * towards**2).max())
-        near = (length < SHORT) & pt.isfinite(tries[0])
-        full = near | (tries[0] >= psi - ROUNDING * pt.abs(psi))
-        best = pt.switch(full, 0, pt.argmax(tries))
-        share, reached = shares[best], tries[best]
-        last = pt.switch(full, length, 1.0 + length)
-        slow, share_back = _acceleration(towards, way, last, step, W, near)
-        after = [
-            f + share * towards - share_back * (newton - goal),
-            a + share * turn - share_back * (solved - solved_before),
-            newton, towards, solved,
-            pt.switch(slow, -np.inf, reached), last, _remaining(last, step, slow),
-        ]  # fmt: skip
-        floor = self.rows.at(self.mean, y)[0].sum()
-        start = [self.mean, *[pt.zeros_like(self.mean)] * 4, floor, _FAR, _FAR]
+        slow, share_back = _acceleration(towards, way, length, step, W, length < SHORT)
+        steps = towards, solved - a
+        back = share_back * (newton - goal), share_back * (solved - solved_before)
+        reached, full, *moved = self._tried((f, a), steps, back, psi, length < SHORT, y)
+        last, slow = pt.switch(full, length, 1.0 + length), slow & full
+        psi_after = pt.switch(slow, -np.inf, reached)
+        after = [*moved, newton, towards, solved, psi_after, last, _remaining(last, step, slow)]
+        floor, *at_mean = self.rows.at(self.mean, y)
+        floor, none = floor.sum(), pt.zeros_like(self.mean)
+        start = [self.mean, *at_mean, none, none, none, none, floor, _FAR, _FAR]
         if self.start is not None:
             known = pt.isfinite(self.start).all()
-            lost = pt.isinf(step) & pt.isinf(psi) & (tries[0] < floor)
+            lost = pt.isinf(step) & pt.isinf(psi) & (reached < floor)
             after = [pt.switch(lost, old, new) for old, new in zip(start, after, strict=True)]
             start[0] = pt.switch(known, self.start, self.mean)
-            start[5] = pt.switch(known, -np.inf, floor)  # whatever the first step leads to
+            start[1:3] = self.rows.at(start[0], y)[1:]
+            start[7] = pt.switch(known, -np.inf, floor)  # whatever the first step leads to
         done = ~(after[-1] > TOLERANCE)  # NaN too
         found = repeat(places, after, start, done, LIMIT)
         return found[0], found[-1]
+
+    def _tried(self, point, steps, back, psi, near, y):
+        """The objective after a step, whether all of it was taken, and f, slope, information and a there.
+
+        All of it, accelerated, if it is short or the objective does not fall; else the best of its halves.
+        Where slopes are not finite, the objective counts as -inf.
+        """
+        places = [pt.scalar(name, dtype="float64") for name in ("share", "best")]
+        places += [self.rows.vector(name) for name in ("f", "slope", "information", "a")]
+        share, best, *held = places
+        whole = pt.eq(share, 1.0)
+        f, a = (
+            x + share * step - pt.switch(whole, off, 0.0)
+            for x, step, off in zip(point, steps, back, strict=True)
+        )
+        logp, g, W = self.rows.at(f, y)
+        value = logp.sum() - 0.5 * (a * (f - self.mean)).sum()
+        value = pt.switch(pt.isfinite(value + g.sum() + W.sum()), value, -np.inf)
+        done = whole & ((near & pt.isfinite(value)) | (value >= psi - ROUNDING * pt.abs(psi)))
+        taken = whole | (value > best)
+        after = [pt.switch(done, share, 0.5 * share), pt.switch(taken, value, best)]
+        after += [pt.switch(taken, new, old) for new, old in zip((f, g, W, a), held, strict=True)]
+        none = pt.zeros_like(point[0])
+        share, best, *held = repeat(
+            places, after, [_ALL, -_FAR, none, none, none, none], done, TRIES
+        )
+        return best, pt.eq(share, 1.0), *held
 
     def carried(self, f, y):
         """A scalar whose gradient is that of the density at the mode f, which moves with the parameters.

@@ -15,6 +15,7 @@ import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.checking.comparison import exact_rows, with_neighbors
 from pymc_scalable_gp.core.checking.correct import better_density
 from pymc_scalable_gp.core.likelihoods import laplace
+from pymc_scalable_gp.utils.compiled import compiled
 
 rng = np.random.default_rng(0)
 N = 24
@@ -338,6 +339,27 @@ def test_steps_that_lead_too_far_are_shortened():
         mean, _ = gp.predict(X[:2], {}, diag=True)
         assert np.isfinite(model.compile_logp()(model.initial_point()))
     np.testing.assert_allclose(mean, np.log(1e4), atol=1e-2)
+
+
+def test_steps_to_where_slopes_are_not_finite_are_shortened():
+    """Halves of the first step lead to 3.9, where the slope is NaN and the density is not: 1.95 is next."""
+
+    def up_to_an_edge(f):
+        def logp(y, f):
+            edge = pt.switch(f < 3.8, 0.0 * pt.sqrt(3.8 - f), 0.0)
+            return y * f - pt.exp(f) - pt.gammaln(y + 1.0) + edge
+
+        return pm.CustomDist.dist(f, logp=logp, dtype="int64")
+
+    found = []
+    for likelihood in (up_to_an_edge, lambda f: pm.Poisson.dist(pm.math.exp(f))):
+        with pm.Model() as model:
+            gp = sgp.ExactMarginal(cov_func=4.0 * pm.gp.cov.Matern52(1, ls=0.01))
+            x, y = np.arange(3.0)[:, None], np.array([40, 39, 41])
+            gp.marginal_likelihood("y", X=x, y=y, likelihood=likelihood)
+        logp = pm.logp(model["y"], model.rvs_to_values[model["y"]])
+        found.append(compiled([], [logp])()[0])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-10)
 
 
 def test_searches_begin_at_the_mode_of_the_build():
