@@ -17,7 +17,8 @@ from pytensor.link.numba.dispatch import basic as nb
 from pymc_scalable_gp.ops._expanded import jax_function
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
 from pymc_scalable_gp.ops._numba import compiled_once, contiguous, from_source, source_version
-from pymc_scalable_gp.utils.compiled import FLATTENING, IN_PYTHON, compiled
+from pymc_scalable_gp.utils.compiled import FLATTENING, IN_PYTHON
+from pymc_scalable_gp.utils.threads import ForThreads
 
 
 def outside(outputs: Sequence[Variable], state: Sequence[Variable]) -> list[Variable]:
@@ -41,6 +42,8 @@ class Repeat(Op):
         kept = [old.type.filter_variable(new) for old, new in zip(state, after, strict=True)]
         self.body, self.limit = [*kept, done], limit
         self.state, self.fixed = list(state), list(fixed)
+        # Of all functions that the Op is in: they are compiled one after the other, and run in threads.
+        self._step = ForThreads([*state, *fixed], self.body, trust_input=True)
 
     def make_node(self, *inputs):
         places = [*self.state, *self.fixed]
@@ -61,15 +64,11 @@ class Repeat(Op):
     def check_lengths(self, arrays) -> None:
         """The Ops of a step check them."""
 
-    def prepare_node(self, node, storage_map, compute_map, impl):
-        """Compile a step for this node: functions that share the Op may run in several threads."""
-        node.tag.step = compiled([*self.state, *self.fixed], self.body, trust_input=True)
-
     def perform(self, node, inputs, output_storage):
         count = len(self.state)
         state, fixed = [np.array(x) for x in inputs[:count]], inputs[count:]
         for _ in range(self.limit):
-            *state, done = node.tag.step(*state, *fixed)
+            *state, done = self._step(*state, *fixed)
             if done:
                 break
         for storage, value in zip(output_storage, state, strict=True):

@@ -1,5 +1,6 @@
 """Threads of this process: of BLAS, and those that call one compiled function."""
 
+from contextlib import suppress
 from functools import cache
 
 from threadpoolctl import ThreadpoolController
@@ -42,17 +43,16 @@ class ForThreads:
     @property
     def compiled(self):
         """The function itself."""
-        with TURN:
-            if self._first is None:
-                self._first = compiled(*self._given, **self._options)
-                self._free.append(self._first)
-            return self._first
+        if self._first is None:
+            self._free.append(self._taken())
+        return self._first
 
     def _taken(self):
         """A copy that no thread runs, a new one if there is none."""
-        first = self.compiled
-        try:
+        with suppress(IndexError):
             return self._free.pop()
-        except IndexError:
-            with TURN:
-                return first.copy()
+        with TURN:
+            if self._first is not None:
+                return self._first.copy()
+            self._first = compiled(*self._given, **self._options)
+            return self._first

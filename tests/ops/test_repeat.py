@@ -8,6 +8,7 @@ from pytensor.gradient import DisconnectedType
 
 from pymc_scalable_gp.ops import _numba
 from pymc_scalable_gp.ops.repeat import by_parts, outside, repeat
+from pymc_scalable_gp.utils import threads
 
 A = np.array([4.0, 9.0, 2.0])
 
@@ -86,6 +87,23 @@ def test_a_step_keeps_the_state_s_type():
     np.testing.assert_array_equal(function(np.zeros(3)), [3.0, 3.0, 3.0])
     with pytest.raises(AssertionError, match="shape"):
         function(np.zeros(2))
+
+
+def test_a_step_is_compiled_once_for_all_functions(monkeypatch):
+    """Its rewrites take most of the time in which a density is made, and there are three with the loop."""
+    made, compiled = [], threads.compiled
+
+    def counted(*args, **options):
+        made.append(args)
+        return compiled(*args, **options)
+
+    monkeypatch.setattr(threads, "compiled", counted)
+    a, (x, _) = roots()
+    one, twice = (pytensor.function([a], k * x, mode="FAST_COMPILE") for k in (1.0, 2.0))
+    assert not made
+    for found in (one(A), 0.5 * twice(A), one.copy()(A)):
+        np.testing.assert_allclose(found, np.sqrt(A), rtol=1e-9)
+    assert len(made) == 1
 
 
 def test_what_a_loop_takes_from_outside():
