@@ -116,7 +116,7 @@ class LaplaceGraph:
         after = [*moved, newton, towards, solved, psi_after, last, _remaining(last, step, slow)]
         floor, *at_mean = self.rows.at(self.mean, y)
         floor, none = floor.sum(), pt.zeros_like(self.mean)
-        start = [self.mean, *at_mean, none, none, none, none, floor, _FAR, _FAR]
+        start = [self.mean, *at_mean, *[none] * 4, floor, _FAR, _FAR]
         if self.start is not None:
             known = pt.isfinite(self.start).all()
             lost = pt.isinf(step) & pt.isinf(psi) & (reached < floor)
@@ -150,9 +150,7 @@ class LaplaceGraph:
         after = [pt.switch(done, share, 0.5 * share), pt.switch(taken, value, best)]
         after += [pt.switch(taken, new, old) for new, old in zip((f, g, W, a), held, strict=True)]
         none = pt.zeros_like(point[0])
-        share, best, *held = repeat(
-            places, after, [_ALL, -_FAR, none, none, none, none], done, TRIES
-        )
+        share, best, *held = repeat(places, after, [_ALL, -_FAR, *[none] * 4], done, TRIES)
         return best, pt.eq(share, 1.0), *held
 
     def carried(self, f, y):
