@@ -28,8 +28,8 @@ class Graphs:
     """Graphs of a log density on the unconstrained space, compiled when they are first asked for.
 
     `smooth` is what is differentiated in the place of `logp`, both scalars of the vector `theta` (p,). With
-    `by_ops` the Ops alone are machine code, which all models share, and what stands between them, a small
-    part of the time, is Python: threads run side by side.
+    `by_ops` the Ops alone are machine code, which all models share, and threads run side by side; what
+    stands between them is Python.
     Instances can be pickled: what was compiled stays behind.
     """
 
@@ -57,7 +57,7 @@ class Graphs:
         """Values at each of `points` (n, p): (n, 1) densities, or (n, 1 + p) with gradients."""
         found = []
         for point in points:
-            is_new = kind not in self._functions
+            is_new = kind not in self._functions and not self.by_ops
             function = self.function(kind)
             with compiled_as_one() if is_new else nullcontext():
                 found.append(np.hstack([np.ravel(v) for v in function(point)]))

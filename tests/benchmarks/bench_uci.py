@@ -90,7 +90,7 @@ def main():
     parser.add_argument("--sets", default=",".join(PUBLISHED))
     parser.add_argument("--kernels", default="Matern32,ExpQuad")
     parser.add_argument("--folds", type=int, default=1)
-    parser.add_argument("--cores", type=int, help="processes; one where densities are fast")
+    parser.add_argument("--cores", type=int, help="threads, by default as many as processors")
     parser.add_argument("--pred-neighbors", type=int, default=240)
     args = parser.parse_args()
     import pymc as pm

@@ -90,7 +90,7 @@ def test_a_step_keeps_the_state_s_type():
 
 
 def test_a_step_is_compiled_once_for_all_functions(monkeypatch):
-    """Its rewrites take most of the time in which a density is made, and there are three with the loop."""
+    """A density, its gradient, what finds the start, and each thread's copy have the same loop."""
     made, compiled = [], threads.compiled
 
     def counted(*args, **options):

@@ -31,9 +31,7 @@ ADJOINT_LIMIT = 50
 # before, of which Newton's next step is the square.
 TOLERANCE = 1e-7
 ADJOINT_TOLERANCE = 1e-8
-TRIES = (
-    12  # of a step: all of it or, where that leads too far, the best of this many, halved each time
-)
+TRIES = 12  # of a step: the whole, or the best of it and its halves
 # A step as short as this is taken whole, in units of each row's information: with neighbours C + diag(v) is
 # approximated at each v anew, and the mode is not quite where the objective is highest.
 SHORT = 1.0
