@@ -9,6 +9,11 @@ from pymc_scalable_gp.utils.lbfgs import lowest
 STEP = 1e-3  # of the central differences, in units of the quasi-Newton estimate of the scale
 WIDEST = 5.0  # standard deviation along an axis without curvature
 NEAR_GAIN = 0.1  # nats of a step, below which a mode is near enough for proposals
+SMALL_GAIN, SMALL_STEPS = 0.02, 2  # nats, and steps in a row that gain less, where a search pauses
+REST = 0.005  # nats that Newton's step may leave
+KEPT = 0.5  # of what the curvature promises: a search in units of it gains that where it fits
+MOVED = 0.5  # nats of a way, after which the curvature is taken again
+CURVATURES = 4  # taken at most
 AXIAL = 1.5  # where an axis is compared with the normal's, in standard deviations
 FAR = 3.0  # times sqrt(p): standard deviations from a mode to a point that it does not explain
 
@@ -35,27 +40,40 @@ class Mode(NamedTuple):
         return np.sqrt((self.factor**2).sum(axis=1))
 
     @property
+    def halfway(self) -> np.ndarray:
+        """Square root of the factor's size along its axes (p, p).
+
+        Far from a mode its curvature is not the density's, yet tells which coordinates are steep.
+        """
+        axes, sds, _ = np.linalg.svd(self.factor)
+        return axes * np.sqrt(sds)
+
+    @property
     def log_mass(self) -> float:
         """Laplace's approximation of the log mass around the mode, up to a constant."""
         return self.logp + float(np.linalg.slogdet(self.factor)[1])
 
 
-def climb(density, start: np.ndarray, maxiter: int = 200, near=None, factor=None, gain=0.0):
+def climb(
+    density, start: np.ndarray, maxiter: int = 200, near=None, factor=None, gain=0.0, steps: int = 1
+):
     """Highest point found by L-BFGS from `start` (p,), its value, and scales (p,) of the coordinates there.
 
     With a `factor` L (p, p) the search takes its steps in units of it, as ``start + L z``. It ends early
-    where ``near(point)`` is true, or a step raises the log density by less than `gain`.
+    where ``near(point)`` is true, or `steps` in a row raise the log density by less than `gain` each.
     """
     own, factor = factor is None, np.eye(len(start)) if factor is None else factor
-    last = [np.inf]
+    last, small = np.inf, 0
 
     def objective(z):
         value, gradient = (found[0] for found in density.with_gradients((start + factor @ z)[None]))
         return -value, -gradient @ factor
 
     def arrived(z, value):
-        before, last[0] = last[0], value
-        return before - value < gain or (near is not None and near(start + factor @ z))
+        nonlocal last, small
+        small = small + 1 if last - value < gain else 0
+        last = value
+        return small >= steps or (near is not None and near(start + factor @ z))
 
     found = lowest(
         objective, np.zeros(len(start)), maxiter=maxiter, stop=arrived, ftol=1e-10, gtol=1e-4,
@@ -74,28 +92,51 @@ def mode_near(density, start: np.ndarray, factor: np.ndarray) -> Mode:
     density is not finite at the start.
     """
     found = climb(density, start, maxiter=50, factor=factor, gain=NEAR_GAIN)
-    return _mode(density, *found, "at the mean of the draws: are they draws of this model?")
+    _check_finite(found[1], "at the mean of the draws: are they draws of this model?")
+    return mode_at(density, *found)
 
 
-def find_mode(density, start: np.ndarray, maxiter: int = 200, near=None) -> Mode | None:
+def find_mode(
+    density, start: np.ndarray, maxiter: int = 200, near=None, factor=None
+) -> Mode | None:
     """Mode by L-BFGS from `start` (p,), with its curvature; None where it is `near` a known one.
 
-    Raises ValueError if the density is not finite at the start, or has no mode.
+    It begins in units of a `factor` (p, p). On a ridge steps get small far from the mode. Where a few are,
+    the curvature tells what is left of the way: a step of Newton's ends it, or the search goes on in units
+    of it; or, where a ridge bends and the curvature does not tell, until nothing is gained. Raises
+    ValueError if the density is not finite at the start, or has no mode.
     """
-    found = climb(density, start, maxiter, near)
-    if near is not None and np.isfinite(found[1]) and near(found[0]):
-        return None
-    return _mode(
-        density, *found, "where the search of the mode starts: give start={...} with values of "
-        "plausible size, or initval= to the priors",
-    )  # fmt: skip
+    ends: dict = {"maxiter": maxiter, "near": near}
+    pauses, whole = ends | {"gain": SMALL_GAIN, "steps": SMALL_STEPS}, False
+    location, logp, scales = climb(density, start, factor=factor, **pauses)
+    for _ in range(CURVATURES):
+        if near is not None and np.isfinite(logp) and near(location):
+            return None
+        _check_finite(
+            logp, "where the search of the mode starts: give start={...} with values of plausible "
+            "size, or initval= to the priors",
+        )  # fmt: skip
+        factor, step, left, fits = _curvature(density, location, logp, scales)
+        before = logp
+        if whole or (fits and left <= NEAR_GAIN):
+            there = location + step
+            value = density.values(there[None])[0] if left > REST else logp
+            location, logp = (there, value) if value > logp else (location, logp)
+            break
+        if fits:
+            location, logp, scales = climb(density, location, factor=factor, **pauses)
+            if logp - before > KEPT * left:
+                if logp - before < MOVED:
+                    break
+                continue
+        whole = True
+        location, logp, scales = climb(density, location, **ends)
+    return Mode(location, logp, factor)
 
 
-def _mode(density, location, logp, scales, where) -> Mode:
-    """The mode at a point that a search found, where the density is finite."""
+def _check_finite(logp: float, where: str) -> None:
     if not np.isfinite(logp):
         raise ValueError(f"the log density or its gradient is not finite {where}")
-    return mode_at(density, location, logp, scales)
 
 
 def mode_at(density, location: np.ndarray, logp: float, scales: np.ndarray) -> Mode:
@@ -103,11 +144,13 @@ def mode_at(density, location: np.ndarray, logp: float, scales: np.ndarray) -> M
 
     Raises ValueError where the density fails on one side and rises towards it.
     """
-    return Mode(location, logp, _factor(density, location, logp, scales))
+    return Mode(location, logp, _curvature(density, location, logp, scales)[0])
 
 
-def _factor(density, location, logp, scales) -> np.ndarray:
-    """Factor (p, p) of the covariance, axes in columns.
+def _curvature(density, location, logp, scales) -> tuple[np.ndarray, np.ndarray, float, bool]:
+    """Factor (p, p) of the covariance, axes in columns; Newton's step (p,), and what that promises.
+
+    And whether the density falls along no axis much faster than its curvature says.
 
     The Hessian's columns are ``(g(m + h e_i) - g(m - h e_i)) / (2 h)``. Eigenvalues that are not
     positive are floored, and each axis is then scaled so that the density falls along it about as a
@@ -122,7 +165,10 @@ def _factor(density, location, logp, scales) -> np.ndarray:
     hessian = np.where(np.isfinite(hessian), hessian, 0.0)
     values, axes = np.linalg.eigh(-0.5 * (hessian + hessian.T))
     sds = 1.0 / np.sqrt(np.where(values > WIDEST**-2 * 1e-4, values, WIDEST**-2))
-    return axes * _scaled(density, location, logp, axes, sds)
+    slope = np.where(np.isfinite(gradients), gradients, 0.0).mean(axis=0)
+    step = axes @ (sds**2 * (axes.T @ slope))
+    scaled = _scaled(density, location, logp, axes, sds)
+    return axes * scaled, step, 0.5 * float(slope @ step), bool((scaled >= sds).all())
 
 
 def _refuse_an_edge(density, location, falls) -> None:

@@ -207,7 +207,7 @@ def find_modes(density, start: np.ndarray, rng) -> list[Mode]:
     try:
         second = find_mode(
             density, others[int(np.argmax(logp))], maxiter=50,
-            near=lambda x: not first.is_far(x)[0],
+            near=lambda x: not first.is_far(x)[0], factor=first.halfway,
         )  # fmt: skip
     except ValueError:
         return [first]

@@ -10,7 +10,7 @@ from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.fit.subset_map import subset_map
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows
 from pymc_scalable_gp.importance.density import MOST_PARAMETERS, Density
-from pymc_scalable_gp.importance.mode import climb
+from pymc_scalable_gp.importance.mode import NEAR_GAIN, SMALL_STEPS, climb
 from pymc_scalable_gp.utils.compiled import compiled, model_inputs
 from pymc_scalable_gp.utils.graphs import is_random
 
@@ -59,7 +59,9 @@ def start_of_search(gp, density: Density) -> dict | None:
 
 def _after_steps(gp, density) -> dict:
     """Where a few steps with all rows lead; neighbours are chosen again there."""
-    location, *_ = climb(density, density.initial, maxiter=STEPS)
+    location, *_ = climb(
+        density, density.initial, maxiter=STEPS, gain=NEAR_GAIN, steps=SMALL_STEPS
+    )
     shown = density.shown(location[None])
     point = {v.name: shown[v.name][0] for v in density.model.free_RVs}
     with density.model:
