@@ -59,9 +59,7 @@ def start_of_search(gp, density: Density) -> dict | None:
 
 def _after_steps(gp, density) -> dict:
     """Where a few steps with all rows lead; neighbours are chosen again there."""
-    location, *_ = climb(
-        density, density.initial, maxiter=STEPS, gain=NEAR_GAIN, steps=SMALL_STEPS
-    )
+    location, *_ = climb(density, density.initial, maxiter=STEPS, gain=NEAR_GAIN, steps=SMALL_STEPS)
     shown = density.shown(location[None])
     point = {v.name: shown[v.name][0] for v in density.model.free_RVs}
     with density.model:
