@@ -10,7 +10,7 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.mode import get_mode
+from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import dfs_rewriter, in2out, node_rewriter
@@ -22,6 +22,7 @@ from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 from pytensor.tensor.rewriting.basic import local_second_to_alloc
 
 from pymc_scalable_gp.utils.graphs import is_random, nearest
+from pymc_scalable_gp.utils.linker import PythonLinker
 
 
 def _clip(x, low, high):
@@ -74,7 +75,8 @@ IN_PYTHON = get_mode("FAST_COMPILE").excluding(*FLATTENING)
 
 # For functions that are called a few times: Numba would take longer to compile than they run, and on
 # large arrays the time goes to the Ops' own kernels and BLAS either way. Loops keep their last state alone.
-FEW_CALLS = IN_PYTHON.including("expanded", "scan_save_mem_no_prealloc").register(
+FEW_CALLS = Mode(PythonLinker(), IN_PYTHON.provided_optimizer)
+FEW_CALLS = FEW_CALLS.including("expanded", "scan_save_mem_no_prealloc").register(
     (dfs_rewriter(_by_its_graph), 1.8),
     (in2out(_by_arrays), 1.9),
     (in2out(local_second_to_alloc), 1.95),
