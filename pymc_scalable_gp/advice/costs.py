@@ -132,6 +132,8 @@ def seconds(class_name: str, cost: Cost) -> tuple[float, float]:
     return OVERHEAD + rate * cost.operations, COMPILATION + rate * cost.once
 
 
-def held(cost: Cost, facts: Facts, chains: int) -> float:
-    """Bytes of all chains that run side by side, each with its own copy."""
-    return chains * (PROCESS + 8.0 * (cost.numbers + 3.0 * facts.n * facts.d))
+def held(cost: Cost, facts: Facts, cores: int, in_threads: bool) -> float:
+    """Bytes of chains side by side, each a process with a copy of all; or of threads that share the data."""
+    processes = 1 if in_threads else cores
+    shared = PROCESS + 24.0 * facts.n * facts.d
+    return processes * shared + 8.0 * cores * cost.numbers

@@ -55,7 +55,7 @@ def suggest(
     minutes : float
         Time for a posterior.
     memory : float, optional
-        GiB for all chains. Default: half of what is free.
+        GiB for all chains, or for all threads of :func:`sample_importance`. Default: half of what is free.
     point : dict, optional
         Hyperparameters at which losses are computed, such as :func:`~pymc_scalable_gp.subset_map`
         returns; the model's initial point for those left out. The lengthscales decide.
@@ -138,7 +138,7 @@ def suggest(
 
 def compare(facts: Facts, sample: Sample, minutes, memory, notes=()) -> Suggestions:
     """The table, from what is known of data and budget."""
-    rows, refused, chains = [], {}, min(4, cpu_count())  # side by side
+    rows, refused, cores = [], {}, min(4, cpu_count())  # of chains, or of threads
     for each in candidates(facts):
         try:
             loss = expected_loss(each, sample, facts)
@@ -151,7 +151,7 @@ def compare(facts: Facts, sample: Sample, minutes, memory, notes=()) -> Suggesti
             "candidate": each.call(), "made_by": each, "label": each.label, "settings": each.settings,
             "class_name": each.class_name, "seconds_a_gradient": gradient,
             "minutes": (once + each.gradients * gradient) / 60.0,
-            "memory": held(cost, facts, chains), **loss._asdict(),
+            "memory": held(cost, facts, cores, each.steps is None), **loss._asdict(),
         }  # fmt: skip
         rows.append(rank(row, facts.n, minutes, memory))
     if not rows:

@@ -378,9 +378,32 @@ def test_a_cost_is_a_rate_times_operations_with_what_every_run_takes():
 
 def test_chains_side_by_side_hold_a_copy_each():
     facts = facts_of(1000)
-    one, four = (costs.held(costs.Cost(0.0, 1e6), facts, chains) for chains in (1, 4))
+    one, four = (costs.held(costs.Cost(0.0, 1e6), facts, chains, False) for chains in (1, 4))
     assert four == 4.0 * one
     assert one == pytest.approx(0.6 * GIB + 8.0 * (1e6 + 6000.0))
+
+
+def test_threads_share_the_process_and_the_data():
+    facts = facts_of(1000)
+    one, four = (costs.held(costs.Cost(0.0, 1e6), facts, cores, True) for cores in (1, 4))
+    assert one == costs.held(costs.Cost(0.0, 1e6), facts, 1, False)
+    assert four - one == pytest.approx(3.0 * 8e6)
+
+
+def test_what_importance_sampling_takes_runs_in_threads(monkeypatch):
+    """Under Gaussian noise; NUTS of the coefficients of eigenfunctions runs in processes."""
+    asked, suggest = {}, importlib.import_module("pymc_scalable_gp.advice.suggest")
+    own = suggest.held
+
+    def held(cost, facts, cores, in_threads):
+        asked.setdefault(in_threads, []).append(cost)
+        return own(cost, facts, cores, in_threads)
+
+    monkeypatch.setattr(suggest, "held", held)
+    found = table(plane(300)[0], pm.gp.cov.ExpQuad(2, ls=1.0), is_free=False)
+    by_nuts = ["rotate" in label for label in found["label"].values]
+    assert len(asked[False]) == sum(by_nuts) > 0
+    assert len(asked[True]) == len(by_nuts) - sum(by_nuts) > 0
 
 
 def test_steps_and_probes_of_products_cost_in_proportion():
