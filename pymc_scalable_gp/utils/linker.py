@@ -23,18 +23,16 @@ class PythonLinker(JITLinker):
         def name(variable):
             return names.setdefault(variable, f"v{len(names)}")
 
-        held = set(fgraph.outputs) | {v for v in storage_map if v.owner is None}
-        scope = {name(v): storage_map[v][0] for v in held if v.owner is None}
-        scope["errstate"] = np.errstate
+        given = [name(v) for v in fgraph.inputs]
+        constants = {v for v in storage_map if v.owner is None}.difference(fgraph.inputs)
+        held = constants.union(fgraph.inputs, fgraph.outputs)
+        scope = {name(v): storage_map[v][0] for v in constants} | {"errstate": np.errstate}
         left = Counter(v for node in order for v in set(node.inputs))
-        lines = [
-            f"def graph({', '.join(map(name, fgraph.inputs))}):",
-            "    with errstate(all='ignore'):",
-        ]
+        lines = [f"def graph({', '.join(given)}):", "    with errstate(all='ignore'):"]
         for place, node in enumerate(order):
             scope[f"f{place}"] = _function(node)
-            given, found = (", ".join(map(name, each)) for each in (node.inputs, node.outputs))
-            lines.append(f"        {found} = f{place}({given})")
+            taken, found = (", ".join(map(name, each)) for each in (node.inputs, node.outputs))
+            lines.append(f"        {found} = f{place}({taken})")
             left.subtract(set(node.inputs))
             done = {*node.inputs, *node.outputs} - held
             over = ", ".join(name(v) for v in done if not left[v])

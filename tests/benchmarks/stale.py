@@ -21,6 +21,7 @@ MEASURED = {  # what a name begins with, and the code that costs its time or dig
     "order": VECCHIA,
     "importance": ["importance", "core/checking/correct.py"],
     "seeds": ["importance"],
+    "large": ["importance", *VECCHIA],
     "gpu": ["importance", "core/checking/correct.py", *VECCHIA],
     "shift": ["importance", "core/checking/correct.py"],
     "uci": ["importance", *VECCHIA],

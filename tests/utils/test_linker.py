@@ -2,6 +2,7 @@
 
 import tracemalloc
 import warnings
+import weakref
 
 import numpy as np
 import pytensor
@@ -106,6 +107,17 @@ def test_results_are_let_go_of_after_their_last_use():
     tracemalloc.stop()
     assert peak < 4 * long.nbytes
     assert left < 0.5 * long.nbytes
+
+
+def test_data_that_were_replaced_are_let_go_of():
+    """Shared variables are inputs; the function keeps constants alone."""
+    data = pytensor.shared(np.zeros(100_000), borrow=True)
+    first = weakref.ref(data.get_value(borrow=True))
+    function = pytensor.function([], [data + 1.0], mode=WRITTEN)
+    function()
+    data.set_value(np.ones(3))
+    assert_array_equal(function()[0], 2.0)
+    assert first() is None
 
 
 def test_draws_move_a_generator_on():
