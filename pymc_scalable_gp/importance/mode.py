@@ -11,7 +11,7 @@ WIDEST = 5.0  # standard deviation along an axis without curvature
 NEAR_GAIN = 0.1  # nats of a step, below which a mode is near enough for proposals
 SMALL_GAIN, SMALL_STEPS = 0.02, 2  # nats, and steps in a row that gain less, where a search pauses
 REST = 0.005  # nats that Newton's step may leave
-KEPT = 0.5  # of what the curvature promises: a search in units of it gains that where it fits
+KEPT = 0.5  # of what the curvature promises, that a search in units of it gains near a mode
 MOVED = 0.5  # nats of a way, after which the curvature is taken again
 CURVATURES = 4  # taken at most
 AXIAL = 1.5  # where an axis is compared with the normal's, in standard deviations
@@ -103,8 +103,9 @@ def find_mode(
 
     It begins in units of a `factor` (p, p). On a ridge steps get small far from the mode. Where a few are,
     the curvature tells what is left of the way: a step of Newton's ends it, or the search goes on in units
-    of it; or, where a ridge bends and the curvature does not tell, until nothing is gained. Raises
-    ValueError if the density is not finite at the start, or has no mode.
+    of it. Where that gains less than it promises, as on a ridge that bends, the search goes on in the
+    coordinates' own units until nothing is gained. Raises ValueError if the density is not finite at the
+    start, or has no mode.
     """
     ends: dict = {"maxiter": maxiter, "near": near}
     pauses, whole = ends | {"gain": SMALL_GAIN, "steps": SMALL_STEPS}, False
@@ -123,12 +124,11 @@ def find_mode(
             value = density.values(there[None])[0] if left > REST else logp
             location, logp = (there, value) if value > logp else (location, logp)
             break
-        if fits:
-            location, logp, scales = climb(density, location, factor=factor, **pauses)
-            if logp - before > KEPT * left:
-                if logp - before < MOVED:
-                    break
-                continue
+        location, logp, scales = climb(density, location, factor=factor, **pauses)
+        if logp - before > MOVED:
+            continue
+        if logp - before > KEPT * left:
+            break
         whole = True
         location, logp, scales = climb(density, location, **ends)
     return Mode(location, logp, factor)

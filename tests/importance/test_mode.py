@@ -100,9 +100,12 @@ def test_steps_that_gain_little_are_counted_in_a_row(monkeypatch):
         ([(0.3, True)], [0.29], "PF"),
         ([(3.0, True), (0.004, True)], [2.9], "PF"),
         ([(3.0, True), (0.05, True)], [2.9], "PFN"),
-        ([(3.0, True), (0.004, True)], [0.6, 0.3], "PFW"),
-        ([(0.05, False), (0.3, True)], [0.0], "PWN"),
-        ([(3.0, True), (3.0, False), (0.004, True)], [2.9, 0.6], "PFW"),
+        ([(3.0, True), (0.004, True)], [0.4, 0.3], "PFW"),
+        ([(9.0, False), (0.05, True)], [0.6], "PFN"),  # far: curvature there said little
+        ([(0.05, False)], [0.04], "PF"),
+        ([(0.05, False), (0.3, False)], [0.01, 0.1], "PFWN"),
+        ([(3.0, True), (3.0, False), (0.004, True)], [2.9, 0.1, 0.4], "PFFW"),
+        ([(3.0, True)] * 4, [1.0] * 4, "PFFFF"),  # four curvatures at most
     ],
 )
 def test_how_a_search_goes_on(monkeypatch, curvatures, gains, expected):
