@@ -36,11 +36,13 @@ def sample_importance(
     and the posterior not far from normal, as that of a Gaussian process's hyperparameters often is.
     With ``theta`` (p,) the unconstrained parameters:
 
-    1. a mode by L-BFGS, and the curvature there by central differences of the gradient. Along each
-       coordinate a few densities, up to the edge of the prior, tell of long tails; where there are any,
-       the next steps take the coordinate on a scale on which the mode's normal and its tails, a mixture,
-       are standard normal. Where a few steps of the other parameters gain three nats or more in such a
-       tail, and over the mode's normal there, proposals start there too, with the curvature there;
+    1. a mode by L-BFGS, and the curvature there by central differences of the gradient. The search
+       pauses where two steps in a row gain less than .02 nats; with the curvature there it ends in a
+       step of Newton's, or goes on in units of it. Along each coordinate a few densities, up to the edge
+       of the prior, tell of long tails; where there are any, the next steps take the coordinate on a
+       scale on which the mode's normal and its tails, a mixture, are standard normal. Where a few steps
+       of the other parameters gain three nats or more in such a tail, and over the mode's normal there,
+       proposals start there too, with the curvature there;
     2. rounds of max(100, 10 p) or more quasi-random points of multivariate t distributions (7 degrees
        of freedom), of which only the density is taken; the last ones may be smaller. The first t is as skew
        along each parameter as the density is two sds to either side of the mode; with more than 12
@@ -69,7 +71,7 @@ def sample_importance(
         Values of free variables, untransformed, from which the mode is searched; the model's initial
         point for those left out. Default: where the model has a marginal GP of this package with 3000
         rows or more, the mode of the exact GP on 1000 of them (:func:`subset_map`); with neighbours and
-        fewer rows, or under another likelihood, 20 steps towards the mode; else the initial point.
+        fewer rows, or under another likelihood, at most 20 steps towards it; else the initial point.
         Neighbours are chosen again there, once, if the GP was neither built nor rebuilt at a point by
         hand, the same for every seed; later calls start at the point they were chosen for.
     cores : int, optional
