@@ -48,6 +48,7 @@ RUNS = {
             "doubled": "bench_reliability.py --data DIR --parts doubled --cores 1",
             "importance_large": "bench_importance.py --data DIR --parts vif --big",
             "large": "bench_reliability.py --parts large",
+            "large_million": "bench_reliability.py --parts large --rows 1000000",
             "importance_shapes": "bench_importance.py --parts shapes",
             "likelihoods": "bench_likelihoods.py --parts counts,classes,survival,gaussian",
             "likelihoods_more": "bench_likelihoods.py --parts outliers,space_time",
