@@ -133,7 +133,7 @@ def seconds(class_name: str, cost: Cost) -> tuple[float, float]:
 
 
 def held(cost: Cost, facts: Facts, cores: int, in_threads: bool) -> float:
-    """Bytes of chains side by side, each a process with a copy of all; or of threads that share the data."""
+    """Bytes of chains side by side, each a process with a copy of all, or of threads that share data."""
     processes = 1 if in_threads else cores
     shared = PROCESS + 24.0 * facts.n * facts.d
     return processes * shared + 8.0 * cores * cost.numbers
