@@ -11,9 +11,9 @@ from pytensor.tensor.elemwise import Elemwise
 class PythonLinker(JITLinker):
     """A graph as a Python function, for what is called hundreds of times and not compiled.
 
-    PyTensor's own loop over operations takes longer than NumPy does for arrays of a few thousand entries.
-    Here elementwise operations are NumPy's functions, without what PyTensor checks at each call. Results
-    are let go of after their last use.
+    Elementwise operations are NumPy's functions, without what PyTensor's own loop over operations does at
+    each. Where lengths differ, PyTensor's own function says what is wrong. Results are let go of after
+    their last use. Of an `ifelse` both branches are computed.
     """
 
     def fgraph_convert(self, fgraph, order, storage_map, **kwargs):
