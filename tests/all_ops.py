@@ -26,6 +26,10 @@ ARGUMENTS = {
     "StationaryFactorGrad": SUM_OF_PRODUCTS,
     "StationaryFeatures": ("Matern32",),
     "StationaryFeaturesGrad": ("Matern32",),
+    "BlockLogp": (2,),
+    "BlockLogpGrad": (2,),
+    "StationaryBlocks": SUM_OF_PRODUCTS,
+    "StationaryBlocksGrad": SUM_OF_PRODUCTS,
     "StationaryLogp": SUM_OF_PRODUCTS,
     "StationaryLogpGrad": SUM_OF_PRODUCTS,
     "VecchiaFactor": (2,),
@@ -39,7 +43,14 @@ ARGUMENTS = {
         ((1, 0), (1, 1), (1, 2)),
     ),
     **dict.fromkeys(
-        ("MovingFactor", "MovingFactorGrad", "MovingLogp", "MovingLogpGrad"),
+        (
+            "MovingBlocks",
+            "MovingBlocksGrad",
+            "MovingFactor",
+            "MovingFactorGrad",
+            "MovingLogp",
+            "MovingLogpGrad",
+        ),
         SUM_OF_PRODUCTS,
     ),
     "Lanczos": (PRODUCTS, 2),
@@ -70,6 +81,7 @@ def shapes_of(op):
     lengths = dict(op.lengths())
     for name in dict.fromkeys(name for names in needed for name in names):
         lengths.setdefault(name, 4 + len(lengths))
+    lengths |= dict(op.summed(lengths))
     places = {}
     for i, names in enumerate(needed):
         for axis, name in enumerate(names):

@@ -75,6 +75,15 @@ class GufuncOp(Op):
         """Lengths that do not come from the inputs, by their names in the signature."""
         return {}
 
+    def sums(self) -> dict[str, tuple[str, int]]:
+        """Lengths that are another one and a number, by their names: that one's name, and the number."""
+        return {}
+
+    def summed(self, known) -> list[tuple[str, int]]:
+        """Names and lengths that follow from others, `known` by name."""
+        pairs = self.sums().items()
+        return [(name, known[other] + more) for name, (other, more) in pairs if other in known]
+
     def options(self) -> tuple:
         """What its functions take after the inputs: the values of its props."""
         return tuple(getattr(self, name) for name in self.__props__)
@@ -106,6 +115,7 @@ class GufuncOp(Op):
             for name, length in zip(names, shape, strict=True):
                 found.setdefault(name, length)
         found |= self._static(node.inputs, needed)
+        found = dict(self.summed(found)) | found
         return [tuple(found[name] for name in names) for names in made]
 
     def needs(self, inputs) -> str:
@@ -115,10 +125,11 @@ class GufuncOp(Op):
         return f"{type(self).__name__} needs inputs of shapes {shapes}"
 
     def named_lengths(self, arrays) -> list[tuple[str, int]]:
-        """Names in the signature and lengths of all axes."""
+        """Names in the signature and lengths of all axes, and those that follow from them."""
         needed, _ = parse_signature(self.signature(arrays))
         named = zip(arrays, needed, strict=True)
-        return [pair for x, names in named for pair in zip(names, np.shape(x), strict=True)]
+        found = [pair for x, names in named for pair in zip(names, np.shape(x), strict=True)]
+        return found + self.summed(dict(found))
 
     def check_lengths(self, arrays) -> None:
         """Raise ValueError if lengths of one name differ."""
@@ -129,13 +140,12 @@ class GufuncOp(Op):
 
     def _static(self, inputs, needed) -> dict[str, int]:
         """Lengths known now; every input must agree on them."""
-        known = dict(self.lengths())
-        for x, names in zip(inputs, needed, strict=True):
-            for name, length in zip(names, x.type.shape, strict=True):
-                if length is not None and known.setdefault(name, length) != length:
-                    raise TypeError(
-                        f"{self.needs(inputs)}; got {name} = {known[name]} and {length}"
-                    )
+        known, named = dict(self.lengths()), zip(inputs, needed, strict=True)
+        pairs = [pair for x, names in named for pair in zip(names, x.type.shape, strict=True)]
+        found = [(name, length) for name, length in pairs if length is not None]
+        for name, length in found + self.summed(dict(found)):
+            if known.setdefault(name, length) != length:
+                raise TypeError(f"{self.needs(inputs)}; got {name} = {known[name]} and {length}")
         return known
 
 

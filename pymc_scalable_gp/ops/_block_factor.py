@@ -63,6 +63,10 @@ class BlockOp(ArrayOp):
         """The length of a block."""
         return {"g": self.block}
 
+    def sums(self):
+        """Local rows s are the neighbours and the block."""
+        return {"s": ("k", self.block)}
+
     def work(self, inputs):
         """``b (k + g)^2 (r + k + g)``, for which NumPy takes longer than machine code."""
         at = dict(self.named_lengths(inputs))
@@ -100,18 +104,23 @@ class StationaryBlockOp(BlockOp):
 
         return batches.factor(blocks_of, phi, noise, neighbors, first, self.block, xp)
 
-    def factor_grad(self, xp, X, scale, variance, shape, rows, *rest):
-        """Cotangents of the kernel's parameters, features and noise: see `_vecchia_batches.factor_grad`.
+    def kernel_bar(self, xp, X, scale, variance, shape, rows):
+        """Cotangents of the kernel's parameters, from local places and cotangents of the blocks there.
 
         Those of the inputs come first where they are `moving`.
         """
 
-        def kernel_bar(places, M_bar):
-            bars = batches.kernel_bars(
+        def bars(places, M_bar):
+            found = batches.kernel_bars(
                 self.factors(), X, scale, variance, shape, rows, places, M_bar, xp
             )
-            return bars if self.moving else bars[1:]
+            return found if self.moving else found[1:]
 
+        return bars
+
+    def factor_grad(self, xp, X, scale, variance, shape, rows, *rest):
+        """Cotangents of the kernel's parameters, features and noise: see `_vecchia_batches.factor_grad`."""
+        kernel_bar = self.kernel_bar(xp, X, scale, variance, shape, rows)
         parts, *rest = batches.factor_grad(kernel_bar, *rest, xp)
         return *map(sum, zip(*parts, strict=True)), *rest
 

@@ -339,6 +339,9 @@ def length_check(op, inputs, names) -> list[str]:
     for array, lengths in zip(names, needed, strict=True):
         for axis, name in enumerate(lengths):
             found.setdefault(name, []).append(f"{array}.shape[{axis}]")
+    for name, (other, more) in op.sums().items():
+        if name in found:
+            found[name].append(f"{found[other][0]} + {more}")
     differ = [f"{first} != {other}" for first, *others in found.values() for other in others]
     if not differ:
         return []

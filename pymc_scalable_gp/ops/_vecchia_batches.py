@@ -9,6 +9,7 @@ from operator import mul
 import numpy as np
 
 from pymc_scalable_gp.ops._jax import jax
+from pymc_scalable_gp.ops._lowrank_terms import DTC
 from pymc_scalable_gp.ops._stationary import SHAPED, shape_slope_of_squares, slope_of_squares
 from pymc_scalable_gp.utils.stationary import kernel_of_squares
 
@@ -113,17 +114,64 @@ def covariance_bar(A, L, F, A_bar, L_bar, xp):
 
 def factor_grad(kernel_bar, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, xp):
     """Batch by batch ``kernel_bar(places, M_bar)``; cotangents of features and noise."""
-    (n, r), g = phi.shape, A.shape[1]
-    s, found = neighbors.shape[1] + g, []
+
+    def bar_of(part):
+        return covariance_bar(A[part], L[part], F[part], A_bar[part], L_bar[part], xp)
+
+    return residual_grad(bar_of, kernel_bar, phi, neighbors, first, A.shape[1], xp)
+
+
+def residual_blocks(kernel_of, phi, neighbors, g, xp):
+    """``K - Phi Phi'`` (b, s, s) between local rows; ``kernel_of(places)`` gives the kernel's blocks."""
+    (n, r), s, found = phi.shape, neighbors.shape[1] + g, []
+    for part in batches(len(neighbors), s * (s + r), xp):
+        places, there = local_rows(neighbors, part, 0, n, g, xp)
+        M = kernel_of(places) - phi[places] @ phi[places].swapaxes(1, 2)
+        found.append([xp.where(there[:, :, None] & there[:, None, :], M, 0.0)])
+    return joined(found, xp)
+
+
+def residual_grad(bar_of, kernel_bar, phi, neighbors, first, g, xp):
+    """As `factor_grad`, from the symmetric cotangents ``bar_of(part)`` of ``K - Phi Phi' + D``."""
+    (n, r), s, found = phi.shape, neighbors.shape[1] + g, []
     phi_bar, noise_bar = xp.zeros(phi.shape), xp.zeros(n)
     for part in batches(len(neighbors), s * (s + r), xp):
         places, there = local_rows(neighbors, part, first, n, g, xp)
-        M_bar = covariance_bar(A[part], L[part], F[part], A_bar[part], L_bar[part], xp)
-        M_bar = xp.where(there[:, :, None] & there[:, None, :], M_bar, 0.0)
+        M_bar = xp.where(there[:, :, None] & there[:, None, :], bar_of(part), 0.0)
         phi_bar = scatter(phi_bar, places, -2.0 * M_bar @ phi[places])
         noise_bar = scatter(noise_bar, places, xp.diagonal(M_bar, axis1=1, axis2=2))
         found.append(kernel_bar(places, M_bar))
     return found, phi_bar, noise_bar
+
+
+def density(A, L, phi, residual, neighbors, terms, xp):
+    """Log densities (m,) of residuals (m, n) from regressions, and what their gradients need.
+
+    `terms` is the low-rank density of whitened columns.
+    """
+    r, n = phi.shape[1], len(phi)
+    W = whiten(xp.concatenate([phi, residual.T], axis=1), A, L, neighbors, xp)
+    found = [terms(W[:, :r], xp.ones(r), xp.ones(1), w, xp.zeros(n), DTC) for w in W[:, r:].T]
+    logp, coef = (xp.stack([each[place] for each in found]) for place in (0, 2))
+    half = xp.log(xp.diagonal(L, axis1=1, axis2=2)).sum()
+    rest = residual - coef @ phi.T
+    white = W[:, r:] - W[:, :r] @ coef.T
+    alpha = whiten_grad(rest.T, A, L, neighbors, white, white, xp)[0].T
+    return logp - half, coef, found[0][3], rest, alpha
+
+
+def density_grad(A, L, phi, coef, root, rest, neighbors, bar, xp):
+    """Cotangents of features but for those in the blocks, and of A and L, from those (m,) of densities.
+
+    By the cotangents of whitened columns; at the ridge solution its own change does not count.
+    """
+    r = phi.shape[1]
+    columns = xp.concatenate([phi, rest.T], axis=1)
+    W = whiten(columns, A, L, neighbors, xp)
+    W_bar = -xp.concatenate([bar.sum() * W[:, :r] @ root.T @ root, bar * W[:, r:]], axis=1)
+    back, A_bar, L_bar = whiten_grad(columns, A, L, neighbors, W, W_bar, xp)
+    L_bar = L_bar - bar.sum() * xp.eye(L.shape[1]) / xp.diagonal(L, axis1=1, axis2=2)[:, None]
+    return back[:, :r] - back[:, r:] @ coef, A_bar, L_bar
 
 
 def whiten(V, A, L, neighbors, xp):

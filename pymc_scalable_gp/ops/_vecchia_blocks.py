@@ -183,21 +183,42 @@ def factor_block_grad(A, L, F, A_bar, L_bar, count, own):
 
 
 @register_jitable
-def add_local(M_bar, local, places, phi_bar, noise_bar):
-    """Add a block's part to the cotangents of the features, ``-2 M_bar local``, and of the noise."""
+def add_features_bar(M_bar, local, places, phi_bar):
+    """Add a block's part to the cotangent of the features, ``-2 M_bar local``."""
     s, r = local.shape
     if r > 0:
         product = np.zeros((s, r))
         multiply_small(M_bar, local, False, False, product)
         add_rows(phi_bar, places, -2.0, product)
-    for i in range(s):
-        noise_bar[places[i]] += M_bar[i, i]
 
 
 @register_jitable
 def stacked_place(i, known, k):
     """Place of a block's i-th local row in a stack that has room for k neighbours."""
     return i if i < known else k + i - known
+
+
+@register_jitable
+def from_stack(stacked, known, s, g):
+    """Lower triangle (s, s) between a block's local rows, `known` neighbours first, as the stack has it."""
+    M, k = np.zeros((s, s)), len(stacked) - g
+    for i in range(s):
+        row = stacked[stacked_place(i, known, k)]
+        for j in range(i + 1):
+            M[i, j] = row[stacked_place(j, known, k)]
+    return M
+
+
+@register_jitable
+def to_stack(M, known, g, stacked):
+    """Put a symmetric matrix between a block's local rows, from its lower triangle, in the stack."""
+    k = len(stacked) - g
+    for i in range(len(M)):
+        row = stacked_place(i, known, k)
+        for j in range(i + 1):
+            column = stacked_place(j, known, k)
+            stacked[row, column] = M[i, j]
+            stacked[column, row] = M[i, j]
 
 
 @inlined
@@ -213,10 +234,7 @@ def factor_blocks(
         places = local_places(neighbors[b], known, start, own)
         s = known + own
         if len(terms) == 0:
-            M = np.zeros((s, s))
-            for i in range(s):
-                for j in range(i + 1):
-                    M[i, j] = blocks[b, stacked_place(i, known, k), stacked_place(j, known, k)]
+            M = from_stack(blocks[b], known, s, g)
         else:
             values = block_factors(X, scale, shape, rows, terms, places)[2]
             M = sum_of_products(values, variance, terms)
@@ -234,7 +252,7 @@ def factor_blocks_grad(
 
     That of the inputs is added to `X_bar` (n, d), unless it has no rows.
     """
-    k, bars = neighbors.shape[1], no_bars(scale, variance, shape, rows)
+    bars = no_bars(scale, variance, shape, rows)
     phi_bar, noise_bar = zero_matrix(phi.shape[0], phi.shape[1]), np.zeros(noise.shape)
     for b in range(neighbors.shape[0]):
         start, own = own_rows(phi.shape[0], first, g, b)
@@ -243,14 +261,13 @@ def factor_blocks_grad(
         s = known + own
         M_bar = factor_block_grad(A[b], L[b], F[b], A_bar[b], L_bar[b], known, own)
         if len(terms) == 0:
-            for i in range(s):
-                for j in range(s):
-                    place = stacked_place(i, known, k), stacked_place(j, known, k)
-                    blocks_bar[b, place[0], place[1]] = M_bar[i, j]
+            to_stack(M_bar, known, g, blocks_bar[b])
         else:
             factors = block_factors(X, scale, shape, rows, terms, places)
             add_kernel_bars(
                 factors, M_bar, scale, variance, shape, rows, terms, places, bars, X_bar
             )
-        add_local(M_bar, take_rows(phi, places), places, phi_bar, noise_bar)
+        add_features_bar(M_bar, take_rows(phi, places), places, phi_bar)
+        for i in range(s):
+            noise_bar[places[i]] += M_bar[i, i]
     return bars, phi_bar, noise_bar

@@ -23,9 +23,11 @@ from pymc_scalable_gp.ops._vecchia_blocks import (
     add_rows,
     corner,
     count_known,
+    from_stack,
     local_places,
     own_rows,
     take_rows,
+    to_stack,
     zero_matrix,
 )
 
@@ -111,66 +113,82 @@ def whitened_features(U, neighbors, phi):
 
 
 @inlined
-def stream_logp(X, scale, variance, shape, rows, phi, noise, residual, neighbors, terms, g):
-    """Log density; mean and root of the coefficients; ``rest = residual - Phi beta``, ``S^-1 rest``."""
-    n, r = phi.shape
+def stream_logp(
+    blocks, X, scale, variance, shape, rows, phi, noise, residual, neighbors, terms, g
+):  # fmt: skip
+    """Log densities (m,) of residuals (m, n), and what the gradient needs.
+
+    Means (m, r) and root of the coefficients; ``rest = residual - Phi beta``, ``S^-1 rest``. Without
+    `terms` the kernel less the features' part is read from `blocks` (b, s, s).
+    """
+    (n, r), (m, _) = phi.shape, residual.shape
     count, k = neighbors.shape
-    beta, root = np.full(r, np.nan), np.full((r, r), np.nan)
-    rest, alpha = np.full(n, np.nan), np.full(n, np.nan)
+    beta, root = np.full((m, r), np.nan), np.full((r, r), np.nan)
+    rest, alpha, logp = np.full((m, n), np.nan), np.full((m, n), np.nan), np.full(m, np.nan)
     U = empty_matrix(count, g * (k + g)).reshape((count, g, k + g))
-    gram, cross, half = np.zeros((r, r)), np.zeros(r), 0.0
-    W, white, filled = np.empty((max(_ROWS, g), r)), np.empty(n), 0
+    gram, cross, half = np.zeros((r, r)), np.zeros((m, r)), 0.0
+    W, white, filled = np.empty((max(_ROWS, g), r)), np.empty((m, n)), 0
     for b in range(count):
         places, known = block_places(neighbors, b, n, g)
         s, own = len(places), len(places) - known
         whitening, local = np.empty((own, s)), take_rows(phi, places)
-        M = sum_of_products(block_factors(X, scale, shape, rows, terms, places)[2], variance, terms)
-        add_noise_and_features(M, noise, local, places)
+        if len(terms) == 0:
+            M = from_stack(blocks[b], known, s, g)
+            add_noise_and_features(M, noise, np.empty((s, 0)), places)
+        else:
+            values = block_factors(X, scale, shape, rows, terms, places)[2]
+            M = sum_of_products(values, variance, terms)
+            add_noise_and_features(M, noise, local, places)
         _, logdet = whitening_rows(M, known, whitening)
         if not np.isfinite(logdet):
-            return np.nan, beta, root, rest, alpha
+            return logp, beta, root, rest, alpha
         half += logdet
         multiply_small(whitening, local, False, False, W[filled : filled + own])
         for i in range(own):
-            total = 0.0
             for j in range(s):
                 U[b, i, j] = whitening[i, j]
-                total += whitening[i, j] * residual[places[j]]
-            white[places[known + i]] = total
+            for c in range(m):
+                total = 0.0
+                for j in range(s):
+                    total += whitening[i, j] * residual[c, places[j]]
+                white[c, places[known + i]] = total
         filled += own
         if filled + g > len(W) or b == count - 1:
             end = places[s - 1] + 1
             part = np.empty(r)
             add_gram_columns(W[:filled], gram)
-            matvec(W[:filled], white[end - filled : end], True, part)
-            add(cross, part)
+            for c in range(m):
+                matvec(W[:filled], white[c, end - filled : end], True, part)
+                add(cross[c], part)
             filled = 0
-    log_b = _solve_ridge(U, neighbors, phi, residual, gram, cross, white, rest)
-    quad = sum_product(white, white) + sum_product(cross, cross)
-    logp = -0.5 * (quad + log_b + n * LOG_2PI) - half
-    if not np.isfinite(logp):
-        rest[:] = np.nan
-        return np.nan, beta, root, rest, alpha
-    unwhiten_column(U, neighbors, white, alpha)
+    log_b, sharp = factor_scaled(np.ones(r), gram)
+    for c in range(m):
+        if not (sharp or np.isnan(log_b)):
+            whitened = whitened_features(U, neighbors, phi)
+            log_b = factor_qr(whitened, np.ones(r), np.ones(n), white[c], gram, cross[c])
+        _solve_ridge(U, neighbors, phi, residual[c], gram, cross[c], white[c], rest[c], sharp)
+        quad = sum_product(white[c], white[c]) + sum_product(cross[c], cross[c])
+        logp[c] = -0.5 * (quad + log_b + n * LOG_2PI) - half
+    if not np.isfinite(logp.sum()):
+        logp[:], rest[:] = np.nan, np.nan
+        return logp, beta, root, rest, alpha
+    for c in range(m):
+        unwhiten_column(U, neighbors, white[c], alpha[c])
     return logp, cross, gram, rest, alpha
 
 
 @register_jitable
-def _solve_ridge(U, neighbors, phi, residual, gram, cross, white, rest):
-    """Inverse factor of ``B = I + gram`` into `gram`, ``beta = B^-1 cross`` into `cross`; log det B.
+def _solve_ridge(U, neighbors, phi, residual, gram, cross, white, rest, sharp):
+    """``beta = B^-1 cross`` into `cross`, unless it is there, by the inverse factor of B in `gram`.
 
     `white` (n,) is the whitened residual, and then that of ``rest = residual - Phi beta``. Errors of the
     solution enter the density squared, but its gradient as they are: hence one step of refinement.
     """
     n, r = phi.shape
     step, turned = np.empty(r), np.empty(r)
-    log_b, sharp = factor_scaled(np.ones(r), gram)
     if sharp:
         matvec(gram, cross, False, turned)
         matvec(gram, turned, True, cross)
-    elif not np.isnan(log_b):
-        whitened = whitened_features(U, neighbors, phi)
-        log_b = factor_qr(whitened, np.ones(r), np.ones(n), white, gram, cross)
     for sweep in range(2):
         matvec(phi, cross, False, rest)
         subtract_from(rest, residual)
@@ -183,7 +201,6 @@ def _solve_ridge(U, neighbors, phi, residual, gram, cross, white, rest):
             matvec(gram, step, False, turned)
             matvec(gram, turned, True, step)
             add(cross, step)
-    return log_b
 
 
 @inlined
@@ -213,23 +230,21 @@ def stream_grad(
         M = sum_of_products(factors[2], variance, terms)
         add_noise_and_features(M, noise, local, places)
         near, _ = whitening_rows(M, known, whitening)
-        W, W_bar, w = np.zeros((own, r)), np.zeros((own, r)), np.zeros(own)
+        W, W_bar = np.zeros((own, r)), np.zeros((own, r))
         multiply_small(whitening, local, False, False, W)
         multiply_small(W, middle, False, False, W_bar)
+        W_bar *= -bar.sum()
+        w = _whitened(whitening, rest, places)
+        both, M_bar = _covariance_bar(whitening, near, W, W_bar, w, local, rest, places, bar)
+        turned, local_bar = np.zeros((2 * own, r)), np.zeros((s, r))
+        multiply_small(both[own:], local, False, False, turned[:own])
         for i in range(own):
-            for j in range(s):
-                w[i] += whitening[i, j] * rest[places[j]]
             for j in range(r):
-                W_bar[i, j] *= -bar
-        both, turned = _turned_rows(whitening, near, W, W_bar, w, local, rest, places, beta, bar)
-        local_bar, M_bar = np.zeros((s, r)), np.zeros((s, s))
+                turned[i, j] = W_bar[i, j] - 2.0 * turned[i, j]
+                turned[own + i, j] = -2.0 * W[i, j]
+                for c in range(len(bar)):
+                    turned[i, j] += bar[c] * w[c, i] * beta[c, j]
         multiply_any(both, turned, True, False, local_bar)
-        multiply_any(whitening, both[own:], True, False, M_bar)
-        for i in range(s):
-            M_bar[i, i] *= 2.0
-            for j in range(i):
-                M_bar[i, j] += M_bar[j, i]
-                M_bar[j, i] = M_bar[i, j]
         add_kernel_bars(factors, M_bar, scale, variance, shape, rows, terms, places, bars, X_bar)
         add_rows(phi_bar, places, 1.0, local_bar)
         for i in range(s):
@@ -238,21 +253,40 @@ def stream_grad(
 
 
 @register_jitable
-def _turned_rows(rows, near, W, W_bar, w, local, rest, places, beta, bar):
-    """``[U; Y]``, and ``[W_bar - 2 Y Phi_local - w_bar beta'; -2 W]``: the features' is their product."""
+def _whitened(rows, columns, places):
+    """``U v_local`` (m, own), for each of the columns (m, n)."""
     own, s = rows.shape
-    r, known = local.shape[1], s - own
+    out = np.zeros((len(columns), own))
+    for c in range(len(columns)):
+        for i in range(own):
+            for j in range(s):
+                out[c, i] += rows[i, j] * columns[c, places[j]]
+    return out
+
+
+@register_jitable
+def _covariance_bar(rows, near, W, W_bar, w, local, rest, places, bar):
+    """``[U; Y]``, and the cotangent of M: see `stream_grad`; w and `rest` have a row for each residual."""
+    own, s = rows.shape
+    known = s - own
     square, slope = np.zeros((own, own)), np.zeros((own, known))
     half, both = np.zeros((own, known)), np.zeros((2 * own, s))
     multiply_small(W_bar, W, False, True, square)
     multiply_small(W_bar, local[:known], False, True, slope)
+    for c in range(len(bar)):
+        for i in range(own):
+            weight = bar[c] * w[c, i]
+            for j in range(own):
+                square[i, j] -= weight * w[c, j]
+            for j in range(known):
+                slope[i, j] -= weight * rest[c, places[j]]
     for i in range(own):
         for j in range(own):
-            square[i, j] = -0.25 * (square[i, j] - bar * w[i] * w[j])
-        square[i, i] -= 0.25 * bar
+            square[i, j] *= -0.25
+        square[i, i] -= 0.25 * bar.sum()
         for j in range(known):
-            slope[i, j] = -0.5 * (slope[i, j] - bar * w[i] * rest[places[j]])
-    Y, turned = both[own:], np.zeros((2 * own, r))
+            slope[i, j] *= -0.5
+    Y, M_bar = both[own:], np.zeros((s, s))
     multiply_small(square, rows, False, False, Y)
     multiply_small(slope, near, False, True, half)
     multiply_small(half, near, False, False, slope)
@@ -261,9 +295,54 @@ def _turned_rows(rows, near, W, W_bar, w, local, rest, places, beta, bar):
             Y[i, j] += slope[i, j]
         for j in range(s):
             both[i, j] = rows[i, j]
-    multiply_small(Y, local, False, False, turned[:own])
-    for i in range(own):
-        for j in range(r):
-            turned[i, j] = W_bar[i, j] - 2.0 * turned[i, j] + bar * w[i] * beta[j]
-            turned[own + i, j] = -2.0 * W[i, j]
-    return both, turned
+    multiply_any(rows, Y, True, False, M_bar)
+    for i in range(s):
+        M_bar[i, i] *= 2.0
+        for j in range(i):
+            M_bar[i, j] += M_bar[j, i]
+            M_bar[j, i] = M_bar[i, j]
+    return both, M_bar
+
+
+@inlined
+def stacked_grad(blocks, phi, noise, neighbors, beta, root, rest, alpha, bar, g):
+    """Cotangents of `blocks`, features and noise, where the blocks hold the kernel less the features' part.
+
+    As in `stream_grad`; what the features have in the log determinants is left out where the cotangents of
+    the densities sum to 0, as those of a difference do.
+    """
+    n, r = phi.shape
+    count, s_all = neighbors.shape[0], blocks.shape[1]
+    blocks_bar = empty_matrix(count, s_all * s_all).reshape((count, s_all, s_all))
+    blocks_bar[:] = 0.0
+    phi_bar, noise_bar, total = zero_matrix(n, r), np.zeros(n), bar.sum()
+    width = 0 if total == 0.0 else r
+    features, middle = phi if width else np.empty((n, 0)), np.zeros((width, width))
+    if width > 0:
+        multiply_any(root, root, True, False, middle)
+    for b in range(count):
+        places, known = block_places(neighbors, b, n, g)
+        s, own = len(places), len(places) - known
+        whitening, local = np.empty((own, s)), take_rows(features, places)
+        M = from_stack(blocks[b], known, s, g)
+        add_noise_and_features(M, noise, np.empty((s, 0)), places)
+        near, _ = whitening_rows(M, known, whitening)
+        W, W_bar = np.zeros((own, width)), np.zeros((own, width))
+        if width > 0:
+            multiply_small(whitening, local, False, False, W)
+            multiply_small(W, middle, False, False, W_bar)
+            W_bar *= -total
+            local_bar = np.zeros((s, width))
+            multiply_any(whitening, W_bar, True, False, local_bar)
+            add_rows(phi_bar, places, 1.0, local_bar)
+        w = _whitened(whitening, rest, places)
+        _, M_bar = _covariance_bar(whitening, near, W, W_bar, w, local, rest, places, bar)
+        to_stack(M_bar, known, g, blocks_bar[b])
+        for i in range(s):
+            noise_bar[places[i]] += M_bar[i, i]
+    for i in range(n):
+        for c in range(len(bar)):
+            factor = bar[c] * alpha[c, i]
+            for j in range(r):
+                phi_bar[i, j] += factor * beta[c, j]
+    return blocks_bar, phi_bar, noise_bar

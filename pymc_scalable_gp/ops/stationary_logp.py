@@ -7,10 +7,9 @@ from pytensor.gradient import disconnected_type
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._block_factor import StationaryBlockOp, summed
-from pymc_scalable_gp.ops._lowrank_terms import DTC, logp_terms
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._vecchia_stream import stream_grad, stream_logp
-from pymc_scalable_gp.ops.lowrank_logp import jax_logp_terms
+from pymc_scalable_gp.ops.block_logp import density
 
 
 class StationaryLogp(StationaryBlockOp):
@@ -27,16 +26,8 @@ class StationaryLogp(StationaryBlockOp):
     def values(self, xp, X, scale, variance, shape, rows, phi, noise, residual, neighbors):
         """By all regressions at once, and `lowrank_logp` of whitened columns."""
         A, L, _ = self.factor(xp, X, scale, variance, shape, rows, phi, noise, neighbors, 0)
-        columns = xp.concatenate([phi, residual[:, None]], axis=1)
-        W = batches.whiten(columns, A, L, neighbors, xp)
-        terms = logp_terms if xp is np else jax_logp_terms
-        ones, nothing = xp.ones(phi.shape[1]), xp.zeros(len(phi))
-        logp, _, coef, root, _ = terms(W[:, :-1], ones, xp.ones(1), W[:, -1], nothing, DTC)
-        half = xp.log(xp.diagonal(L, axis1=1, axis2=2)).sum()
-        rest = residual - phi @ coef
-        white = (W[:, -1] - W[:, :-1] @ coef)[:, None]
-        alpha = batches.whiten_grad(rest[:, None], A, L, neighbors, white, white, xp)[0][:, 0]
-        return logp - half, coef, root, rest, alpha
+        found = density(xp, A, L, phi, residual[None], neighbors)
+        return tuple(each if place == 2 else each[0] for place, each in enumerate(found))
 
     def pullback(self, inputs, outputs, cotangents):
         """See `StationaryLogpGrad`; the residual's slope is known. X is data, unless it is `moving`."""
@@ -72,18 +63,15 @@ class StationaryLogpGrad(StationaryBlockOp):
     def values(
         self, xp, X, scale, variance, shape, rows, phi, noise, coef, root, rest, neighbors, bar
     ):  # fmt: skip
-        """By the cotangents of whitened columns; at the ridge solution its own change does not count."""
+        """By the cotangents of whitened columns."""
         A, L, F = self.factor(xp, X, scale, variance, shape, rows, phi, noise, neighbors, 0)
-        columns = xp.concatenate([phi, rest[:, None]], axis=1)
-        W = batches.whiten(columns, A, L, neighbors, xp)
-        W_bar = -bar * xp.concatenate([W[:, :-1] @ root.T @ root, W[:, -1:]], axis=1)
-        back, A_bar, L_bar = batches.whiten_grad(columns, A, L, neighbors, W, W_bar, xp)
-        L_bar = L_bar - bar * xp.eye(self.block) / xp.diagonal(L, axis1=1, axis2=2)[:, None]
-        *kernel, phi_bar, noise_bar = self.factor_grad(
-            xp, X, scale, variance, shape, rows, phi, noise, neighbors, 0, A, L, F, A_bar, L_bar
+        back, *bars = batches.density_grad(
+            A, L, phi, coef[None], root, rest[None], neighbors, bar[None], xp
         )
-        phi_bar = phi_bar + back[:, :-1] - back[:, -1:] * coef
-        return *kernel, phi_bar, noise_bar
+        *kernel, phi_bar, noise_bar = self.factor_grad(
+            xp, X, scale, variance, shape, rows, phi, noise, neighbors, 0, A, L, F, *bars
+        )
+        return *kernel, phi_bar + back, noise_bar
 
 
 class MovingLogpGrad(StationaryLogpGrad):
@@ -147,9 +135,10 @@ def stationary_logp(
 @numba_form(StationaryLogp)
 def _logp(X, scale, variance, shape, rows, phi, noise, residual, neighbors, terms, g):
     logp, coef, root, rest, alpha = stream_logp(
-        X, scale, variance, shape, rows, phi, noise, residual, neighbors, terms, g
-    )
-    return np.asarray(logp), coef, root, rest, alpha
+        np.zeros((0, 0, 0)), X, scale, variance, shape, rows, phi, noise,
+        residual.reshape((1, len(residual))), neighbors, terms, g,
+    )  # fmt: skip
+    return np.asarray(logp[0]), coef[0], root, rest[0], alpha[0]
 
 
 @numba_form(StationaryLogpGrad)
@@ -157,7 +146,8 @@ def _logp_grad(
     X, scale, variance, shape, rows, phi, noise, coef, root, rest, neighbors, bar, terms, g
 ):  # fmt: skip
     bars, phi_bar, noise_bar = stream_grad(
-        X, scale, variance, shape, rows, phi, noise, neighbors, coef, root, rest, bar.item(), terms, g,
+        X, scale, variance, shape, rows, phi, noise, neighbors, coef.reshape((1, len(coef))), root,
+        rest.reshape((1, len(rest))), bar.reshape((1,)), terms, g,
         np.zeros((0, 0)),
     )  # fmt: skip
     return bars[0], bars[1], bars[2], bars[3], phi_bar, noise_bar
@@ -169,7 +159,8 @@ def _moving_logp_grad(
 ):  # fmt: skip
     X_bar = np.zeros(X.shape)
     bars, phi_bar, noise_bar = stream_grad(
-        X, scale, variance, shape, rows, phi, noise, neighbors, coef, root, rest, bar.item(), terms, g,
+        X, scale, variance, shape, rows, phi, noise, neighbors, coef.reshape((1, len(coef))), root,
+        rest.reshape((1, len(rest))), bar.reshape((1,)), terms, g,
         X_bar,
     )  # fmt: skip
     return X_bar, bars[0], bars[1], bars[2], bars[3], phi_bar, noise_bar

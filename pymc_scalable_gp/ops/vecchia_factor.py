@@ -35,17 +35,6 @@ class VecchiaFactorGrad(BlockOp):
     )
     discrete = (2, 3)
 
-    def _static(self, inputs, needed):
-        known = super()._static(inputs, needed)
-        if "k" in known:
-            known["s"] = known["k"] + self.block
-        return known
-
-    def infer_shape(self, node, input_shapes):
-        """Local rows are the neighbours and the block."""
-        (n, r), _, (b, k) = input_shapes[:3]
-        return [(b, k + self.block, k + self.block), (n, r), (n,)]
-
     def values(self, xp, *inputs):
         """See `_vecchia_batches.factor_grad`."""
         bars, *rest = batches.factor_grad(lambda places, M_bar: [M_bar], *inputs, xp)

@@ -16,15 +16,22 @@ def misfits(op):
     """Inputs of which one is longer by one than another of the same length, and both lengths."""
     shapes, places = shapes_of(op)
     dtypes = ["int64" if i in op.discrete else "float64" for i in range(len(shapes))]
+
+    def misfit(i, axis, name, right, first=False):
+        wrong = list(shapes)
+        wrong[i] = (*wrong[i][:axis], wrong[i][axis] + 1, *wrong[i][axis + 1 :])
+        words = (right + 1, right) if first else (right, right + 1)
+        values = [np.zeros(shape, dtype) for shape, dtype in zip(wrong, dtypes, strict=True)]
+        return values, type(op).__name__, name, words
+
     for name, found in places.items():
         for i, axis in found if len(found) > 1 or name in op.lengths() else ():
-            wrong = list(shapes)
-            right = wrong[i][axis]
-            wrong[i] = (*wrong[i][:axis], right + 1, *wrong[i][axis + 1 :])
             first = name not in op.lengths() and (i, axis) == found[0]
-            words = (right + 1, right) if first else (right, right + 1)
-            values = [np.zeros(shape, dtype) for shape, dtype in zip(wrong, dtypes, strict=True)]
-            yield values, type(op).__name__, name, words
+            yield misfit(i, axis, name, shapes[i][axis], first)
+    for name, (other, more) in op.sums().items():
+        if name in places and len(places[other]) == 1:
+            i, axis = places[other][0]
+            yield misfit(i, axis, name, shapes[i][axis] + more)
 
 
 # Of some no two inputs share a length.

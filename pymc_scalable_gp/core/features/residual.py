@@ -12,6 +12,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.cov.embedded import EmbeddedKernel, first_row, on_circles
 from pymc_scalable_gp.cov.kernels import kernel_matrix, traits
 from pymc_scalable_gp.cov.queries import sum_of_products
+from pymc_scalable_gp.ops.stationary_blocks import stationary_blocks
 from pymc_scalable_gp.ops.stationary_factor import stationary_factor
 from pymc_scalable_gp.ops.stationary_logp import stationary_logp
 from pymc_scalable_gp.ops.vecchia_factor import vecchia_factor
@@ -154,6 +155,12 @@ def fused_logp(kernel: FusedKernel, phi, noise, residual, neighbors, block) -> T
     """Log density of a residual under features, noise and block Vecchia, block by block."""
     *parts, moving, rows = kernel
     return stationary_logp(*parts, phi, noise, residual, neighbors, block, moving, rows)
+
+
+def fused_blocks(kernel: FusedKernel, phi, neighbors, block) -> TensorVariable:
+    """Kernel less the features' part (b, k + g, k + g), between the local rows of each block."""
+    *parts, moving, rows = kernel
+    return stationary_blocks(*parts, phi, neighbors, block, moving, rows)
 
 
 def _blocks(cov_func, X, neighbors, block, first):

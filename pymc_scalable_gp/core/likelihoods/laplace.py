@@ -20,7 +20,7 @@ from pymc_scalable_gp.core.likelihoods.rowwise import RowDistribution
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal
 from pymc_scalable_gp.ops._expanded import Expanded, jax_function
 from pymc_scalable_gp.ops._jax import register_jax
-from pymc_scalable_gp.ops.repeat import repeat
+from pymc_scalable_gp.ops.repeat import outside, repeat
 from pymc_scalable_gp.utils.compiled import compiled, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import data_shared, parameters_of
 from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
@@ -67,9 +67,17 @@ class LaplaceGraph:
 
     def __init__(self, rows: RowDistribution, inner: Likelihood, start):
         self.rows, self.mean, self.start = rows, inner.data.mean, start
-        self.t, self.v = rows.vector("t"), rows.vector("v")
-        self.normal_logp = inner.logp(self.t, self.v)
+        self.t, self.v, self.q = rows.vector("t"), rows.vector("v"), rows.vector("q")
+        normal = inner.normal(self.v).prepared()
+        self.normal_logp = normal.logp(self.t)
         self.normal_slope = pt.grad(self.normal_logp, self.t)
+        self.normal_product = normal.product(self.q, self.t - self.mean)
+
+    def _given(self, graph, t, v, q=None):
+        """A graph of the normal at other targets and variances, which shares all that neither changes."""
+        given = {self.t: t, self.v: v} | ({} if q is None else {self.q: q})
+        shared = {each: each for each in outside([graph], list(given))}
+        return graph_replace([graph], given | shared, strict=False)[0]
 
     def pseudo(self, f, y):
         """Targets (n,) and noise variances (n,) that stand for the likelihood near f."""
@@ -78,11 +86,11 @@ class LaplaceGraph:
 
     def solved(self, t, v):
         """``S^-1 (t - mu)`` (n,)."""
-        return -graph_replace([self.normal_slope], {self.t: t, self.v: v}, strict=False)[0]
+        return -self._given(self.normal_slope, t, v)
 
     def normal(self, t, v):
         """Log density of the pseudo-targets."""
-        return graph_replace([self.normal_logp], {self.t: t, self.v: v}, strict=False)[0]
+        return self._given(self.normal_logp, t, v)
 
     def density(self, f, y):
         """``log N(t; mu, S) + sum_i [log p(y_i | f_i) - log N(t_i; f_i, v_i)]``."""
@@ -155,8 +163,7 @@ class LaplaceGraph:
         """A scalar whose gradient is that of the density at the mode f, which moves with the parameters.
 
         With ``c`` the density's gradient in f and F the Newton step, ``w = c + (dF/df)' w`` and the
-        gradient is ``d density / d theta + w' dF / d theta``. A derivative of ``b' S^-1 (t - mu)`` is half
-        the difference of two densities', by polarisation.
+        gradient is ``d density / d theta + w' dF / d theta``.
         """
         point, w = f.copy(), self.rows.vector("w")
         start = pt.grad(self.density(point, y), point)
@@ -169,8 +176,8 @@ class LaplaceGraph:
             q = w * v
             scale = pt.sqrt(((t - self.mean) ** 2).sum() / pt.maximum((q**2).sum(), 1e-300))
             q, scale = disconnected_grad(q * scale), disconnected_grad(scale)
-            both = self.normal(t_ + q, v_) - self.normal(t_ - q, v_)
-            return (w * t_).sum() - (w * disconnected_grad(a) * v_).sum() + 0.5 * both / scale
+            product = self._given(self.normal_product, t_, v_, q)
+            return (w * t_).sum() - (w * disconnected_grad(a) * v_).sum() - product / scale
 
         back = pt.grad(moved(point, w), point, consider_constant=[w])
         new = start + back

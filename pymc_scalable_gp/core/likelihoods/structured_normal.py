@@ -42,6 +42,18 @@ class StructuredNormal(ABC):
     def logp(self, value: TensorVariable) -> TensorVariable:
         """Log density of one vector (n,)."""
 
+    def prepared(self) -> "StructuredNormal":
+        """The same, for several noises: what none of them changes is computed once."""
+        return self
+
+    def product(self, left: TensorVariable, right: TensorVariable) -> TensorVariable:
+        """``l' K^-1 r`` of vectors (n,), K the covariance: half the difference of two log densities.
+
+        The vectors should be of one length, or digits are lost.
+        """
+        middle = self.mean + right
+        return 0.5 * (self.logp(middle - left) - self.logp(middle + left))
+
     def solve(self, values: TensorVariable) -> TensorVariable:
         """Inverse covariance times columns (n, s).
 

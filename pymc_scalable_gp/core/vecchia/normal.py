@@ -1,7 +1,7 @@
 """Normal vectors whose covariance is low-rank plus block-Vecchia."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
@@ -10,11 +10,13 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.core.features.residual import (
     FusedKernel,
     Regressions,
+    fused_blocks,
     fused_logp,
     fused_regressions,
 )
 from pymc_scalable_gp.core.likelihoods.lowrank import LowRank
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, white
+from pymc_scalable_gp.ops.block_logp import block_logp
 from pymc_scalable_gp.ops.lowrank_logp import LowRankTerms, lowrank_logp
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
@@ -95,6 +97,35 @@ class StationaryNormal(VecchiaNormal):
         """Block by block."""
         residual = (value - self.mean)[self.order]
         return fused_logp(self.kernel, self.phi, self.noise, residual, self.neighbors, self.block)
+
+    def prepared(self):
+        """With the kernel's blocks."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return BlockNormal(
+            **own, blocks=fused_blocks(self.kernel, self.phi, self.neighbors, self.block)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class BlockNormal(StationaryNormal):
+    """The same, with the kernel less the features' part between the local rows of each block."""
+
+    blocks: TensorVariable  # (b, k + g, k + g)
+
+    def _logp(self, *residuals):
+        """Log density of each."""
+        ordered = pt.stack([residual[self.order] for residual in residuals])
+        given = self.blocks, self.phi, self.noise, ordered, self.neighbors
+        return block_logp(*given, self.block)
+
+    def logp(self, value):
+        """From the blocks."""
+        return self._logp(value - self.mean)[0]
+
+    def product(self, left, right):
+        """Both densities at once."""
+        logp = self._logp(right - left, right + left)
+        return 0.5 * (logp[0] - logp[1])
 
 
 def whitened_terms(residual, phi, found: Regressions) -> tuple[TensorVariable, TensorVariable]:

@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 import pytest
 from marks import often
 from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import apply_ancestors
 from scipy import stats
 from scipy.optimize import brentq
 
@@ -168,10 +169,12 @@ SLOW = pytest.mark.slow
         ("exact", counts, "FAST_COMPILE"),
         pytest.param("CholQR", counts, "FAST_COMPILE", marks=SLOW),
         ("Vecchia neighbors", counts, "FAST_COMPILE"),
+        ("Vecchia", counts, "FAST_COMPILE"),
         ("exact", with_outliers, "FAST_COMPILE"),
         pytest.param("exact", counts, "NUMBA", marks=SLOW),
         pytest.param("CholQR", counts, "NUMBA", marks=SLOW),
         pytest.param("Vecchia neighbors", counts, "NUMBA", marks=SLOW),
+        pytest.param("Vecchia", counts, "NUMBA", marks=SLOW),
         pytest.param("exact", with_outliers, "NUMBA", marks=SLOW),
     ],
 )
@@ -195,6 +198,21 @@ def test_the_gradient_is_that_of_the_density(name, make, mode, monkeypatch):
         # Five points: an error of order h^4.
         slope = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12e-3)
         np.testing.assert_allclose(found[i], slope, rtol=1e-6)
+
+
+def test_what_no_step_changes_is_computed_once():
+    """Features and the kernel between neighbours, and their gradients."""
+    with pm.Model() as model:
+        cov = pm.HalfNormal("eta", 1) ** 2 * pm.gp.cov.Matern52(2, ls=pm.InverseGamma("ell", 3, 3))
+        gp = sgp.VecchiaMarginal(cov_func=cov, n_inducing=6, neighbors=5, block=4)
+        gp.build(X)
+        gp.marginal_likelihood("y", X=X, y=Y, likelihood=counts)
+    nodes = model.compile_dlogp(mode="FAST_COMPILE").f.maker.fgraph.apply_nodes
+    (gradient,) = (node.op for node in nodes if isinstance(node.op, laplace.LaplaceGradient))
+    names = [type(node.op).__name__ for node in apply_ancestors(gradient.outputs)]
+    for name in ("Features", "FeaturesGrad", "Blocks", "BlocksGrad"):
+        assert names.count(f"Stationary{name}") == 1, name
+    assert not {"StationaryLogp", "StationaryFactor"} & set(names)
 
 
 def test_a_gradient_of_parameter_after_parameter_is_one():

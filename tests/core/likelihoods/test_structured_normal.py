@@ -95,6 +95,26 @@ def test_targets_and_noise_are_handed_in(case):
         assert_allclose(found[1], expected[1], rtol=1e-7, atol=1e-9)
 
 
+def test_prepared_for_several_noises(case):
+    """The same density, and the product of two vectors by the inverse covariance."""
+    gp, model, _, by_rows = case
+    if not by_rows:
+        return
+    normal = gp.training.normal(pt.constant(ROWS))
+    prepared, target = normal.prepared(), pt.constant(OTHER)
+    left, right = pt.constant(OTHER - Y), pt.constant(Y - 0.5)
+    outputs = [normal.logp(target), prepared.logp(target), prepared.product(left, right)]
+    outputs += [normal.logp(normal.mean + x) for x in (right - left, right + left)]
+    plain, found, product, *ends = evaluated(model, outputs)
+    assert_allclose(found, plain, rtol=1e-12)
+    assert_allclose(product, 0.5 * (ends[0] - ends[1]), rtol=1e-9)
+    try:
+        solved = evaluated(model, (left * normal.solve(right[:, None])[:, 0]).sum())
+    except NotImplementedError:
+        return
+    assert_allclose(product, solved, rtol=1e-8)
+
+
 def test_draws_have_the_mean_and_the_size_that_is_asked_for(case):
     gp, model, _, _ = case
     normal = gp.training.normal(pt.constant(0.09))

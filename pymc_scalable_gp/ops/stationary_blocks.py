@@ -1,0 +1,173 @@
+"""What features miss of a stationary kernel, between the rows of blocks and their neighbours."""
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import disconnected_type
+
+from pymc_scalable_gp.ops import _vecchia_batches as batches
+from pymc_scalable_gp.ops._base import connected
+from pymc_scalable_gp.ops._block_factor import StationaryBlockOp, summed
+from pymc_scalable_gp.ops._block_kernel import (
+    add_kernel_bars,
+    block_factors,
+    no_bars,
+    sum_of_products,
+)
+from pymc_scalable_gp.ops._numba import inlined, numba_form
+from pymc_scalable_gp.ops._small import subtract_gram
+from pymc_scalable_gp.ops._vecchia_blocks import (
+    add_features_bar,
+    stacked_place,
+    take_rows,
+    to_stack,
+    zero_matrix,
+)
+from pymc_scalable_gp.ops._vecchia_stream import block_places
+
+
+class StationaryBlocks(StationaryBlockOp):
+    """``K - Phi Phi'`` between local rows (see `stationary_blocks`)."""
+
+    gufunc_signature = "(n,d),(t,d),(q),(t),(w,n),(n,r),(b,k)->(b,s,s)"
+    discrete = (6,)
+
+    def values(self, xp, X, scale, variance, shape, rows, phi, neighbors):
+        """Many blocks at a time."""
+
+        def kernel_of(places):
+            return batches.local_kernel(self.factors(), X, scale, variance, shape, rows, places, xp)
+
+        return batches.residual_blocks(kernel_of, phi, neighbors, self.block, xp)
+
+    def pullback(self, inputs, outputs, cotangents):
+        """See `StationaryBlocksGrad`; X is data, unless it is `moving`."""
+        if not connected(cotangents[0]):
+            return [disconnected_type() for _ in inputs]
+        op = MovingBlocksGrad if self.moving else StationaryBlocksGrad
+        found = op(self.summands, self.block)(*inputs, cotangents[0], return_list=True)
+        found = found if self.moving else [disconnected_type(), *found]
+        return [*found, disconnected_type()]
+
+    def connection_pattern(self, node):
+        return [[self.moving if i == 0 else i < 6] for i in range(7)]
+
+
+class MovingBlocks(StationaryBlocks):
+    """The same with a gradient in the inputs."""
+
+    moving = True
+
+
+class StationaryBlocksGrad(StationaryBlockOp):
+    """Cotangents of the inverse lengthscales, variance, alpha, rows' factors and features."""
+
+    has_pullback = False
+    gufunc_signature = "(n,d),(t,d),(q),(t),(w,n),(n,r),(b,k),(b,s,s)->(t,d),(q),(t),(w,n),(n,r)"
+    discrete = (6,)
+
+    def values(self, xp, X, scale, variance, shape, rows, phi, neighbors, bar):
+        """Many blocks at a time."""
+        kernel_bar = self.kernel_bar(xp, X, scale, variance, shape, rows)
+        bar = 0.5 * (bar + bar.swapaxes(1, 2))
+        parts, phi_bar, _ = batches.residual_grad(
+            lambda part: bar[part], kernel_bar, phi, neighbors, 0, self.block, xp
+        )
+        return *map(sum, zip(*parts, strict=True)), phi_bar
+
+
+class MovingBlocksGrad(StationaryBlocksGrad):
+    """Cotangents of the inputs, and those of `StationaryBlocksGrad`."""
+
+    gufunc_signature = StationaryBlocksGrad.gufunc_signature.replace("->", "->(n,d),")
+    moving = True
+
+
+def stationary_blocks(
+    kind, X, scale, variance, shape, phi, neighbors, block, moving=False, rows=None
+):
+    r"""``K - Phi Phi'`` between the local rows of each block: its k neighbours, then its own g rows.
+
+    Parameters
+    ----------
+    kind, X, scale, variance, shape, phi, neighbors, block, moving, rows
+        As in :func:`stationary_factor`, with all rows in blocks.
+
+    Returns
+    -------
+    tensor, shape (b, k + g, k + g)
+        Zeros for rows that are not there. Differentiable in all arguments but `neighbors`; in X where it
+        is `moving`.
+
+    See Also
+    --------
+    stationary_logp : For one noise, with less memory.
+
+    Notes
+    -----
+    O((k + g)^2 (r + d)) per block.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_scalable_gp.ops.stationary_blocks import stationary_blocks
+    >>> X, none = np.arange(3.0)[:, None], np.zeros((3, 0))
+    >>> neighbors = np.array([[-1], [0], [1]])  # the row before
+    >>> stationary_blocks("Matern12", X, np.ones(1), 1.0, 1.0, none, neighbors, 1).eval()[2].round(
+    ...     3
+    ... )
+    array([[1.   , 0.368],
+           [0.368, 1.   ]])
+    """
+    summands, *parameters = summed(kind, X, scale, variance, shape, rows)
+    inputs = (X, *parameters, phi, neighbors)
+    op = MovingBlocks if moving else StationaryBlocks
+    return op(summands, block)(*map(pt.as_tensor, inputs))
+
+
+@numba_form(StationaryBlocks)
+def _blocks(X, scale, variance, shape, rows, phi, neighbors, terms, g):
+    count, k = neighbors.shape
+    out = zero_matrix(count, (k + g) ** 2).reshape((count, k + g, k + g))
+    for b in range(count):
+        places, known = block_places(neighbors, b, len(X), g)
+        values = block_factors(X, scale, shape, rows, terms, places)[2]
+        M = sum_of_products(values, variance, terms)
+        if phi.shape[1] > 0:
+            subtract_gram(take_rows(phi, places), M)
+        to_stack(M, known, g, out[b])
+    return out
+
+
+@inlined
+def _add_bars(X, scale, variance, shape, rows, phi, neighbors, bar, terms, g, X_bar):
+    """Cotangents of the kernel's parameters and of the features; that of the inputs as in `stream_grad`."""
+    bars, phi_bar = no_bars(scale, variance, shape, rows), zero_matrix(phi.shape[0], phi.shape[1])
+    for b in range(len(neighbors)):
+        places, known = block_places(neighbors, b, len(X), g)
+        s, k = len(places), neighbors.shape[1]
+        M_bar = np.empty((s, s))
+        for i in range(s):
+            row = stacked_place(i, known, k)
+            for j in range(i + 1):
+                column = stacked_place(j, known, k)
+                M_bar[i, j] = 0.5 * (bar[b, row, column] + bar[b, column, row])
+                M_bar[j, i] = M_bar[i, j]
+        factors = block_factors(X, scale, shape, rows, terms, places)
+        add_kernel_bars(factors, M_bar, scale, variance, shape, rows, terms, places, bars, X_bar)
+        add_features_bar(M_bar, take_rows(phi, places), places, phi_bar)
+    return bars, phi_bar
+
+
+@numba_form(StationaryBlocksGrad)
+def _blocks_grad(X, scale, variance, shape, rows, phi, neighbors, bar, terms, g):
+    bars, phi_bar = _add_bars(
+        X, scale, variance, shape, rows, phi, neighbors, bar, terms, g, np.zeros((0, 0))
+    )
+    return bars[0], bars[1], bars[2], bars[3], phi_bar
+
+
+@numba_form(MovingBlocksGrad)
+def _moving_blocks_grad(X, scale, variance, shape, rows, phi, neighbors, bar, terms, g):
+    X_bar = np.zeros(X.shape)
+    bars, phi_bar = _add_bars(X, scale, variance, shape, rows, phi, neighbors, bar, terms, g, X_bar)
+    return X_bar, bars[0], bars[1], bars[2], bars[3], phi_bar
