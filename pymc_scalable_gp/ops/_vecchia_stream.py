@@ -113,54 +113,74 @@ def whitened_features(U, neighbors, phi):
 
 
 @inlined
-def stream_logp(
-    blocks, X, scale, variance, shape, rows, phi, noise, residual, neighbors, terms, g
-):  # fmt: skip
+def stream_logp(X, scale, variance, shape, rows, phi, noise, residual, neighbors, terms, g):
     """Log densities (m,) of residuals (m, n), and what the gradient needs.
 
-    Means (m, r) and root of the coefficients; ``rest = residual - Phi beta``, ``S^-1 rest``. Without
-    `terms` the kernel less the features' part is read from `blocks` (b, s, s).
+    Means (m, r) and root of the coefficients; ``rest = residual - Phi beta``, ``S^-1 rest``.
     """
-    (n, r), (m, _) = phi.shape, residual.shape
-    count, k = neighbors.shape
-    beta, root = np.full((m, r), np.nan), np.full((r, r), np.nan)
-    rest, alpha, logp = np.full((m, n), np.nan), np.full((m, n), np.nan), np.full(m, np.nan)
-    U = empty_matrix(count, g * (k + g)).reshape((count, g, k + g))
-    gram, cross, half = np.zeros((r, r)), np.zeros((m, r)), 0.0
-    W, white, filled = np.empty((max(_ROWS, g), r)), np.empty((m, n)), 0
-    for b in range(count):
-        places, known = block_places(neighbors, b, n, g)
-        s, own = len(places), len(places) - known
-        whitening, local = np.empty((own, s)), take_rows(phi, places)
-        if len(terms) == 0:
-            M = from_stack(blocks[b], known, s, g)
-            add_noise_and_features(M, noise, np.empty((s, 0)), places)
-        else:
-            values = block_factors(X, scale, shape, rows, terms, places)[2]
-            M = sum_of_products(values, variance, terms)
-            add_noise_and_features(M, noise, local, places)
-        _, logdet = whitening_rows(M, known, whitening)
-        if not np.isfinite(logdet):
-            return logp, beta, root, rest, alpha
+    sums, half, filled = no_sums(neighbors, phi, residual, g), 0.0, 0
+    for b in range(len(neighbors)):
+        places, _known = block_places(neighbors, b, phi.shape[0], g)
+        local, values = take_rows(phi, places), block_factors(X, scale, shape, rows, terms, places)[2]
+        M = sum_of_products(values, variance, terms)
+        add_noise_and_features(M, noise, local, places)
+        logdet, filled = add_block(M, neighbors, b, local, residual, sums, filled)
         half += logdet
-        multiply_small(whitening, local, False, False, W[filled : filled + own])
-        for i in range(own):
+    return densities(neighbors, phi, residual, sums, half)
+
+
+@register_jitable
+def no_sums(neighbors, phi, residual, g):
+    """Rows U (b, g, k + g) that whiten, whitened features at a time and residuals, and their products."""
+    (count, k), r, (m, n) = neighbors.shape, phi.shape[1], residual.shape
+    U = empty_matrix(count, g * (k + g)).reshape((count, g, k + g))
+    return U, np.empty((max(_ROWS, g), r)), np.empty((m, n)), np.zeros((r, r)), np.zeros((m, r))
+
+
+@register_jitable
+def add_block(M, neighbors, b, local, residual, sums, filled):
+    """Add a block's part to the sums, from the covariance M of its local rows, which is overwritten.
+
+    Returns log det L, NaN where M is not positive definite, and how many whitened features wait for
+    their products.
+    """
+    U, W, white, gram, cross = sums
+    g = U.shape[1]
+    places, known = block_places(neighbors, b, residual.shape[1], g)
+    s, own = len(places), len(places) - known
+    whitening = np.empty((own, s))
+    _, logdet = whitening_rows(M, known, whitening)
+    if not np.isfinite(logdet):
+        return np.nan, filled
+    multiply_small(whitening, local, False, False, W[filled : filled + own])
+    for i in range(own):
+        for j in range(s):
+            U[b, i, j] = whitening[i, j]
+        for c in range(len(residual)):
+            total = 0.0
             for j in range(s):
-                U[b, i, j] = whitening[i, j]
-            for c in range(m):
-                total = 0.0
-                for j in range(s):
-                    total += whitening[i, j] * residual[c, places[j]]
-                white[c, places[known + i]] = total
-        filled += own
-        if filled + g > len(W) or b == count - 1:
-            end = places[s - 1] + 1
-            part = np.empty(r)
-            add_gram_columns(W[:filled], gram)
-            for c in range(m):
-                matvec(W[:filled], white[c, end - filled : end], True, part)
-                add(cross[c], part)
-            filled = 0
+                total += whitening[i, j] * residual[c, places[j]]
+            white[c, places[known + i]] = total
+    filled += own
+    if filled + g > len(W) or b == len(U) - 1:
+        end, part = places[s - 1] + 1, np.empty(cross.shape[1])
+        add_gram_columns(W[:filled], gram)
+        for c in range(len(residual)):
+            matvec(W[:filled], white[c, end - filled : end], True, part)
+            add(cross[c], part)
+        filled = 0
+    return logdet, filled
+
+
+@register_jitable
+def densities(neighbors, phi, residual, sums, half):
+    """What `stream_logp` returns, from the sums over blocks and the half log determinant of S."""
+    U, _, white, gram, cross = sums
+    (m, n), r = residual.shape, phi.shape[1]
+    beta, root, logp = np.full((m, r), np.nan), np.full((r, r), np.nan), np.full(m, np.nan)
+    rest, alpha = np.full((m, n), np.nan), np.full((m, n), np.nan)
+    if not np.isfinite(half):
+        return logp, beta, root, rest, alpha
     log_b, sharp = factor_scaled(np.ones(r), gram)
     for c in range(m):
         if not (sharp or np.isnan(log_b)):
@@ -305,6 +325,23 @@ def _covariance_bar(rows, near, W, W_bar, w, local, rest, places, bar):
 
 
 @inlined
+def stacked_logp(blocks, phi, noise, residual, neighbors):
+    """As `stream_logp`, from the kernel less the features' part in `blocks` (b, k + g, k + g)."""
+    count, k = neighbors.shape
+    g = blocks.shape[1] - k
+    sums, half, filled = no_sums(neighbors, phi, residual, g), 0.0, 0
+    for b in range(count):
+        places, known = block_places(neighbors, b, phi.shape[0], g)
+        M = from_stack(blocks[b], known, len(places), g)
+        for i in range(len(places)):
+            M[i, i] += noise[places[i]]
+        local = take_rows(phi, places)
+        logdet, filled = add_block(M, neighbors, b, local, residual, sums, filled)
+        half += logdet
+    return densities(neighbors, phi, residual, sums, half)
+
+
+@inlined
 def stacked_grad(blocks, phi, noise, neighbors, beta, root, rest, alpha, bar, g):
     """Cotangents of `blocks`, features and noise, where the blocks hold the kernel less the features' part.
 
@@ -325,7 +362,8 @@ def stacked_grad(blocks, phi, noise, neighbors, beta, root, rest, alpha, bar, g)
         s, own = len(places), len(places) - known
         whitening, local = np.empty((own, s)), take_rows(features, places)
         M = from_stack(blocks[b], known, s, g)
-        add_noise_and_features(M, noise, np.empty((s, 0)), places)
+        for i in range(s):
+            M[i, i] += noise[places[i]]
         near, _ = whitening_rows(M, known, whitening)
         W, W_bar = np.zeros((own, width)), np.zeros((own, width))
         if width > 0:

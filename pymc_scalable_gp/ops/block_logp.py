@@ -9,7 +9,7 @@ from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._block_factor import BlockOp
 from pymc_scalable_gp.ops._lowrank_terms import logp_terms
 from pymc_scalable_gp.ops._numba import numba_form
-from pymc_scalable_gp.ops._vecchia_stream import stacked_grad, stream_logp
+from pymc_scalable_gp.ops._vecchia_stream import stacked_grad, stacked_logp
 from pymc_scalable_gp.ops.lowrank_logp import jax_logp_terms
 
 
@@ -122,10 +122,7 @@ def block_logp(blocks, phi, noise, residuals, neighbors, block):
 
 @numba_form(BlockLogp)
 def _logp(blocks, phi, noise, residual, neighbors, g):
-    none, zeros, terms = np.zeros((0, 0)), np.zeros(0), np.zeros((0, 2), dtype=np.int64)
-    return stream_logp(
-        blocks, none, none, zeros, zeros, none, phi, noise, residual, neighbors, terms, g
-    )
+    return stacked_logp(blocks, phi, noise, residual, neighbors)
 
 
 @numba_form(BlockLogpGrad)

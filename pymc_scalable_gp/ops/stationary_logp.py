@@ -135,8 +135,8 @@ def stationary_logp(
 @numba_form(StationaryLogp)
 def _logp(X, scale, variance, shape, rows, phi, noise, residual, neighbors, terms, g):
     logp, coef, root, rest, alpha = stream_logp(
-        np.zeros((0, 0, 0)), X, scale, variance, shape, rows, phi, noise,
-        residual.reshape((1, len(residual))), neighbors, terms, g,
+        X, scale, variance, shape, rows, phi, noise, residual.reshape((1, len(residual))), neighbors,
+        terms, g,
     )  # fmt: skip
     return np.asarray(logp[0]), coef[0], root, rest[0], alpha[0]
 
