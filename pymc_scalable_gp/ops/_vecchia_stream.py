@@ -120,11 +120,9 @@ def stream_logp(X, scale, variance, shape, rows, phi, noise, residual, neighbors
     """
     sums, half, filled = no_sums(neighbors, phi, residual, g), 0.0, 0
     for b in range(len(neighbors)):
-        places, _known = block_places(neighbors, b, phi.shape[0], g)
-        local, values = (
-            take_rows(phi, places),
-            block_factors(X, scale, shape, rows, terms, places)[2],
-        )
+        places, _ = block_places(neighbors, b, phi.shape[0], g)
+        local = take_rows(phi, places)
+        values = block_factors(X, scale, shape, rows, terms, places)[2]
         M = sum_of_products(values, variance, terms)
         add_noise_and_features(M, noise, local, places)
         logdet, filled = add_block(M, neighbors, b, local, residual, sums, filled)

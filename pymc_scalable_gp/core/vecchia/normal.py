@@ -112,6 +112,10 @@ class BlockNormal(StationaryNormal):
 
     blocks: TensorVariable  # (b, k + g, k + g)
 
+    def prepared(self):
+        """It is."""
+        return self
+
     def _logp(self, *residuals):
         """Log density of each."""
         ordered = pt.stack([residual[self.order] for residual in residuals])

@@ -101,7 +101,7 @@ def test_prepared_for_several_noises(case):
     if not by_rows:
         return
     normal = gp.training.normal(pt.constant(ROWS))
-    prepared, target = normal.prepared(), pt.constant(OTHER)
+    prepared, target = normal.prepared().prepared(), pt.constant(OTHER)
     left, right = pt.constant(OTHER - Y), pt.constant(Y - 0.5)
     outputs = [normal.logp(target), prepared.logp(target), prepared.product(left, right)]
     outputs += [normal.logp(normal.mean + x) for x in (right - left, right + left)]
