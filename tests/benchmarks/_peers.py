@@ -1,4 +1,4 @@
-"""Fits by other packages, in the Python that has them: run by bench_peers.py and bench_series.py.
+"""Fits by other packages, in the Python that has them, for bench_peers.py, _series.py and _likelihoods.py.
 
     PYTHON tests/benchmarks/_peers.py FIT PROBLEM.npz RESULT.npz
 
@@ -64,20 +64,25 @@ def gpytorch_svgp(X, y, Xnew, kind, points=512, epochs=None):
     return mean, sd, time.perf_counter() - clock
 
 
-def gpboost_vecchia(X, y, Xnew, kind, approx="vecchia"):
-    """Maximum likelihood (Laplace for counts) with Vecchia's approximation."""
+# Kernels of GPBoost by kind of problem; of others a Matern 5/2 kernel with a lengthscale per input.
+KERNELS = {
+    "series": {"cov_function": "matern", "cov_fct_shape": 1.5},
+    "kin40k": {"cov_function": "gaussian_ard"},
+    "counts": {"cov_function": "gaussian"},
+}
+# Its likelihoods, where the kind is not one of them.
+LIKELIHOODS = {"series": "gaussian", "kin40k": "gaussian", "counts": "poisson"}
+
+
+def gpboost_vecchia(X, y, Xnew, kind, approx="vecchia", neighbors=30, **options):
+    """Maximum likelihood (Laplace for counts and classes) with Vecchia's approximation."""
     import gpboost
 
     clock = time.perf_counter()
-    kernel = (
-        {"cov_function": "matern", "cov_fct_shape": 1.5}
-        if kind == "series"
-        else {"cov_function": "gaussian_ard" if kind == "kin40k" else "gaussian"}
-    )
-    options = {"num_ind_points": 128} if approx != "vecchia" else {}
+    kernel = KERNELS.get(kind, {"cov_function": "matern_ard", "cov_fct_shape": 2.5})
     model = gpboost.GPModel(
-        gp_coords=X, likelihood="poisson" if kind == "counts" else "gaussian", gp_approx=approx,
-        num_neighbors=30, seed=0, **options, **kernel,
+        gp_coords=X, likelihood=LIKELIHOODS.get(kind, kind), gp_approx=approx,
+        num_neighbors=neighbors, seed=0, **options, **kernel,
     )  # fmt: skip
     model.fit(y=y.astype(float), X=np.ones((len(y), 1)))
     found = model.predict(
@@ -89,7 +94,12 @@ def gpboost_vecchia(X, y, Xnew, kind, approx="vecchia"):
 
 def gpboost_vif(X, y, Xnew, kind):
     """The same with 128 inducing points beside the neighbours."""
-    return gpboost_vecchia(X, y, Xnew, kind, approx="vif")
+    return gpboost_vecchia(X, y, Xnew, kind, approx="vif", num_ind_points=128)
+
+
+def gpboost_laplace(X, y, Xnew, kind):
+    """The same with the points and neighbours of bench_likelihoods.py."""
+    return gpboost_vecchia(X, y, Xnew, kind, approx="vif", neighbors=15, num_ind_points=100)
 
 
 def celerite2_exact(X, y, Xnew, kind):
@@ -159,7 +169,8 @@ def tinygp_exact(X, y, Xnew, kind):
 FITS = {
     fit.__name__: fit
     for fit in (
-        gpytorch_svgp, gpboost_vecchia, gpboost_vif, celerite2_exact, celerite2_gradient, tinygp_exact,
+        gpytorch_svgp, gpboost_vecchia, gpboost_vif, gpboost_laplace, celerite2_exact,
+        celerite2_gradient, tinygp_exact,
     )
 }  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Posteriors under likelihoods that are not Gaussian, the function integrated out, by importance sampling.
 
-    python tests/benchmarks/bench_likelihoods.py [--parts counts,classes,...]
+    python tests/benchmarks/bench_likelihoods.py [--parts counts,classes,...] [--peers PYTHON]
 
 Simulated data, `VecchiaMarginal` with 100 points and 15 neighbours: 2000 Poisson counts in the plane, 5000
 yes-or-no outcomes in four inputs, 2000 censored Weibull times with five inputs, 5000 rows with 5% outliers
@@ -12,12 +12,18 @@ compilation, "again" is the same call with machine code on disk, left out for "m
 ``sigma=sigma``. "growth": a density of counts, seconds by rows, with neighbours and with 200 features.
 "dense": 1000 counts, 100 draws of the posterior: sds of what the log density with neighbours differs by
 from that of the exact GP, and Laplace's from the evidence, by functions drawn at the mode.
+
+"gpboost": counts and outcomes of 5000 and 20 000 rows, the seconds of a model and its posterior, with
+machine code on disk, beside those of GPBoost's best point (PYTHON has it) with as many points and
+neighbours; log scores, in nats a row, are those of 1000 new rows.
 """
 
 import time
 
 import numpy as np
 from _common import arguments, seconds, table
+from bench_peers import run_peer
+from scipy import special, stats
 
 SIZES = {
     "counts": (2000, 2),
@@ -187,10 +193,56 @@ def dense(pm, sgp, rng):
     ]
 
 
+def log_score(part, y, mean, sd):
+    """Log density of a row, on average, with the function normal."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    f = np.asarray(mean)[:, None] + np.asarray(sd)[:, None] * nodes
+    if part == "counts":
+        logp = stats.poisson.logpmf(y[:, None], np.exp(f))
+    else:
+        logp = stats.bernoulli.logpmf(y[:, None], special.expit(f))
+    return special.logsumexp(logp, axis=1, b=weights / weights.sum()).mean()
+
+
+def beside_gpboost(pm, sgp, python, sizes=(5000, 20_000)):
+    """Lines: seconds and log scores of posteriors, and of GPBoost's best points."""
+
+    def posterior(X, y, make, new, part):
+        begin = time.perf_counter()
+        model, gp = model_of(pm, sgp, X, y, make, part)
+        idata = sgp.sample_importance(model=model, random_seed=1, progressbar=False)
+        taken = time.perf_counter() - begin
+        found = gp.predict_posterior(
+            new, idata, num_samples=50, model=model, progressbar=False, random_seed=1
+        )
+        return taken, found["mean"].values, found["sd"].values
+
+    found = []
+    for part, name in (("counts", "poisson"), ("classes", "bernoulli_logit")):
+        for n in (300, *sizes):  # the first fills the caches
+            d, held = SIZES[part][1], 1000
+            X, y, make = simulated(part, n + held, d, np.random.default_rng(1))
+            own = posterior(X[held:], y[held:], make, X[:held], part)
+            if n == 300:
+                continue
+            problem = {"X": X[held:], "y": y[held:], "Xnew": X[:held]}
+            peer = run_peer(python, "gpboost_laplace", problem, name)
+            score = f"{log_score(part, y[:held], *own[1:]):.3f}"
+            if not isinstance(peer, dict):
+                found.append([part, n, f"{own[0]:.0f}", peer, "", score, ""])
+                continue
+            other = log_score(part, y[:held], peer["mean"], peer["sd"])
+            theirs = float(peer["seconds"])
+            times = [f"{own[0]:.0f}", f"{theirs:.0f}", f"{own[0] / theirs:.1f}"]
+            found.append([part, n, *times, score, f"{other:.3f}"])
+    return found
+
+
 def main():
     """Print the tables."""
     parser = arguments(__doc__)
     parser.add_argument("--parts", default="counts,classes,survival,outliers,space_time,gaussian")
+    parser.add_argument("--peers", help="a Python that has GPBoost")
     args = parser.parse_args()
     if args.quick:
         args.parts = "counts"
@@ -210,6 +262,9 @@ def main():
     if "growth" in parts:
         names = ["a density of counts", "rows", "s", "of a row, times"]
         table("Growth", names, growth(pm, sgp, np.random.default_rng(1)))
+    if "gpboost" in parts and args.peers:
+        names = "likelihood,rows,posterior s,best point s,times,log score,best point's".split(",")
+        table("Beside GPBoost's best point", names, beside_gpboost(pm, sgp, args.peers))
     if "dense" in parts:
         names = ["log density of 1000 counts", "mean difference", "sd"]
         table("Over 100 posterior draws", names, dense(pm, sgp, np.random.default_rng(1)))

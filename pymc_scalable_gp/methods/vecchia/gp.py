@@ -110,7 +110,7 @@ class VecchiaMarginal(PivotedGP, FeatureMarginal):
 
     Sums of products of stationary and periodic kernels, `PerGroup` and `GreatCircle` among them, are
     evaluated block by block. Of others, such as `Linear` or `Cosine`, the kernel between all local rows is
-    stored, ``n (g + k)^2 / g`` numbers.
+    stored, ``n (g + k)^2 / g`` numbers; as it is under another `likelihood`, for all steps to its mode.
 
     References
     ----------
