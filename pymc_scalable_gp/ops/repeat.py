@@ -22,7 +22,10 @@ from pymc_scalable_gp.utils.threads import ForThreads
 
 
 def outside(outputs: Sequence[Variable], state: Sequence[Variable]) -> list[Variable]:
-    """What graphs of `state` take from outside: the last variables that do not depend on it."""
+    """What graphs of `state` take from outside: the last variables that do not depend on it.
+
+    Of the transpose of a matrix that is the matrix itself, as it lies in memory.
+    """
     depends, found = set(state), {}
     for node in toposort(list(outputs), blockers=list(state)):
         if not any(v in depends for v in node.inputs):
@@ -30,8 +33,12 @@ def outside(outputs: Sequence[Variable], state: Sequence[Variable]) -> list[Vari
         depends.update(node.outputs)
         for v in node.inputs:
             if v not in depends and not isinstance(v, Constant):
-                found[v] = None
+                found[v.owner.inputs[0] if _is_transpose(v) else v] = None
     return list(found)
+
+
+def _is_transpose(v) -> bool:
+    return v.owner is not None and getattr(v.owner.op, "new_order", None) == (1, 0)
 
 
 class Repeat(Op):

@@ -112,6 +112,18 @@ def test_what_a_loop_takes_from_outside():
     assert set(outside([x * fixed + z], [x])) == {fixed, z}
 
 
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+def test_a_transpose_is_taken_as_it_lies_in_memory(mode):
+    """A large matrix is not copied into the other order."""
+    stored, state = pt.dmatrix("stored"), pt.dvector("state")
+    new = stored.T @ state
+    assert outside([new], [state]) == [stored]
+    (found,) = repeat([state], [new], [pt.ones(3)], pt.constant(False), 2)
+    B = np.random.default_rng(0).standard_normal((3, 3))
+    value = pytensor.function([stored], found, mode=mode)(B)
+    np.testing.assert_allclose(value, B.T @ B.T.sum(axis=1), rtol=1e-12)
+
+
 def test_parts_are_those_of_the_whole():
     """Values, and gradients in what all parts share and in the parts; a draw outside is made once."""
     rows, w = np.arange(12.0).reshape(3, 4), np.array([0.5, -1.0, 2.0, 0.1])
