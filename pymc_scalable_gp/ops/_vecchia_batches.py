@@ -9,8 +9,9 @@ from operator import mul
 import numpy as np
 
 from pymc_scalable_gp.ops._jax import jax
-from pymc_scalable_gp.ops._lowrank_terms import DTC
+from pymc_scalable_gp.ops._lowrank_terms import DTC, logp_terms
 from pymc_scalable_gp.ops._stationary import SHAPED, shape_slope_of_squares, slope_of_squares
+from pymc_scalable_gp.ops.lowrank_logp import jax_logp_terms
 from pymc_scalable_gp.utils.stationary import kernel_of_squares
 
 _ENTRIES = 2**22  # of a stack of blocks
@@ -144,12 +145,10 @@ def residual_grad(bar_of, kernel_bar, phi, neighbors, first, g, xp):
     return found, phi_bar, noise_bar
 
 
-def density(A, L, phi, residual, neighbors, terms, xp):
-    """Log densities (m,) of residuals (m, n) from regressions, and what their gradients need.
-
-    `terms` is the low-rank density of whitened columns.
-    """
+def density(A, L, phi, residual, neighbors, xp):
+    """Log densities (m,) of residuals (m, n) from regressions, and what their gradients need."""
     r, n = phi.shape[1], len(phi)
+    terms = logp_terms if xp is np else jax_logp_terms
     W = whiten(xp.concatenate([phi, residual.T], axis=1), A, L, neighbors, xp)
     found = [terms(W[:, :r], xp.ones(r), xp.ones(1), w, xp.zeros(n), DTC) for w in W[:, r:].T]
     logp, coef = (xp.stack([each[place] for each in found]) for place in (0, 2))

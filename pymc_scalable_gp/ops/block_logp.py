@@ -1,21 +1,13 @@
 """Log densities of features plus block Vecchia, from the blocks of the kernel less the features' part."""
 
-import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._block_factor import BlockOp
-from pymc_scalable_gp.ops._lowrank_terms import logp_terms
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._vecchia_stream import stacked_grad, stacked_logp
-from pymc_scalable_gp.ops.lowrank_logp import jax_logp_terms
-
-
-def density(xp, *arguments):
-    """As `_vecchia_batches.density`, by the low-rank density of NumPy or of JAX."""
-    return batches.density(*arguments, logp_terms if xp is np else jax_logp_terms, xp)
 
 
 class BlockLogp(BlockOp):
@@ -32,7 +24,7 @@ class BlockLogp(BlockOp):
     def values(self, xp, blocks, phi, noise, residual, neighbors):
         """By all regressions at once, and `lowrank_logp` of whitened columns."""
         A, L, _ = _factor(xp, blocks, phi, noise, neighbors, self.block)
-        return density(xp, A, L, phi, residual, neighbors)
+        return batches.density(A, L, phi, residual, neighbors, xp)
 
     def pullback(self, inputs, outputs, cotangents):
         """See `BlockLogpGrad`; the residuals' slopes are known."""

@@ -9,7 +9,6 @@ from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._block_factor import StationaryBlockOp, summed
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._vecchia_stream import stream_grad, stream_logp
-from pymc_scalable_gp.ops.block_logp import density
 
 
 class StationaryLogp(StationaryBlockOp):
@@ -26,7 +25,7 @@ class StationaryLogp(StationaryBlockOp):
     def values(self, xp, X, scale, variance, shape, rows, phi, noise, residual, neighbors):
         """By all regressions at once, and `lowrank_logp` of whitened columns."""
         A, L, _ = self.factor(xp, X, scale, variance, shape, rows, phi, noise, neighbors, 0)
-        found = density(xp, A, L, phi, residual[None], neighbors)
+        found = batches.density(A, L, phi, residual[None], neighbors, xp)
         return tuple(each if place == 2 else each[0] for place, each in enumerate(found))
 
     def pullback(self, inputs, outputs, cotangents):

@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.checking.comparison import exact_rows, with_neighbors
 from pymc_scalable_gp.core.checking.correct import better_density
-from pymc_scalable_gp.core.likelihoods import laplace
+from pymc_scalable_gp.core.likelihoods import laplace_mode
 from pymc_scalable_gp.utils.compiled import compiled
 
 rng = np.random.default_rng(0)
@@ -180,8 +180,8 @@ SLOW = pytest.mark.slow
 )
 def test_the_gradient_is_that_of_the_density(name, make, mode, monkeypatch):
     """Also where a step does not forget where it came from: few neighbours, expected information."""
-    monkeypatch.setattr(laplace, "TOLERANCE", 1e-12)
-    monkeypatch.setattr(laplace, "ADJOINT_TOLERANCE", 1e-12)
+    monkeypatch.setattr(laplace_mode, "TOLERANCE", 1e-12)
+    monkeypatch.setattr(laplace_mode, "ADJOINT_TOLERANCE", 1e-12)
     model, _ = made(name, y=Y, likelihood=make)
     names = ["ell", "eta", "b"]
     places = {model[name]: pt.scalar(name, dtype="float64") for name in names}
@@ -208,7 +208,7 @@ def test_what_no_step_changes_is_computed_once():
         gp.build(X)
         gp.marginal_likelihood("y", X=X, y=Y, likelihood=counts)
     nodes = model.compile_dlogp(mode="FAST_COMPILE").f.maker.fgraph.apply_nodes
-    (gradient,) = (node.op for node in nodes if isinstance(node.op, laplace.LaplaceGradient))
+    (gradient,) = (node.op for node in nodes if isinstance(node.op, laplace_mode.LaplaceGradient))
     names = [type(node.op).__name__ for node in apply_ancestors(gradient.outputs)]
     for name in ("Features", "FeaturesGrad", "Blocks", "BlocksGrad"):
         assert names.count(f"Stationary{name}") == 1, name
@@ -342,7 +342,7 @@ def test_parameters_of_derived_distributions_are_the_models():
 
 
 def test_no_mode_gives_nan(monkeypatch):
-    monkeypatch.setattr(laplace, "LIMIT", 2)
+    monkeypatch.setattr(laplace_mode, "LIMIT", 2)
     model, _ = made("exact", y=Y, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)))
     function, at = value_at(model)
     assert np.isnan(function(*at))
@@ -407,14 +407,14 @@ def test_slow_steps_are_accelerated():
     for _ in range(12):
         new = A @ x + b
         change = np.abs(new - x).max()
-        found = laplace._acceleration(new - x, way, change, last, 1.0, np.array(True))
+        found = laplace_mode._acceleration(new - x, way, change, last, 1.0, np.array(True))
         slow, back = (v.eval() for v in found)
         assert slow == (np.isfinite(last) and change > 0.3 * last)
-        left = laplace._remaining(change, last, slow).eval()
+        left = laplace_mode._remaining(change, last, slow).eval()
         assert left == (change if slow or np.isinf(last) else change * change / last)
         x, goal, way, last = new - back * (new - goal), new, new - x, change
     np.testing.assert_allclose(x, [20.0, 2.5], rtol=1e-3)  # plain steps are 11 away from 20
-    far = laplace._acceleration(new - x, way, change, change, 1.0, np.array(False))
+    far = laplace_mode._acceleration(new - x, way, change, change, 1.0, np.array(False))
     assert [v.eval() for v in far] == [False, 0.0]
 
 
@@ -424,9 +424,13 @@ def test_an_approximation_that_moves_with_the_noise_is_searched_in_fewer_steps(m
     y = np.minimum(np.exp(F), 2.0)
     given = {"y": y, "likelihood": DISTRIBUTIONS["Weibull, censored"][0]}
     found = []
-    for slow, limit in ((laplace.SLOW, 20), (np.inf, 20), (np.inf, 1000)):  # 18 steps, 23 without
-        monkeypatch.setattr(laplace, "SLOW", slow)
-        monkeypatch.setattr(laplace, "LIMIT", limit)
+    for slow, limit in (
+        (laplace_mode.SLOW, 20),
+        (np.inf, 20),
+        (np.inf, 1000),
+    ):  # 18 steps, 23 without
+        monkeypatch.setattr(laplace_mode, "SLOW", slow)
+        monkeypatch.setattr(laplace_mode, "LIMIT", limit)
         model, gp = made("Vecchia neighbors", **given)
         gp.training.start.set_value(np.full(N, np.nan))
         function, at = value_at(model, POINT | {"eta": 100.0})
