@@ -33,7 +33,7 @@ def local_places():
     return np.maximum(places, 0), there[:, :, None] & there[:, None]
 
 
-@pytest.mark.parametrize("moving", [False, True])
+@pytest.mark.parametrize("moving", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_blocks_are_what_features_miss(moving):
     """Two summands, one of them a product, with factors of the rows; nothing where there are no rows."""
     places, there = local_places()
