@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-VECCHIA = ["ops/*vecchia*", "ops/*stationary*", "core/vecchia", "methods/vecchia"]
+VECCHIA = ["ops/*vecchia*", "ops/*stationary*", "ops/block*", "core/vecchia", "methods/vecchia"]
 LOW_RANK = ["ops/lowrank*", "ops/khatri*", "core/likelihoods/lowrank.py", "methods/grief"]
 MEASURED = {  # what a name begins with, and the code that costs its time or digits
     "vecchia": VECCHIA,
@@ -26,7 +26,7 @@ MEASURED = {  # what a name begins with, and the code that costs its time or dig
     "shift": ["importance", "core/checking/correct.py"],
     "uci": ["importance", *VECCHIA],
     "evidence": ["importance"],
-    "likelihoods": ["core/likelihoods/laplace*", "core/checking/correct.py"],
+    "likelihoods": ["core/likelihoods/laplace*", "core/checking/correct.py", "ops/repeat.py", *VECCHIA],
     "series": ["ops/*markov*", "methods/statespace"],
     "structure": ["ops/kronecker*", "methods/kmcg", "cov/groups.py"],
     "table_skip": ["methods/skip", "ops/*hadamard*"],
