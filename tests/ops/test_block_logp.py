@@ -6,6 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from block_plans import plan
 from numpy.testing import assert_allclose
+from scipy import stats
 
 from pymc_scalable_gp.ops.block_logp import BlockLogp, BlockLogpGrad, block_logp
 from pymc_scalable_gp.ops.stationary_blocks import (
@@ -140,6 +141,25 @@ def test_fails_with_nan(mode):
     assert np.isfinite(function(NOISE, RESIDUALS)).all()
     assert np.isnan(function(-2.0 * NOISE, RESIDUALS)).all()
     assert np.isnan(function(NOISE, RESIDUALS * [[1.0], [np.inf], [1.0]])).any()
+
+
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
+def test_no_rows_and_one(mode):
+    given = [pt.dmatrix(), pt.dmatrix(), pt.dvector(), pt.dmatrix(), pt.lmatrix()]
+    inputs, phi, noise, residuals, neighbors = given
+    blocks = stationary_blocks("RatQuad", inputs, SCALE, 1.3, 2.2, phi, neighbors, G)
+    logp = block_logp(blocks, phi, noise, residuals, neighbors, G)
+    outputs = [logp, *pt.grad(logp.sum(), [phi, noise, residuals])]
+    function = pytensor.function(given, outputs, mode=mode)
+    none = np.full((1, K), -1)
+    logp, *grads = function(X[:0], PHI[:0], NOISE[:0], RESIDUALS[:, :0], none[:0])
+    assert_allclose(logp, 0.0)
+    assert [each.shape for each in grads] == [(0, R), (0,), (3, 0)]
+    logp, *grads = function(X[:1], PHI[:1], NOISE[:1], RESIDUALS[:, :1], none)
+    scale = np.sqrt(1.3 + NOISE[0])
+    assert_allclose(logp, stats.norm(scale=scale).logpdf(RESIDUALS[:, 0]), rtol=1e-12)
+    assert_allclose(grads[0], 0.0, atol=1e-12)  # features take off what they add
+    assert_allclose(grads[2], -RESIDUALS[:, :1] / scale**2, rtol=1e-12)
 
 
 def test_only_densities_have_gradients():
