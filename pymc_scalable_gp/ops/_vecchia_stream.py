@@ -120,13 +120,15 @@ def stream_logp(X, scale, variance, shape, rows, phi, noise, residual, neighbors
     """
     sums, half, filled = no_sums(neighbors, phi, residual, g), 0.0, 0
     for b in range(len(neighbors)):
-        places, _ = block_places(neighbors, b, phi.shape[0], g)
+        places, known = block_places(neighbors, b, phi.shape[0], g)
         local = take_rows(phi, places)
         values = block_factors(X, scale, shape, rows, terms, places)[2]
         M = sum_of_products(values, variance, terms)
         add_noise_and_features(M, noise, local, places)
-        logdet, filled = add_block(M, neighbors, b, local, residual, sums, filled)
+        logdet, filled = add_block(M, b, places, known, local, residual, sums, filled)
         half += logdet
+        if not np.isfinite(half):
+            break
     return densities(neighbors, phi, residual, sums, half)
 
 
@@ -139,15 +141,13 @@ def no_sums(neighbors, phi, residual, g):
 
 
 @register_jitable
-def add_block(M, neighbors, b, local, residual, sums, filled):
+def add_block(M, b, places, known, local, residual, sums, filled):
     """Add a block's part to the sums, from the covariance M of its local rows, which is overwritten.
 
     Returns log det L, NaN where M is not positive definite, and how many whitened features wait for
     their products.
     """
     U, W, white, gram, cross = sums
-    g = U.shape[1]
-    places, known = block_places(neighbors, b, residual.shape[1], g)
     s, own = len(places), len(places) - known
     whitening = np.empty((own, s))
     _, logdet = whitening_rows(M, known, whitening)
@@ -163,7 +163,7 @@ def add_block(M, neighbors, b, local, residual, sums, filled):
                 total += whitening[i, j] * residual[c, places[j]]
             white[c, places[known + i]] = total
     filled += own
-    if filled + g > len(W) or b == len(U) - 1:
+    if filled + U.shape[1] > len(W) or b == len(U) - 1:
         end, part = places[s - 1] + 1, np.empty(cross.shape[1])
         add_gram_columns(W[:filled], gram)
         for c in range(len(residual)):
@@ -333,12 +333,12 @@ def stacked_logp(blocks, phi, noise, residual, neighbors):
     sums, half, filled = no_sums(neighbors, phi, residual, g), 0.0, 0
     for b in range(count):
         places, known = block_places(neighbors, b, phi.shape[0], g)
-        M = from_stack(blocks[b], known, len(places), g)
-        for i in range(len(places)):
-            M[i, i] += noise[places[i]]
-        local = take_rows(phi, places)
-        logdet, filled = add_block(M, neighbors, b, local, residual, sums, filled)
+        M, local = from_stack(blocks[b], known, len(places), g), take_rows(phi, places)
+        add_noise_and_features(M, noise, np.empty((len(places), 0)), places)
+        logdet, filled = add_block(M, b, places, known, local, residual, sums, filled)
         half += logdet
+        if not np.isfinite(half):
+            break
     return densities(neighbors, phi, residual, sums, half)
 
 
@@ -363,8 +363,7 @@ def stacked_grad(blocks, phi, noise, neighbors, beta, root, rest, alpha, bar, g)
         s, own = len(places), len(places) - known
         whitening, local = np.empty((own, s)), take_rows(features, places)
         M = from_stack(blocks[b], known, s, g)
-        for i in range(s):
-            M[i, i] += noise[places[i]]
+        add_noise_and_features(M, noise, np.empty((s, 0)), places)
         near, _ = whitening_rows(M, known, whitening)
         W, W_bar = np.zeros((own, width)), np.zeros((own, width))
         if width > 0:
