@@ -32,6 +32,7 @@ _LEFT, _NO, _RIGHT, _YES, _UPPER, _VECTORS = (ord(letter) for letter in "LNRTUV"
 _MADVISE = types.ExternalFunction("madvise", types.int32(types.intp, types.intp, types.int32))
 _HUGE_PAGES = 14  # MADV_HUGEPAGE
 _LARGE = 2**22  # bytes
+_ROWS = 256  # of a triangle at a time
 
 
 def empty_matrix(rows, columns):
@@ -133,15 +134,79 @@ def _matvec(matrix, vector, transpose, out):
         _dgemv(turn, q, p, 1.0, matrix, q, vector, 1, 0.0, out, 1)
 
 
-@register_jitable
 def mirror(out):
-    """Fill the upper triangle of `out` from the lower one, by tiles: its rows are columns there."""
+    """Fill the upper triangle of `out` from the lower one."""
+    for start in range(0, len(out), _ROWS):
+        stop = start + _ROWS
+        out[:start, start:stop] = out[start:stop, :start].T
+        square = out[start:stop, start:stop]
+        square[:] = np.tril(square) + np.tril(square, -1).T
+
+
+@in_numba(mirror)
+def _mirror(out):
+    """By tiles: its rows are columns there."""
     n = out.shape[0]
     for start in range(0, n, 64):
         stop = min(start + 64, n)
         for i in range(stop):
             first = max(start, i + 1)
             fill_from(out[i, first:stop], out[first:stop, i])
+
+
+def lower_of_sum(K, noise, out):
+    """Fill the lower triangle of `out` with that of ``K + diag(noise)``; whether all of it is finite."""
+    good = bool(np.isfinite(noise).all())
+    for start in range(0, len(out), _ROWS):
+        stop = start + _ROWS
+        part = np.tril(K[start:stop, :stop], start)
+        good = good and bool(np.isfinite(part).all())
+        out[start:stop, :stop] = part
+    out[np.diag_indices(len(out))] += noise
+    return good
+
+
+@in_numba(lower_of_sum)
+def _lower_of_sum(K, noise, out):
+    good = True
+    for i in range(out.shape[0]):
+        for j in range(i + 1):
+            out[i, j] = K[i, j]
+        out[i, i] += noise[i]
+        for j in range(i + 1):
+            good = good and np.isfinite(out[i, j])
+    return good
+
+
+def symmetric_part(matrix, extra, out):
+    """``out = (A + A') / 2 + extra I``."""
+    np.add(matrix, matrix.T, out=out)
+    out *= 0.5
+    out[np.diag_indices(len(out))] += extra
+
+
+@in_numba(symmetric_part)
+def _symmetric_part(matrix, extra, out):
+    for i in range(out.shape[0]):
+        for j in range(out.shape[0]):
+            out[i, j] = 0.5 * (matrix[i, j] + matrix[j, i])
+        out[i, i] += extra
+
+
+def half_excess(a, factor, out):
+    """``out = (a a' - out) factor / 2``, in the lower triangles."""
+    for start in range(0, len(out), _ROWS):
+        stop = start + _ROWS
+        part = out[start:stop, :stop]
+        np.subtract(np.outer(a[start:stop], a[:stop]), part, out=part)
+        part *= 0.5 * factor
+
+
+@in_numba(half_excess)
+def _half_excess(a, factor, out):
+    for i in range(out.shape[0]):
+        for j in range(i + 1):
+            out[i, j] = 0.5 * factor * (a[i] * a[j] - out[i, j])
 
 
 def norm_one(lower):

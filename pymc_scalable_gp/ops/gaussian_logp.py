@@ -4,18 +4,14 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.ops._base import GufuncOp, connected
-from pymc_scalable_gp.ops._elementwise import (
-    add_multiple,
-    all_finite,
-    fill_from,
-    multiply_by,
-    sum_product,
-)
+from pymc_scalable_gp.ops._elementwise import all_finite, fill_from, sum_log, sum_product
 from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
 from pymc_scalable_gp.ops._kernels import (
     cholesky_lower,
     empty_matrix,
+    half_excess,
     inverse_of_factored,
+    lower_of_sum,
     mirror,
     solve_lower,
 )
@@ -83,18 +79,11 @@ def gaussian_logp(K, noise, residual):
 def _terms(K, noise, e):
     n = len(e)
     L, alpha = empty_matrix(n, n), np.empty((n, 1))
-    finite = all_finite(e)
-    for i in range(n):
-        fill_from(L[i, : i + 1], K[i, : i + 1])
-        L[i, i] += noise[i]
-        finite = finite and all_finite(L[i, : i + 1])
-    logp = np.nan
-    if finite and cholesky_lower(L):
+    finite, logp = lower_of_sum(K, noise, L), np.nan
+    if finite and all_finite(e) and cholesky_lower(L):
         fill_from(alpha[:, 0], e)
         solve_lower(L, alpha, False, False)
-        logp = -0.5 * (n * LOG_2PI + sum_product(alpha[:, 0], alpha[:, 0]))
-        for i in range(n):
-            logp -= np.log(L[i, i])
+        logp = -0.5 * (n * LOG_2PI + sum_product(alpha[:, 0], alpha[:, 0])) - sum_log(np.diag(L))
         solve_lower(L, alpha, True, False)
     if not np.isfinite(logp):
         logp = np.nan
@@ -109,11 +98,7 @@ def _slope(alpha, factor, g):
     out = empty_matrix(n, n)
     out[:] = factor
     inverse_of_factored(out)
-    for i in range(n):
-        row = out[i, : i + 1]
-        multiply_by(row, -1.0)
-        add_multiple(row, alpha[i], alpha[: i + 1])
-        multiply_by(row, 0.5 * g.item())
+    half_excess(alpha, g.item(), out)
     mirror(out)
     return out, np.diag(out).copy()
 

@@ -5,9 +5,8 @@ import pytensor.tensor as pt
 from numba.extending import register_jitable
 
 from pymc_scalable_gp.ops._base import GufuncOp
-from pymc_scalable_gp.ops._elementwise import add, fill_from, multiply_by
 from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
-from pymc_scalable_gp.ops._kernels import cholesky_lower, invert_lower
+from pymc_scalable_gp.ops._kernels import cholesky_lower, invert_lower, symmetric_part
 from pymc_scalable_gp.ops._numba import one_source
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 from pymc_scalable_gp.ops.stacked_solve import stacked_solve
@@ -132,11 +131,7 @@ def cholesky(matrix):
 @register_jitable
 def factor(matrix, extra, out):
     """Overwrite `out` with the factor of ``(A + A') / 2 + extra I``; False where there is none."""
-    for j in range(len(out)):
-        fill_from(out[j], matrix[j])
-        add(out[j], matrix[:, j])
-        multiply_by(out[j], 0.5)
-        out[j, j] += extra
+    symmetric_part(matrix, extra, out)
     return np.isfinite(np.sum(out)) and cholesky_lower(out)
 
 

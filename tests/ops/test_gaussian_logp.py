@@ -4,8 +4,10 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from numpy.testing import assert_allclose
 from scipy import stats
 
+from pymc_scalable_gp.ops import _kernels
 from pymc_scalable_gp.ops.gaussian_logp import GaussianLogp, gaussian_logp
 from pymc_scalable_gp.testing import check_op
 from pymc_scalable_gp.utils.compiled import IN_PYTHON
@@ -41,6 +43,18 @@ def test_op():
     strided = np.asfortranarray(K)[::2, ::2], noise[::2], e[::-2]
     cases = [case(70), case(1), case(5), strided]
     check_op(GaussianLogp, build, reference, cases, twin=twin, differentiable=[0], jax_cases=1)
+
+
+def test_in_blocks_of_rows_by_the_lower_triangle(monkeypatch):
+    monkeypatch.setattr(_kernels, "_ROWS", 3)
+    given = case(8)
+    K, noise, e = map(pt.as_tensor, (given[0] + np.triu(np.full((8, 8), np.nan), 1), *given[1:]))
+    logp = gaussian_logp(K, noise**2, e)
+    assert_allclose(logp.eval(mode=IN_PYTHON), reference(*given), rtol=1e-12)
+    S = given[0] + np.diag(given[1] ** 2)
+    a = np.linalg.solve(S, given[2])
+    slope = 0.5 * (np.outer(a, a) - np.linalg.inv(S))
+    assert_allclose(pt.grad(logp, K).eval(mode=IN_PYTHON), slope, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
