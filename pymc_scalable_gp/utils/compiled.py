@@ -71,7 +71,9 @@ _RANDOM = RandomVariable | RNGConsumerOp
 
 # Rewrites that make one operation of a long sum or product: in Python it takes no more than 32 operands.
 FLATTENING = ("local_add_canonizer", "local_mul_canonizer")
-IN_PYTHON = get_mode("FAST_COMPILE").excluding(*FLATTENING)
+# One that multiplies products of sums out to see whether that is simpler, which compiling waits for.
+TRYING = "local_greedy_distributor"
+IN_PYTHON = get_mode("FAST_COMPILE").excluding(*FLATTENING, TRYING)
 
 # For functions that are called a few times: Numba would take longer to compile than they run, and on
 # large arrays the time goes to the Ops' own kernels and BLAS either way. Loops keep their last state alone.
