@@ -1,15 +1,15 @@
 """Whether importance sampling can be relied on: seeds, evidence, many parameters, many rows, a cluster.
 
     python tests/benchmarks/bench_reliability.py [--data DIR] [--parts evidence,dask,seeds,doubled,large]
-        [--seeds N] [--rows N] [--cores N]
+        [--seeds N] [--draws N] [--rows N] [--cores N]
 
 "evidence": the log evidence of a GP with two free parameters by quadrature on a grid, and of one with five
 by `pm.sample_smc`, beside three seeds of importance sampling. "dask": seconds of densities on the workers
 of a local cluster, two over one. "seeds": elevators (VIF 100/30, 20 parameters), posterior means and
-evidence of several seeds, which share nothing. "doubled": elevators with two lengthscales for each input,
-36 parameters. "large": simulated rows in three inputs (Matern 5/2, VIF 200/30, five hyperparameters, all
-known), in one process each, whose largest memory is shown. Seconds include compilation where machine code
-is already on disk.
+evidence of several seeds, which share nothing, with an effective sample size of --draws asked for.
+"doubled": elevators with two lengthscales for each input, 36 parameters. "large": simulated rows in three
+inputs (Matern 5/2, VIF 200/30, five hyperparameters, all known), in one process each, whose largest memory
+is shown. Seconds include compilation where machine code is already on disk.
 """
 
 import time
@@ -103,8 +103,8 @@ def seeds(pm, sgp, args):
     for seed in range(args.seeds):
         (idata, seconds) = timed(
             lambda seed=seed: sgp.sample_importance(
-                model=model_of(pm, sgp, X, y, points=100)[0], cores=args.cores, random_seed=seed,
-                **QUIET,
+                args.draws, model=model_of(pm, sgp, X, y, points=100)[0], cores=args.cores,
+                random_seed=seed, **QUIET,
             )
         )  # fmt: skip
         draws, attrs = logs(idata), idata["posterior"].attrs
@@ -219,6 +219,7 @@ def main():
     parser = arguments(__doc__, data=True)
     parser.add_argument("--parts", default="evidence,dask,seeds,doubled,large")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--draws", type=int, default=400, help="of each seed")
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--cores", type=int, help="threads, by default as many as processors")
     args = parser.parse_args()

@@ -44,7 +44,7 @@ RUNS = {
             "reconstruction": "bench_reconstruction.py --out docs/_static/reconstruction.png",
             "importance": "bench_importance.py --data DIR",
             "evidence": "bench_reliability.py --parts evidence",
-            "seeds": "bench_reliability.py --data DIR --parts seeds --seeds 5",
+            "seeds": "bench_reliability.py --data DIR --parts seeds --seeds 5 --draws 1000",
             "doubled": "bench_reliability.py --data DIR --parts doubled --cores 1",
             "importance_large": "bench_importance.py --data DIR --parts vif --big",
             "large": "bench_reliability.py --parts large",
