@@ -24,10 +24,16 @@ from pymc_scalable_gp.utils.threads import one_blas_thread
 _TURN = RLock()
 
 
-def _threads(training):
-    """One BLAS thread with neighbours, whose blocks are too small for more; else as many as there are."""
-    near = training is not None and isinstance(training.predictive, NeighborRows)
-    return one_blas_thread() if near else nullcontext()
+# Rows up to which a factorisation waits longer for a second thread of BLAS than that thread saves.
+FEW_ROWS = 1000
+
+
+def blas_threads(training):
+    """One BLAS thread for matrices that are too small for more: those of neighbours, and of few rows."""
+    if training is None:
+        return nullcontext()
+    near = isinstance(training.predictive, NeighborRows)
+    return one_blas_thread() if near or len(training.X.value) <= FEW_ROWS else nullcontext()
 
 
 @as_typed
@@ -118,7 +124,7 @@ class FeatureGP(TrainedGP):
         ``weights=`` have no exact counterpart on a subsample: the rest is reported, and where all rows
         are compared with a closer likelihood, its predictions stand beside these too.
         """
-        with _TURN, self.model_of(model) as model, _threads(self.training):
+        with _TURN, self.model_of(model) as model, blas_threads(self.training):
             return check_gp(
                 self, idata_or_point, X, y, rows=check_count("rows", rows, 2),
                 neighbors=None if neighbors is None else check_count("neighbors", neighbors),
@@ -226,7 +232,7 @@ class FeatureGP(TrainedGP):
         """
         with _TURN, ExitStack() as stack:
             training, places = self._given(given, exact)
-            stack.enter_context(_threads(training))
+            stack.enter_context(blas_threads(training))
             data = self._new_inputs(Xnew, training)
             model = self.model_of(model, given)
             if not diag:
@@ -284,7 +290,7 @@ class FeatureGP(TrainedGP):
         """
         with _TURN, ExitStack() as stack:
             training, places = self._given(given, exact)
-            stack.enter_context(_threads(training))
+            stack.enter_context(blas_threads(training))
             data = self._new_inputs(Xnew, training)
             model = self.model_of(model, given)
             predictor = self._predictor(
@@ -334,7 +340,7 @@ class FeatureGP(TrainedGP):
         """
         with _TURN, ExitStack() as stack:
             training, _ = self._given(None, exact)
-            stack.enter_context(_threads(training))
+            stack.enter_context(blas_threads(training))
             model = self.model_of(model)
             found = Export(self, training.predictive)
             noisy = training.sigma is not None and not training.sigma.ndim

@@ -13,6 +13,7 @@ from pytensor.compile.executor import Function
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core import gp as gp_module
 
 rng = np.random.default_rng(11)
 X = rng.uniform(0.0, 1.0, (30, 1))
@@ -64,21 +65,25 @@ def test_threads_share_a_predictor(made, diag):
                 assert_array_equal(pair[1], wanted[1])
 
 
-@pytest.mark.parametrize("made", ["grief", "vecchia"], indirect=True)
-def test_calls_with_neighbors_take_one_blas_thread(made, monkeypatch):
+@pytest.mark.parametrize(
+    ("made", "few"), [("grief", 0), ("grief", 1), ("vecchia", 0)], indirect=["made"]
+)
+def test_calls_with_neighbors_or_few_rows_take_one_blas_thread(made, few, monkeypatch):
     """And leave as many as before; the exact GP, and classes without neighbours, take all there are."""
     gp, model = made
+    monkeypatch.setattr(gp_module, "FEW_ROWS", len(X) - 1 + few)
     limits, limit = [], ThreadpoolController.limit
     monkeypatch.setattr(
         ThreadpoolController, "limit", lambda self, **k: (limits.append(k), limit(self, **k))[1]
     )
-    wanted = [{"limits": 1}] if isinstance(gp, sgp.VecchiaMarginal) else []
+    wanted = [{"limits": 1}] if few or isinstance(gp, sgp.VecchiaMarginal) else []
     options, point = {"model": model}, {"sigma": 0.2}
-    draws = xr.Dataset({"sigma": (("chain", "draw"), [[0.2, 0.3]])})
+    draws = xr.Dataset({"sigma": (("chain", "draw"), np.linspace(0.2, 0.3, 30)[None])})
     calls = [
         lambda: gp.predict(X_NEW, point, **options),
         lambda: gp.predict_posterior(X_NEW, draws, progressbar=False, **options),
         lambda: gp.check(point, rows=10, progressbar=False, **options),
+        lambda: gp.loo(draws, progressbar=False, **options),
     ]
     for call in calls:
         limits.clear()
@@ -90,7 +95,7 @@ def test_calls_with_neighbors_take_one_blas_thread(made, monkeypatch):
         assert [each for each in limits if "user_api" not in each] == wanted
     limits.clear()
     gp.predict(X_NEW, point, exact=True, **options)
-    assert {"limits": 1} not in limits
+    assert ({"limits": 1} in limits) == few
 
 
 @pytest.mark.parametrize("made", ["grief", "vecchia"], indirect=True)
