@@ -21,16 +21,15 @@ class CavityPrecision(Precision):
     ``p(y_i | y_-i) = int p(y_i | f) N(f) df`` by Gauss-Hermite quadrature of 32 nodes around the mode.
     """
 
-    variance: np.ndarray  # of the pseudo-targets' noise, 1 / W
     logp: Any  # log densities (s, n) of the targets at functions (s, n)
     below: Any  # probabilities (s, n) below the targets there
 
     def left_out(self):
         """Log density (n,) of each row given all others, and the probability (n,) below it."""
         mean = self.y - self.alpha / self.diagonal
-        cavity = np.maximum(1.0 / self.diagonal - self.variance, 1e-12 / self.diagonal)
-        own = 1.0 / (1.0 / cavity + 1.0 / self.variance)  # with the row's own pseudo-target
-        centre = own * (mean / cavity + self.y / self.variance)
+        cavity = np.maximum(1.0 / self.diagonal - self.noise, 1e-12 / self.diagonal)
+        own = 1.0 / (1.0 / cavity + 1.0 / self.noise)  # with the row's own pseudo-target
+        centre = own * (mean / cavity + self.y / self.noise)
         at = centre + np.sqrt(2.0 * own) * NODES[:, None]
         prior = -0.5 * ((at - mean) ** 2 / cavity + np.log(2.0 * np.pi * cavity))
         scale = np.log(WEIGHTS) + NODES**2
@@ -57,11 +56,9 @@ class CavityPrecisions(Precisions):
         functions = pt.matrix("functions", dtype="float64")
         y = laplace.y.tensor
         outputs = [rows.logp_of(functions, y), self._cdf(laplace, functions)]
-        noise = pseudo.sigma**2
-        self.inputs = model_inputs([noise, *outputs, *self._inner.inputs], model)
-        check_reached([noise, *outputs], self.inputs)
+        self.inputs = model_inputs([*outputs, *self._inner.inputs], model)
+        check_reached(outputs, self.inputs)
         self._places = [self.inputs.index(v) for v in self._inner.inputs]
-        self._noise = compiled(self.inputs, [noise])
         self._logp, self._below = (compiled([functions, *self.inputs], [out]) for out in outputs)
 
     @staticmethod
@@ -80,6 +77,6 @@ class CavityPrecisions(Precisions):
         """Precision of the pseudo-targets, and the rows' own densities."""
         found = self._inner([values[place] for place in self._places])
         return CavityPrecision(
-            found.y, found.alpha, found.diagonal, found.block, self._noise(*values)[0],
-            lambda at: self._logp(at, *values)[0], lambda at: self._below(at, *values)[0],
+            **vars(found), logp=lambda at: self._logp(at, *values)[0],
+            below=lambda at: self._below(at, *values)[0],
         )  # fmt: skip

@@ -32,6 +32,7 @@ class Precision:
     """
 
     y: np.ndarray
+    noise: np.ndarray  # variances of the targets' noise, a scalar or (n,)
     alpha: np.ndarray  # P e
     diagonal: np.ndarray
     block: Callable[[np.ndarray], np.ndarray]
@@ -103,18 +104,20 @@ class LowRankPrecisions(Precisions):
         for rows, X in blocks(self.X, self.block_rows):
             factor, D, alpha[rows] = parts(rows, X)
             diagonal[rows] = (1.0 - np.einsum("ij,ij->i", factor, factor) / D) / D
-        return Precision(y, alpha, diagonal, block)
+        return Precision(y, noise, alpha, diagonal, block)
 
 
 class DensePrecisions(Precisions):
     """Precision of a dense covariance: ``P = L^-T L^-1``. O(n^3) per draw."""
 
     def __init__(self, likelihood, model):
-        outputs = [*likelihood.whitened(), likelihood.data.y.tensor]
+        data = likelihood.data
+        outputs = [*likelihood.whitened(), data.y.tensor, data.sigma**2]
         self._function, self.inputs = compile_outputs(outputs, model)
 
     def __call__(self, values):
         """Form the whole matrix."""
-        inverse, white, y = self._function(*values)
+        inverse, white, y, noise = self._function(*values)
         P = inverse.T @ inverse
-        return Precision(y, inverse.T @ white, np.diagonal(P), lambda rows: P[np.ix_(rows, rows)])
+        alpha = inverse.T @ white
+        return Precision(y, noise, alpha, np.diagonal(P), lambda rows: P[np.ix_(rows, rows)])

@@ -18,14 +18,15 @@ class VecchiaPrecisions(Precisions):
     def __init__(self, likelihood, model):
         found = likelihood.regressions
         white, phi = whitened_terms(likelihood.residual, likelihood.phi, found)
-        outputs = [white, phi, found.A, found.L, likelihood.data.y.tensor]
+        data = likelihood.data
+        outputs = [white, phi, found.A, found.L, data.y.tensor, data.sigma**2]
         self._function, self.inputs = compile_outputs(outputs, model)
         ordering = likelihood.plan.ordering
         self._order, self._neighbors = ordering.order, ordering.neighbors
 
     def __call__(self, values):
         """Keep W sparse."""
-        white, phi, A, L, y = self._function(*values)
+        white, phi, A, L, y, noise = self._function(*values)
         W = _whitening(A, L, self._neighbors, len(y))[:, np.argsort(self._order)]
         inner = np.linalg.cholesky(np.eye(phi.shape[1]) + phi.T @ phi)
         turned = np.linalg.solve(inner, phi.T)  # (r, n)
@@ -38,7 +39,7 @@ class VecchiaPrecisions(Precisions):
             own = W[:, rows]
             return (own.T @ own).toarray() - G[rows] @ G[rows].T
 
-        return Precision(y, alpha, diagonal, block)
+        return Precision(y, noise, alpha, diagonal, block)
 
 
 def _whitening(A, L, neighbors, n):

@@ -225,4 +225,5 @@ class KroneckerPrecisions(Precisions):
             return gram_of_rows(parts, state.inverse)
 
         diagonal = along([V**2 for V in state.vectors], state.inverse).ravel()
-        return Precision(y, along(state.vectors, state.scaled).ravel(), diagonal, block)
+        alpha = along(state.vectors, state.scaled).ravel()
+        return Precision(y, own, alpha, diagonal, block)

@@ -124,20 +124,20 @@ class MarkovPrecisions(Precisions):
         normal, y = likelihood.normal(likelihood.noise_of()), likelihood.data.y.tensor
         alpha = normal.solve((y - normal.mean)[:, None])[:, 0]
         columns = pt.matrix("columns", dtype="float64")
-        outputs = [alpha, normal.precision_diagonal(), y]
+        outputs = [alpha, normal.precision_diagonal(), y, likelihood.data.sigma**2]
         self._function, self.inputs = compile_outputs(outputs, model)
         self._solved = compiled([columns, *self.inputs], normal.solve(columns))
 
     def __call__(self, values):
         """Solution and diagonal; a group's block when it is asked for."""
-        alpha, diagonal, y = self._function(*values)
+        alpha, diagonal, y, noise = self._function(*values)
 
         def block(rows):
             columns = np.zeros((len(y), len(rows)))
             columns[rows, np.arange(len(rows))] = 1.0
             return self._solved(columns, *values)[rows]
 
-        return Precision(y, alpha, diagonal, block)
+        return Precision(y, noise, alpha, diagonal, block)
 
 
 class MarkovPredictor(Predictor):
