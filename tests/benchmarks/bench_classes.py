@@ -3,16 +3,15 @@
     python tests/benchmarks/bench_classes.py [--quick] [--classes NAME ...]
 
 A smooth function of three inputs with noise, one lengthscale per input, default settings unless the table
-says otherwise; the latent classes under a Poisson likelihood, and those of "counts" with ``likelihood=``. A
-gradient is the median of several at points near the initial one, on one thread. Minutes are those gradients
-times the leapfrog steps of one chain of 500 + 500 draws, counted over 150 + 150 at the smallest size: two
-chains on two cores take as long. Memory is the largest resident set, with PyMC's own; "build" is what
-happens before the first density, compilation left out. What takes more than --most seconds per gradient is
-not tried at the next size, nor is an exact GP.
+says otherwise; the latent classes under a Poisson likelihood. A gradient is the median of several at points
+near the initial one, on one thread. Minutes are those gradients times the leapfrog steps of one chain of
+500 + 500 draws, counted over 150 + 150 at the smallest size: two chains on two cores take as long. Memory
+is the largest resident set, with PyMC's own; "build" is what happens before the first density, compilation
+left out. What takes more than --most seconds per gradient is not tried at the next size, nor is an exact
+GP.
 
 The second table has seconds for 1e9 of the operations that `sgp.suggest` counts: ``advice/costs.py`` holds
-the geometric mean for each class as ``RATES``. The third has gradients of counts over those of Gaussian
-noise, whose geometric means are ``NEWTON`` there.
+the geometric mean for each class as ``RATES``.
 """
 
 import sys
@@ -25,7 +24,6 @@ from _common import arguments, fresh_process, hand_back, peak_memory, seconds, t
 SIZES = (1_000, 10_000, 100_000)
 DRAWS, COUNTED = 500, 150
 EXACT = ("pm.gp.Marginal", "ExactMarginal")  # one density: the steps are the same
-COUNTS = ", counts"
 CLASSES = {
     "pm.gp.Marginal": ("pm", {}),
     "ExactMarginal": ("ExactMarginal", {}),
@@ -39,10 +37,6 @@ CLASSES = {
     "VecchiaLatent": ("VecchiaLatent", {"n_inducing": 100, "neighbors": None}),
     "SKIPLatent": ("SKIPLatent", {"rank": 12}),
     "SoftKILatent": ("SoftKILatent", {"inducing": 100}),
-}
-CLASSES |= {
-    label + COUNTS: CLASSES[label]
-    for label in ("ExactMarginal", "VecchiaMarginal", "GriefGP", "SKIPMarginal", "CholQRMarginal")
 }
 
 
@@ -60,7 +54,7 @@ def data(name, n):
     else:
         X = rows = rng.uniform(-1.0, 1.0, (n, 3))
     f = np.sin(3.0 * rows[:, 0]) + np.cos(2.0 * rows[:, 1]) * rows[:, 2]
-    if "Latent" in name or COUNTS in name:
+    if "Latent" in name:
         return X, rng.poisson(np.exp(f))
     return X, f + 0.3 * rng.standard_normal(len(f))
 
@@ -81,9 +75,6 @@ def model_of(label, n):
         gp = make(cov_func=cov, **options)
         if "Latent" in name:
             pm.Poisson("y", pm.math.exp(gp.prior("f", X=X)), observed=y)
-        elif COUNTS in label:
-            likelihood = lambda f: pm.Poisson.dist(pm.math.exp(f))  # noqa: E731
-            gp.marginal_likelihood("y", X=X, y=y, likelihood=likelihood)
         else:
             gp.marginal_likelihood("y", X=X, y=y, sigma=pm.HalfNormal("sigma", 1.0))
     return model, time.perf_counter() - clock
@@ -105,7 +96,7 @@ def operations(label, n):
 
 
 def rates(rows):
-    """Name, geometric mean, least and most, from pairs of label and a ratio."""
+    """Name, geometric mean, least and most, from pairs of label and seconds for 1e9 operations."""
     by_class = {}
     for label, rate in rows:
         by_class.setdefault(CLASSES[label][0], []).append(rate)
@@ -169,29 +160,22 @@ def main():
     with tempfile.TemporaryDirectory() as cache:
         for label in options.classes:
             sampled = EXACT[-1] if label in EXACT else label
-            if sampled not in counts and COUNTS not in label:
+            if sampled not in counts:
                 more = ("--one", sampled, SIZES[0], "--steps", *flags)
                 found = fresh_process(__file__, *more, cache=cache, threads=1)
                 counts[sampled] = found["steps"] * DRAWS / draws
             for n in sizes:
                 found = fresh_process(__file__, "--one", label, n, cache=cache, threads=1)
                 spent = found["gradient"]
-                minutes = spent * counts[sampled] / 60.0 if sampled in counts else ""
-                memory = found["memory"] / 2**30
+                minutes, memory = spent * counts[sampled] / 60.0, found["memory"] / 2**30
                 rows.append((label, n, found["built"], spent, minutes, memory))
                 print(*rows[-1], file=sys.stderr, flush=True)
-                if spent > options.most or label.removesuffix(COUNTS) in EXACT:
+                if spent > options.most or label in EXACT:
                     break
     header = ("", "n", "build, s", "gradient, s", "minutes", "GiB")
     table("three inputs", header, rows)
-    own = [row for row in rows if row[0] != EXACT[0] and COUNTS not in row[0]]
-    header = ("", "mean", "least", "most")
-    found = [(row[0], row[3] / operations(*row[:2])) for row in own]
-    table("seconds for 1e9 operations", header, rates(found))
-    gaussian = {(row[0], row[1]): row[3] for row in own}
-    pairs = [(row, (row[0].removesuffix(COUNTS), row[1])) for row in rows if COUNTS in row[0]]
-    found = [(row[0], row[3] / gaussian[pair]) for row, pair in pairs if pair in gaussian]
-    table("gradients of counts over Gaussian noise", header, rates(found))
+    found = [(row[0], row[3] / operations(*row[:2])) for row in rows if row[0] != EXACT[0]]
+    table("seconds for 1e9 operations", ("", "mean", "least", "most"), rates(found))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ under a Student t, 10 000 counts in space and time, and "many", 100 000 counts i
 compilation, "again" is the same call with machine code on disk, left out for "many". Coverage is that of
 90% intervals of the function at 500 new rows.
 
-"gaussian": a density and a gradient of ``lambda f: pm.Normal.dist(f, sigma)`` over those of
-``sigma=sigma``. "growth": a density of counts, seconds by rows, with neighbours and with 200 features.
+"gaussian": a density and a gradient of 2000 rows under ``lambda f: pm.Normal.dist(f, sigma)`` and of
+counts, over those of ``sigma=sigma``, near the initial point; ``advice/costs.py`` holds the last as
+``NEWTON``. "growth": a density of counts, seconds by rows, with neighbours and with 200 features.
 "dense": 1000 counts, 100 draws of the posterior: sds of what the log density with neighbours differs by
 from that of the exact GP, and Laplace's from the evidence, by functions drawn at the mode.
 
@@ -18,6 +19,7 @@ machine code on disk, beside those of GPBoost's best point (PYTHON has it) with 
 neighbours; log scores, in nats a row, are those of 1000 new rows.
 """
 
+import itertools
 import time
 
 import numpy as np
@@ -81,6 +83,11 @@ def neighbors_of(sgp, cov, mean):
     return sgp.VecchiaMarginal(cov_func=cov, mean_func=mean, n_inducing=100, neighbors=15)
 
 
+def exact_of(sgp, cov, mean):
+    """What others approximate."""
+    return sgp.ExactMarginal(cov_func=cov, mean_func=mean)
+
+
 def model_of(pm, sgp, X, y, make, part="", make_gp=neighbors_of, **given):
     """A model with one lengthscale for each input, a scale and a mean."""
     d = X.shape[1]
@@ -117,26 +124,50 @@ def posterior(pm, sgp, part, rng):
     return [part.replace("_", " and "), n, d, *taken, *again, *figures]
 
 
-def functions(pm, model, gradient=True):
-    """Density, and density with gradient, at the initial point."""
-    point = model.initial_point()
+def functions(pm, model, gradient=True, spread=0.0):
+    """Density, and density with gradient, at points around the initial one."""
+    rng, initial = np.random.default_rng(0), model.initial_point()
+    points = itertools.cycle([
+        {name: v + spread * rng.standard_normal(np.shape(v)) for name, v in initial.items()}
+        for _ in range(5)
+    ])  # fmt: skip
     logp = model.compile_logp()
-    logp(point)
+    logp(initial)
     if not gradient:
-        return lambda: logp(point), None
+        return lambda: logp(next(points)), None
     both = model.compile_fn([model.logp(), model.dlogp()])
-    both(point)
-    return lambda: logp(point), lambda: both(point)
+    both(initial)
+    return lambda: logp(next(points)), lambda: both(next(points))
 
 
 def gaussian(pm, sgp, rng):
-    """Lines: the cost of a normal distribution as a likelihood of one's own."""
+    """Lines: the cost of likelihoods of one's own over that of Gaussian noise."""
     X = rng.uniform(0.0, 10.0, (2000, 2))
-    y = truth(X) + 0.3 * rng.standard_normal(len(X))
-    own = functions(pm, model_of(pm, sgp, X, y, None, sigma=0.3)[0])
-    other = functions(pm, model_of(pm, sgp, X, y, lambda pm: lambda f: pm.Normal.dist(f, 0.3))[0])
-    ratios = [seconds(b, 5) / seconds(a, 5) for a, b in zip(own, other, strict=True)]
-    return [f"{ratio:.1f}" for ratio in ratios]
+    f = truth(X)
+    normal, counts = f + 0.3 * rng.standard_normal(len(X)), rng.poisson(np.exp(f))
+    kinds = {
+        "a normal distribution": (normal, lambda pm: lambda f: pm.Normal.dist(f, 0.3)),
+        "counts": (counts, lambda pm: lambda f: pm.Poisson.dist(mu=pm.math.exp(f))),
+    }
+    classes = {
+        "VecchiaMarginal": neighbors_of,
+        "CholQRMarginal": lambda sgp, cov, mean: sgp.CholQRMarginal(
+            cov_func=cov, mean_func=mean, n_inducing=100, approx="DTC"
+        ),
+        "ExactMarginal": exact_of,
+    }
+    found = []
+    for name, make_gp in classes.items():
+
+        def taken(y, make, make_gp=make_gp, **given):
+            model, _ = model_of(pm, sgp, X, y, make, make_gp=make_gp, **given)
+            return [seconds(each, 10) for each in functions(pm, model, spread=0.1)]
+
+        own = taken(normal, None, sigma=0.3)
+        for kind, (y, make) in kinds.items():
+            ratios = np.array(taken(y, make)) / own
+            found.append([name, kind, *(f"{ratio:.1f}" for ratio in ratios)])
+    return found
 
 
 def growth(pm, sgp, rng):
@@ -165,10 +196,7 @@ def dense(pm, sgp, rng):
     """Lines: differences of log densities over posterior draws, in nats."""
     X, y, make = simulated("counts", 1000, 2, rng)
     model, gp = model_of(pm, sgp, X, y, make)
-    exact, dense_gp = model_of(
-        pm, sgp, X, y, make,
-        make_gp=lambda sgp, cov, mean: sgp.ExactMarginal(cov_func=cov, mean_func=mean),
-    )  # fmt: skip
+    exact, dense_gp = model_of(pm, sgp, X, y, make, make_gp=exact_of)
     idata = sgp.sample_importance(model=model, random_seed=1, progressbar=False)
     draws = idata["posterior"].dataset.stack(draw_=("chain", "draw"))
     free = [v.name for v in model.free_RVs]
@@ -257,8 +285,8 @@ def main():
         table("Posteriors with the function integrated out", names.split(","), rows)
     if "gaussian" in parts:
         rng = np.random.default_rng(1)
-        names = ["density", "with gradient"]
-        table("A normal distribution over Gaussian noise, times", names, [gaussian(pm, sgp, rng)])
+        names = ["class", "likelihood", "density", "with gradient"]
+        table("Other likelihoods over Gaussian noise, times", names, gaussian(pm, sgp, rng))
     if "growth" in parts:
         names = ["a density of counts", "rows", "s", "of a row, times"]
         table("Growth", names, growth(pm, sgp, np.random.default_rng(1)))

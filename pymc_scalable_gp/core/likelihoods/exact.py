@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.gradient import disconnected_grad
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.mean import mean_vector
@@ -15,10 +16,15 @@ from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.precision import DensePrecisions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
-from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, white
+from pymc_scalable_gp.core.likelihoods.structured_normal import (
+    StructuredNormal,
+    product_of,
+    white,
+)
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
-from pymc_scalable_gp.ops.gaussian_logp import gaussian_logp
+from pymc_scalable_gp.ops.gaussian_logp import GaussianLogp, gaussian_logp
 from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
+from pymc_scalable_gp.ops.stacked_solve import stacked_solve
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
@@ -39,6 +45,13 @@ class DenseNormal(StructuredNormal):
 
     def logp(self, value):
         return gaussian_logp(self.cov, self.noise, value - self.mean)
+
+    def product(self, left, right):
+        """By one factor, which iterations share whose `right` stays; the gradient has no inverse."""
+        _, solved, L = map(disconnected_grad, GaussianLogp()(self.cov, self.noise, right))
+        white = stacked_solve(L[None], left[None, :, None])
+        other = stacked_solve(L[None], white, transpose=True)[0, :, 0]
+        return product_of(left, right, (other, solved), lambda v: self.cov @ v + self.noise * v)
 
     def solve(self, values):
         return pt.linalg.cho_solve((self._root(), True), values)

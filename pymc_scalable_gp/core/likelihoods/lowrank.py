@@ -9,6 +9,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.core.likelihoods.structured_normal import (
     NormalVector,
     StructuredNormal,
+    product_of,
     white,
 )
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS, lowrank_logp
@@ -48,12 +49,31 @@ class LowRank(StructuredNormal):
         """Log density; under "VFE" its collapsed lower bound."""
         return self._terms(value - self.mean).logp
 
+    def product(self, left, right):
+        """By one Gram matrix, which iterations share whose `right` stays; a refined solution of `left`."""
+        found = self._terms(right)
+        solved = _solved(self.phi, found, left)
+        solved = solved + _solved(self.phi, found, left - self._times(solved))
+        return product_of(left, right, (solved, found.alpha), self._times)
+
+    def _times(self, v):
+        """``(Phi W Phi' + D) v`` of a vector."""
+        weighted = self.phi if self.weights is None else self.phi * self.weights
+        noise = self.noise
+        if self.approx == "FITC":
+            noise = noise + pt.maximum(self.kdiag - (weighted * self.phi).sum(axis=-1), 0.0)
+        return weighted @ (self.phi.T @ v) + noise * v
+
     def solve(self, values):
         """``D^-1 (E - Phi P Phi' D^-1 E)``, with P the covariance of the coefficients given targets."""
-        found = self._terms(pt.zeros_like(self.mean))
-        scaled = values / found.variance[:, None]
-        inner = found.root.T @ (found.root @ (self.phi.T @ scaled))
-        return scaled - (self.phi @ inner) / found.variance[:, None]
+        return _solved(self.phi, self._terms(pt.zeros_like(self.mean)), values.T).T
+
+
+def _solved(phi, found, e):
+    """``S^-1 e`` of vectors in the last axis, by terms of the density."""
+    scaled = e / found.variance
+    inner = ((scaled @ phi) @ found.root.T) @ found.root
+    return scaled - (inner @ phi.T) / found.variance
 
 
 def draw_low_rank(mean, factor, variance, rng, size):

@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
 from pymc.distributions.shape_utils import rv_size_is_none
 from pymc.pytensorf import normalize_rng_param
+from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
@@ -154,6 +155,15 @@ def normal_logprob(op, values, rng, size, *params, **kwargs):
     if value.ndim != 1:
         raise NotImplementedError(f"{op.form.label}'s logp takes one vector at a time")
     return op.form.filled(params).logp(value)
+
+
+def product_of(left, right, solved: tuple, times) -> TensorVariable:
+    """``l' S^-1 r`` with its gradient, from ``(a, b) = (S^-1 l, S^-1 r)`` and ``times``, products with S.
+
+    As ``a' r + l' b - a' S b``, in which changes of a and b cancel: they are constants of the gradient.
+    """
+    a, b = map(disconnected_grad, solved)
+    return (a * right).sum() + (left * b).sum() - (a * times(b)).sum()
 
 
 def white(rng, size, *shapes) -> tuple[Variable, list[TensorVariable]]:
