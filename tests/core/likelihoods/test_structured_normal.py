@@ -3,12 +3,15 @@
 import cloudpickle
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.data.inputs import Data
+from pymc_scalable_gp.core.likelihoods.exact import DenseNormal
+from pymc_scalable_gp.core.likelihoods.lowrank import LowRank
 from pymc_scalable_gp.testing import draw_many
 
 RNG = np.random.default_rng(4)
@@ -143,3 +146,26 @@ def test_models_are_copied_and_sent_to_other_processes(case):
     assert_allclose(float(sent.compile_logp(**FAST)({})), expected, rtol=1e-12)
     again = pm.do(model, {})
     assert_allclose(float(again.compile_logp(**FAST)({})), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("approx", ["DTC", "FITC", "VFE", "dense"])
+def test_a_product_has_the_gradient_of_the_dense_one(approx):
+    """`product` takes solutions for constants, whose changes cancel."""
+    own = np.random.default_rng(4)
+    phi, weights = own.standard_normal((7, 3)), own.uniform(0.5, 2.0, 3)
+    prior = (phi**2) @ weights * own.choice([0.5, 3.0], 7)  # FITC's maximum takes both sides
+    values = [phi, own.uniform(0.3, 1.0, 7), weights, *own.standard_normal((2, 7))]
+    places = [pt.tensor(dtype="float64", shape=x.shape) for x in values]
+    phi, noise, weights, left, right = places
+    cov, kdiag = (phi * weights) @ phi.T, pt.constant(prior)
+    if approx == "dense":
+        normal = DenseNormal(pt.zeros(7), cov, noise)
+    else:
+        normal = LowRank(pt.zeros(7), phi, noise, weights, kdiag, approx)
+    missing = pt.maximum(kdiag - pt.diag(cov), 0.0) * float(approx == "FITC")
+    expected = left @ pt.linalg.solve(cov + pt.diag(noise + missing), right)
+    found = normal.product(left, right)
+    outputs = [each for value in (found, expected) for each in (value, *pt.grad(value, places))]
+    outputs = pytensor.function(places, outputs, mode="FAST_COMPILE")(*values)
+    for value, dense in zip(outputs[:6], outputs[6:], strict=True):
+        assert_allclose(value, dense, rtol=1e-9, atol=1e-11)
