@@ -24,7 +24,7 @@ from pymc_scalable_gp.utils.threads import one_blas_thread
 _TURN = RLock()
 
 
-# Rows up to which a factorisation waits longer for a second thread of BLAS than that thread saves.
+# Rows whose dense matrices one thread of BLAS takes.
 FEW_ROWS = 1000
 
 

@@ -34,10 +34,17 @@ class LowRank(StructuredNormal):
     def draw(self, rng, size):
         """Draw in O(n r)."""
         scaled = self.phi if self.weights is None else self.phi * pt.sqrt(self.weights)
-        variance = self.noise
-        if self.approx == "FITC":
-            variance = variance + pt.maximum(self.kdiag - (scaled**2).sum(axis=-1), 0.0)
-        return draw_low_rank(self.mean, scaled, variance, rng, size)
+        return draw_low_rank(self.mean, scaled, self._variance(), rng, size)
+
+    def _weighted(self):
+        """``Phi W``."""
+        return self.phi if self.weights is None else self.phi * self.weights
+
+    def _variance(self):
+        """D: the noise, and under "FITC" what the features leave unexplained."""
+        if self.approx != "FITC":
+            return self.noise
+        return self.noise + pt.maximum(self.kdiag - (self._weighted() * self.phi).sum(axis=-1), 0.0)
 
     def _terms(self, residual):
         return lowrank_logp(
@@ -58,11 +65,7 @@ class LowRank(StructuredNormal):
 
     def _times(self, v):
         """``(Phi W Phi' + D) v`` of a vector."""
-        weighted = self.phi if self.weights is None else self.phi * self.weights
-        noise = self.noise
-        if self.approx == "FITC":
-            noise = noise + pt.maximum(self.kdiag - (weighted * self.phi).sum(axis=-1), 0.0)
-        return weighted @ (self.phi.T @ v) + noise * v
+        return self._weighted() @ (self.phi.T @ v) + self._variance() * v
 
     def solve(self, values):
         """``D^-1 (E - Phi P Phi' D^-1 E)``, with P the covariance of the coefficients given targets."""

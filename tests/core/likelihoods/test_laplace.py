@@ -424,11 +424,8 @@ def test_an_approximation_that_moves_with_the_noise_is_searched_in_fewer_steps(m
     y = np.minimum(np.exp(F), 2.0)
     given = {"y": y, "likelihood": DISTRIBUTIONS["Weibull, censored"][0]}
     found = []
-    for slow, limit in (
-        (laplace_mode.SLOW, 20),
-        (np.inf, 20),
-        (np.inf, 1000),
-    ):  # 18 steps, 23 without
+    cases = (laplace_mode.SLOW, 20), (np.inf, 20), (np.inf, 1000)  # 18 steps, 23 without
+    for slow, limit in cases:
         monkeypatch.setattr(laplace_mode, "SLOW", slow)
         monkeypatch.setattr(laplace_mode, "LIMIT", limit)
         model, gp = made("Vecchia neighbors", **given)
