@@ -228,6 +228,23 @@ def test_any_likelihood():
         assert_allclose(value, expected, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # of few draws
+def test_rows_left_out_under_a_normal_distribution():
+    """By quadrature around the cavity as in closed form."""
+    t, found = np.linspace(0.0, 5.0, 20)[:, None], []
+    noise = np.linspace(0.2, 0.5, 20)
+    given = {"sigma": noise}, {"likelihood": lambda f: pm.Normal.dist(f, noise)}
+    draws = xr.DataTree.from_dict(
+        {"/posterior": xr.Dataset({"ell": (("chain", "draw"), np.linspace(0.9, 1.1, 30)[None])})}
+    )
+    for kwargs in given:
+        with pm.Model():
+            gp = sgp.StateSpaceMarginal(cov_func=pm.gp.cov.Matern32(1, ls=pm.Gamma("ell", 2, 2)))
+            gp.marginal_likelihood("y", X=t, y=np.sin(t[:, 0]), **kwargs)
+        found.append(gp.loo(draws, progressbar=False).elpd_i)
+    assert_allclose(found[1], found[0], rtol=1e-7)
+
+
 def test_waves_that_nothing_changes_are_computed_once():
     for period, rows, once in ((1.3, X, True), (1.3, None, False), (None, X, False)):
         with pm.Model() as model:
