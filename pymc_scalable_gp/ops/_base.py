@@ -43,12 +43,13 @@ class GufuncOp(Op):
     places, and all outputs are float64. An Op whose inputs may have several numbers of dimensions
     overrides :meth:`signature`, one that knows lengths itself :meth:`lengths`. Options that `shared` names,
     integers or tables of them, are arguments of its machine code, which is the same for all of them, not
-    constants in it.
+    constants in it. Where `differentiable_outputs` are the first few, a gradient in others is refused.
     """
 
     __props__ = ()
     discrete: tuple[int, ...] = ()
     shared: tuple[str, ...] = ()
+    differentiable_outputs: tuple[int, ...] | None = None
 
     def __init__(self, *props, **named):
         """Values of ``__props__``, in their order or by name; the class has those that are left out."""
@@ -66,6 +67,14 @@ class GufuncOp(Op):
                     perform(self, node, inputs, output_storage)
 
             cls.perform = checked
+        if pullback := cls.__dict__.get("pullback"):
+
+            @wraps(pullback)
+            def of_some(self, inputs, outputs, cotangents):
+                self.check_cotangents(cotangents)
+                return pullback(self, inputs, outputs, cotangents)
+
+            cls.pullback = of_some
 
     def signature(self, inputs) -> str:
         """Signature for these inputs."""
@@ -137,6 +146,13 @@ class GufuncOp(Op):
         if any(known.setdefault(name, length) != length for name, length in found):
             names, lengths = zip(*self.lengths().items(), *found, strict=True)
             raise LengthError(self.needs(arrays), " ".join(names), *lengths)
+
+    def check_cotangents(self, cotangents) -> None:
+        """Raise ValueError if anything flows back from outputs that cannot be differentiated."""
+        kept = self.differentiable_outputs
+        if kept is not None and any(map(connected, cotangents[len(kept) :])):
+            first = "the first output" if len(kept) == 1 else f"the first {len(kept)} outputs"
+            raise ValueError(f"only {first} of {type(self).__name__} can be differentiated")
 
     def _static(self, inputs, needed) -> dict[str, int]:
         """Lengths known now; every input must agree on them."""

@@ -150,8 +150,6 @@ class BlockFactor(BlockOp):
 
     def pullback(self, inputs, outputs, cotangents):
         """See :meth:`backward`."""
-        if connected(cotangents[2]):
-            raise ValueError(f"the factors F of {type(self).__name__} cannot be differentiated")
         pairs = list(zip(outputs[:2], cotangents[:2], strict=True))
         if not any(connected(g) for _, g in pairs):
             return [disconnected_type() for _ in inputs]

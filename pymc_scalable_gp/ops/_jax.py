@@ -80,7 +80,7 @@ def _with_pullback(op, node, forward):
         inputs, outputs, wanted = residuals
         if not isinstance(cotangents, tuple | list):
             cotangents = (cotangents,)
-        places = getattr(op, "differentiable_outputs", range(len(outputs)))
+        places = getattr(op, "differentiable_outputs", None) or range(len(outputs))
         seen = tuple(i for i in places if not isinstance(cotangents[i], SymbolicZero))
         key = tuple(wanted), seen
         if key not in backward:

@@ -4,7 +4,6 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
-from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._block_factor import BlockOp
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._vecchia_stream import stacked_grad, stacked_logp
@@ -28,8 +27,6 @@ class BlockLogp(BlockOp):
 
     def pullback(self, inputs, outputs, cotangents):
         """See `BlockLogpGrad`; the residuals' slopes are known."""
-        if any(map(connected, cotangents[1:])):
-            raise ValueError("only the first output of BlockLogp can be differentiated")
         blocks, phi, noise, _, neighbors = inputs
         found = BlockLogpGrad(self.block)(
             blocks, phi, noise, *outputs[1:], neighbors, cotangents[0]

@@ -7,7 +7,7 @@ import numpy as np
 from numba.extending import register_jitable
 from pytensor.link.numba.dispatch import basic as nb
 
-from pymc_scalable_gp.ops._base import GufuncOp, connected
+from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._elementwise import (
     all_finite,
     all_positive,
@@ -64,8 +64,6 @@ class KroneckerLogp(_Kronecker):
         noise)``. Nothing is divided by differences of eigenvalues: equal ones do no harm.
         ``noise_bar = g (|A|^2 - sum 1 / (lambda + noise)) / 2``.
         """
-        if any(map(connected, cotangents[1:])):
-            raise ValueError("only the first output of KroneckerLogp, logp, can be differentiated")
         _, scaled, *parts = outputs
         g = cotangents[0]
         found = KroneckerLogpGrad(self.dims)(scaled, inputs[self.dims], g, *parts)

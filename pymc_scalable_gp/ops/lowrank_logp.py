@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.ops._base import GufuncOp, connected
+from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
 from pymc_scalable_gp.ops._lowrank_terms import (
     APPROXIMATIONS,
@@ -62,8 +62,6 @@ class LowRankLogp(GufuncOp):
         phi, weights, noise, _residual, _kdiag = inputs
         _logp, alpha, coef, root, _variance = outputs
         g = cotangents[0]
-        if any(map(connected, cotangents[1:])):
-            raise ValueError("only the first output of LowRankLogp, logp, can be differentiated")
         phi_bar, noise_bar, kdiag_bar, missed = LowRankLogpGrad(self.approx)(*inputs, *outputs, g)
         shrinkage = 1.0 - (root**2).sum(axis=0) / weights  # 1 - [B^-1]_jj
         weights_bar = 0.5 * g * ((coef / weights) ** 2 - shrinkage / weights)

@@ -186,6 +186,15 @@ def test_failure_gives_nan(mode):
     assert np.isnan(bar).any()
 
 
+def test_neighbors_factors_have_no_gradient():
+    blocks = pt.tensor3(shape=(2, 2, 2))
+    inputs = blocks, np.zeros((2, 1)), np.ones(2), np.array([[-1], [0]]), 0
+    outputs = VecchiaFactor(1)(*inputs)
+    pt.grad(outputs[0].sum() + outputs[1].sum(), blocks)
+    with pytest.raises(ValueError, match="only the first 2 outputs of VecchiaFactor"):
+        pt.grad(outputs[0].sum() + outputs[2].sum(), blocks)
+
+
 def test_needs_static_widths():
     with pytest.raises(TypeError, match="static numbers of columns"):
         vecchia_factor(pt.tensor3(), np.zeros((4, 1)), np.ones(4), np.zeros((2, 1), dtype=int))
