@@ -16,8 +16,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import applys_between
 from scipy import stats
 
+from pymc_scalable_gp.ops._by_ops import BY_OPS
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
-from pymc_scalable_gp.ops._numba import BY_OPS
 from pymc_scalable_gp.utils.compiled import FEW_CALLS, IN_PYTHON, evaluate
 from pymc_scalable_gp.utils.internals import compiled_as_one
 

@@ -13,7 +13,7 @@ from pytensor.compile.ops import FromFunctionOp
 from pytensor.graph.traversal import ancestors
 from pytensor.scan.op import Scan
 
-from pymc_scalable_gp.ops._numba import some_calls
+from pymc_scalable_gp.ops._by_ops import some_calls
 from pymc_scalable_gp.utils.compiled import TURN, compiled, in_jax
 from pymc_scalable_gp.utils.graphs import on_vector, raveled
 from pymc_scalable_gp.utils.internals import compiled_as_one

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 import pytensor
@@ -51,6 +52,7 @@ class Repeat(Op):
         self.state, self.fixed = list(state), list(fixed)
         # Of all functions that the Op is in: they are compiled one after the other, and run in threads.
         self._step = ForThreads([*state, *fixed], self.body, trust_input=True)
+        self._in_modes: dict = {}
 
     def make_node(self, *inputs):
         places = [*self.state, *self.fixed]
@@ -70,6 +72,18 @@ class Repeat(Op):
 
     def check_lengths(self, arrays) -> None:
         """The Ops of a step check them."""
+
+    def __getstate__(self):
+        return self.__dict__ | {"_in_modes": {}}
+
+    def in_mode(self, mode) -> "Repeat":
+        """The same loop where steps that run in Python are compiled in this mode."""
+        if mode not in self._in_modes:
+            self._in_modes[mode] = other = copy(self)
+            other._in_modes = self._in_modes
+            step = [*self.state, *self.fixed], self.body
+            other._step = ForThreads(*step, trust_input=True, mode=mode)
+        return self._in_modes[mode]
 
     def perform(self, node, inputs, output_storage):
         count = len(self.state)

@@ -14,7 +14,8 @@ from pytensor.link.numba.dispatch import basic as nb
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.ops._base import GufuncOp
-from pymc_scalable_gp.ops._numba import BY_OPS, _announce, contiguous, sealed
+from pymc_scalable_gp.ops._by_ops import BY_OPS
+from pymc_scalable_gp.ops._numba import _announce, contiguous, sealed
 
 
 class Scaled(GufuncOp):

@@ -1,5 +1,7 @@
 """Loops: until a state no longer changes, or over parts; in Python, in Numba and in JAX."""
 
+import pickle
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -7,7 +9,9 @@ import pytest
 from pytensor.gradient import DisconnectedType
 
 from pymc_scalable_gp.ops import _numba
-from pymc_scalable_gp.ops.repeat import by_parts, outside, repeat
+from pymc_scalable_gp.ops._by_ops import BY_OPS, MachineCode
+from pymc_scalable_gp.ops.repeat import Repeat, by_parts, outside, repeat
+from pymc_scalable_gp.ops.stacked_product import StackedProduct, stacked_product
 from pymc_scalable_gp.utils import threads
 
 A = np.array([4.0, 9.0, 2.0])
@@ -104,6 +108,31 @@ def test_a_step_is_compiled_once_for_all_functions(monkeypatch):
     for found in (one(A), 0.5 * twice(A), one.copy()(A)):
         np.testing.assert_allclose(found, np.sqrt(A), rtol=1e-9)
     assert len(made) == 1
+
+
+def test_the_ops_of_steps_are_machine_code_where_those_outside_are():
+    """In loops within loops too; another process compiles its own steps."""
+    A, X, Y = (pt.tensor3(name, shape=(1, 2, 2)) for name in "AXY")
+    (inner,) = repeat([Y], [stacked_product(A, Y)], [X], pt.constant(False), 2)
+    out = repeat([X], [inner], [pt.ones((1, 2, 2))], pt.constant(False), 3)[0]
+    rng, halves = np.random.default_rng(0), np.full((1, 2, 2), 0.5)
+    for mode, kind in ((BY_OPS, MachineCode), (None, StackedProduct)):
+        function = pytensor.function([A], out, mode=mode)
+        np.testing.assert_allclose(function(halves), 1.0)
+        a = rng.uniform(size=(1, 2, 2))
+        expected = np.linalg.matrix_power(a[0], 6) @ np.ones((2, 2))
+        np.testing.assert_allclose(function(a)[0], expected, rtol=1e-12)
+        (outer,) = loops(function)
+        (within,) = loops(outer._step.compiled)
+        steps = within._step.compiled.maker.fgraph.apply_nodes
+        kinds = [type(node.op) for node in steps]
+        assert [each for each in kinds if each in (MachineCode, StackedProduct)] == [kind]
+    assert not pickle.loads(pickle.dumps(out.owner.op))._in_modes
+
+
+def loops(function):
+    """The loops of a compiled function."""
+    return [node.op for node in function.maker.fgraph.apply_nodes if isinstance(node.op, Repeat)]
 
 
 def test_what_a_loop_takes_from_outside():

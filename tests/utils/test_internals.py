@@ -15,6 +15,7 @@ from numba.core.codegen import JITCodeLibrary
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.ops import _numba
+from pymc_scalable_gp.ops._by_ops import BY_OPS
 from pymc_scalable_gp.utils import internals
 
 PACKAGE = Path(internals.__file__).parents[1]
@@ -138,7 +139,7 @@ def test_without_them_compilation_is_all_that_changes(monkeypatch):
     monkeypatch.setattr(_numba, "compile_apart", None)
     V = pt.matrix("V", dtype="float64")
     out = sgp.ops.toeplitz_matvec(pt.as_tensor([2.0, 1.0, 0.5]), V)
-    modes = "NUMBA", _numba.BY_OPS
+    modes = "NUMBA", BY_OPS
     _numba._machine_code.cache_clear()
     try:
         with (

@@ -13,7 +13,7 @@ from pymc_scalable_gp.core.fit import start
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.start import Offer, offered_start
 from pymc_scalable_gp.ops._base import GufuncOp
-from pymc_scalable_gp.ops._numba import MachineCode
+from pymc_scalable_gp.ops._by_ops import MachineCode
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(0.0, 6.0, (80, 2))  # the function goes along the first column alone
