@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from marks import often
 
 import pymc_scalable_gp as sgp
 
@@ -74,7 +75,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    often(
+        CASES, "exact, many kernels", "points", "points, many kernels", "neighbours", "no neighbours",
+        "own noise",
+    ),
+)  # fmt: skip
 def test_predicts_as_the_gp(name, tmp_path):
     kind, settings = CASES[name]
     gp, idata = fitted(kind, **settings)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pymc as pm
 import pytest
+from marks import often
 from numba.core import event
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
@@ -103,7 +104,13 @@ def constants(model) -> Counter:
 
 @pytest.mark.filterwarnings("ignore:the features do not explain")
 @pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    often(
+        KINDS, "grief", "grief latent", "rotated", "skip products", "softki", "kmcg", "vecchia",
+        "categories",
+    ),
+)  # fmt: skip
 def test_data_are_no_constants_of_the_graph(kind):
     found = []
     for number in range(2):

@@ -81,7 +81,7 @@ def test_the_correction_is_that_of_quadrature(monkeypatch):
     np.testing.assert_allclose(found, expected, atol=0.01)
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", often(CLASSES, "exact", "FITC", "Vecchia"))
 def test_functions_are_drawn_from_the_posterior_of_the_pseudo_targets(name, monkeypatch):
     """A likelihood of which Laplace's approximation knows all but a factor of two in the tails."""
     monkeypatch.setattr(laplace_error, "PAIRS", 4000)

@@ -6,6 +6,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from marks import often
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
@@ -55,7 +56,7 @@ KINDS = {
 pytestmark = pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=often(KINDS, *(set(KINDS) - {"summarized", "products"})))
 def case(request):
     label, make, by_rows = KINDS[request.param]
     with pm.Model(coords={"row": range(N)}) as model:
