@@ -491,6 +491,8 @@ def test_parts_go_after_two_rounds_of_next_to_no_weight():
         found = Mixture(parts, [0.5, 0.5]).adapted(points, weights, left_out)
         assert len(found.parts) == len(found.shares) == count
         np.testing.assert_allclose(found.shares.sum(), 1.0)
+    # A part that stays has a share of at least .05, before they add up to one.
+    np.testing.assert_allclose(found.shares, np.array([1.0 - last, 0.05]) / (1.05 - last))
     density = Density(potential(lambda x: -0.5 * (x**2).sum(), 2))
     rounds, seen = Rounds(density, [Mode(np.zeros(2), 0.0, np.eye(2))], None), []
     rounds.mixture.adapted = lambda *a: seen.append(a[-1]) or rounds.mixture

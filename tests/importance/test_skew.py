@@ -5,7 +5,7 @@ import pytest
 
 from pymc_scalable_gp.importance.first import at_mode
 from pymc_scalable_gp.importance.mode import Mode
-from pymc_scalable_gp.importance.proposals import StudentT, _fitted
+from pymc_scalable_gp.importance.proposals import StudentT, _fitted, _root
 from pymc_scalable_gp.importance.rounds import smooth
 from pymc_scalable_gp.importance.skew import Skew
 
@@ -120,3 +120,26 @@ def test_proposals_are_fitted_to_skew():
         shares.append(1.0 / (weights**2).sum() / 8000)
     assert shares[0] > 0.6
     assert shares[0] > 2.5 * shares[1]
+
+
+def test_moments_count_by_the_effective_points_that_they_are_of():
+    """Seven effective points against the five numbers of a mean and a covariance of two parameters."""
+    rng = np.random.default_rng(6)
+    points, weights = rng.standard_normal((9, 2)), np.repeat([1.0, 2.0, 0.5], 3)
+    weights /= weights.sum()
+    known = StudentT(np.array([4.0, -3.0]), np.diag([2.0, 5.0]))
+    found = _fitted(points, weights, known)
+    ess = 1.0 / (weights**2).sum()
+    trust, y = ess / (ess + 5.0), found.skew.forward(points)
+    mean = weights @ y
+    cov = (weights[:, None] * (y - mean)).T @ (y - mean)
+    np.testing.assert_allclose(found.location, trust * mean + (1.0 - trust) * known.location)
+    np.testing.assert_allclose(
+        found.factor @ found.factor.T, trust * cov + (1.0 - trust) * np.diag([4.0, 25.0])
+    )
+
+
+def test_small_variances_beside_large_ones_are_no_rounding():
+    cov = np.diag([1e-20, 1.0, 0.0])
+    root = _root(cov)
+    np.testing.assert_allclose(np.diag(root @ root.T), [1e-20, 1.0, 1e-10], rtol=1e-9)
