@@ -4,12 +4,13 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from block_plans import dense_factor, dense_rows, plan
+from block_plans import dense_factor, dense_rows, local, plan
 from numpy.testing import assert_allclose
 from scipy import stats
 
 from pymc_scalable_gp.ops._stationary import KINDS, SHAPED
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
+from pymc_scalable_gp.ops.stationary_blocks import stationary_blocks
 from pymc_scalable_gp.ops.stationary_factor import StationaryFactor, stationary_factor
 from pymc_scalable_gp.ops.stationary_logp import StationaryLogp, stationary_logp
 from pymc_scalable_gp.ops.vecchia_factor import vecchia_factor
@@ -233,3 +234,30 @@ def test_gradient_in_moving_inputs(kind, modes):
         for other in found[1:]:
             for a, b in zip(other, found[0], strict=True):
                 assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
+def test_one_factor_that_is_scaled_by_rows(mode):
+    """Whole numbers far from zero lose no digits; the slopes in the rows' factors are by hand."""
+    n, g, k = 6, 2, 2
+    rng = np.random.default_rng(9)
+    x, neighbors = rng.permutation(n).astype(float)[:, None], plan(n, g, k)
+    X, factors = pt.dmatrix("X"), pt.dvector("factors")
+    parameters = np.array([[0.4]]), np.array([1.3]), np.array([1.0])
+    blocks = stationary_blocks(
+        (("Matern12",),), X, *parameters, np.zeros((n, 0)), neighbors, g, rows=factors[None]
+    )
+    out = blocks[2]
+    weights = rng.standard_normal((k + g, k + g))
+    function = pytensor.function(
+        [X, factors], [out, pt.grad((out * weights).sum(), factors)], mode=mode
+    )
+    s, rows = rng.uniform(0.5, 2.0, n), np.concatenate(local(neighbors, 2, n, g))
+    K = 1.3 * np.exp(-0.4 * np.abs(x - x.T)) * np.outer(s, s)
+    inside = (weights + weights.T) * K[np.ix_(rows, rows)]
+    slope = np.zeros(n)
+    slope[rows] = inside.sum(axis=1) / s[rows]
+    for offset in (0.0, 1e9):
+        found, grad = function(x + offset, s)
+        assert_allclose(found, K[np.ix_(rows, rows)], rtol=1e-12)
+        assert_allclose(grad, slope, rtol=1e-12)
