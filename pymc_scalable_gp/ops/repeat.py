@@ -51,7 +51,7 @@ class Repeat(Op):
         self.body, self.limit = [*kept, done], limit
         self.state, self.fixed = list(state), list(fixed)
         # Of all functions that the Op is in: they are compiled one after the other, and run in threads.
-        self._step = ForThreads([*state, *fixed], self.body, trust_input=True)
+        self._step = self._compiled()
         self._in_modes: dict = {}
 
     def make_node(self, *inputs):
@@ -80,10 +80,11 @@ class Repeat(Op):
         """The same loop where steps that run in Python are compiled in this mode."""
         if mode not in self._in_modes:
             self._in_modes[mode] = other = copy(self)
-            other._in_modes = self._in_modes
-            step = [*self.state, *self.fixed], self.body
-            other._step = ForThreads(*step, trust_input=True, mode=mode)
+            other._in_modes, other._step = self._in_modes, self._compiled(mode=mode)
         return self._in_modes[mode]
+
+    def _compiled(self, **options) -> ForThreads:
+        return ForThreads([*self.state, *self.fixed], self.body, trust_input=True, **options)
 
     def perform(self, node, inputs, output_storage):
         count = len(self.state)
