@@ -48,7 +48,10 @@ def compare_evidence(results: Mapping) -> pd.DataFrame:
             "compare_evidence needs a dictionary of names and results of sample_importance, got "
             f"{type(results).__name__}"
         )
-    attrs = {name: each["posterior"].attrs for name, each in results.items()}
+    attrs = {
+        name: each["posterior"].attrs if "posterior" in each else {}
+        for name, each in results.items()
+    }
     without = [str(name) for name, each in attrs.items() if "log_evidence" not in each]
     if without:
         raise ValueError(

@@ -8,13 +8,16 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from pymc.distributions import transforms
 from pymc.initial_point import make_initial_point_fn
+from pymc.pytensorf import collect_default_updates, reseed_rngs
+from pytensor.compile.mode import get_mode
 from pytensor.compile.ops import FromFunctionOp
 from pytensor.graph.traversal import ancestors
 from pytensor.scan.op import Scan
 
 from pymc_scalable_gp.ops._by_ops import some_calls
-from pymc_scalable_gp.utils.compiled import TURN, compiled, in_jax
+from pymc_scalable_gp.utils.compiled import TURN, ZERO_OUTSIDE, compiled, in_jax
 from pymc_scalable_gp.utils.graphs import on_vector, raveled
 from pymc_scalable_gp.utils.internals import compiled_as_one
 from pymc_scalable_gp.utils.threads import ForThreads
@@ -48,8 +51,12 @@ class Graphs:
             if kind not in self._functions:
                 outputs = [self.logp]
                 if kind == "gradient":
-                    outputs = [self.smooth, pt.grad(self.smooth, self.theta)]
-                mode = some_calls(self.mode) if self.by_ops else self.mode
+                    outputs = [
+                        self.smooth,
+                        pt.grad(self.smooth, self.theta, disconnected_inputs="ignore"),
+                    ]
+                mode = get_mode(self.mode).register(ZERO_OUTSIDE)
+                mode = some_calls(self.mode) if self.by_ops else mode
                 self._functions[kind] = ForThreads([self.theta], outputs, mode=mode)
         return self._functions[kind]
 
@@ -72,7 +79,7 @@ class Density:
 
     `logp`, a scalar of the model's value variables, takes the place of the model's own log density, and
     `smooth`, a scalar close to it, is differentiated in its place. Raises ValueError without free
-    variables, with discrete ones, or with more than 50 in all.
+    variables, with discrete or circular ones, or with more than 50 in all.
     """
 
     def __init__(self, model: pm.Model, logp=None, smooth=None):
@@ -98,16 +105,23 @@ class Density:
         return raveled(self.model.value_vars, point)
 
     def start(self, point) -> np.ndarray:
-        """Vector (p,) of a point of untransformed values; the initial point's for those left out."""
+        """Vector (p,) of a point of values, transformed ones where there are no others.
+
+        The initial point's for those left out.
+        """
         names = {v.name for v in self.model.free_RVs}
-        unknown = sorted(set(point) - names - set(self.model.named_vars))
+        unknown = sorted(set(point) - names - set(self.model.named_vars) - set(self._point))
         if unknown:
             raise ValueError(
                 f"start has {', '.join(unknown)}, which the model does not know; its free variables "
                 f"are {', '.join(sorted(names))}"
             )
         given = {name: np.asarray(value) for name, value in point.items() if name in names}
-        theta = self.flat(make_initial_point_fn(model=self.model, overrides=given)(0))
+        self._check_shapes(given)
+        found = make_initial_point_fn(model=self.model, overrides=given)(0)
+        of_values = {v.name: rv.name for rv, v in self.model.rvs_to_values.items()}
+        found |= {v: point[v] for v in set(self._point) & set(point) if of_values[v] not in given}
+        theta = self.flat(found)
         if not np.isfinite(theta).all():
             raise ValueError("start lies outside the priors' support: give values within it")
         return theta
@@ -156,17 +170,23 @@ class Density:
         """Gradients (n, p) at `points` (n, p), where densities are known."""
         return self._by_gradient(points)[:, 1:]
 
-    def shown(self, draws: np.ndarray) -> dict[str, np.ndarray]:
-        """Free variables and Deterministics, by name, at `draws` (..., p)."""
+    def shown(self, draws: np.ndarray, seed: int = 0) -> dict[str, np.ndarray]:
+        """Free variables and Deterministics, by name, at `draws` (..., p).
+
+        What Deterministics draw themselves, as a new group's effect, is drawn anew for each, by `seed`.
+        """
         wanted = self.model.unobserved_value_vars
         names = {v.name for v in self.model.free_RVs} | {v.name for v in self.model.deterministics}
         wanted = [v for v in wanted if v.name in names]
         theta = pt.vector("theta", dtype="float64", shape=(self.size,))
-        function = compiled([theta], self._on_vector(theta, wanted))
+        outputs = self._on_vector(theta, wanted)
+        updates = collect_default_updates(outputs)
+        reseed_rngs(list(updates), seed)
+        function = compiled([theta], outputs, updates=updates)
         rows = [function(point) for point in draws.reshape(-1, self.size)]
         lead = draws.shape[:-1]
         return {
-            v.name: np.array(each).reshape(*lead, *np.shape(each[0]))
+            v.name: np.reshape(each, (*lead, *np.shape(each[0])))
             for v, each in zip(wanted, zip(*rows, strict=True), strict=True)
         }
 
@@ -174,6 +194,14 @@ class Density:
     def _prior(self):
         """A function of a seed that draws a point from the prior; NotImplementedError if it is improper."""
         return make_initial_point_fn(model=self.model, default_strategy="prior")
+
+    def _check_shapes(self, given):
+        """Raise ValueError for values of free variables that have not the variable's shape."""
+        shapes = self.model.eval_rv_shapes()
+        for name, value in given.items():
+            expected = tuple(map(int, shapes[name]))
+            if value.shape != expected:
+                raise ValueError(f"start has {name} of shape {value.shape}, expected {expected}")
 
     def _by_gradient(self, points):
         self.gradients += len(points)
@@ -208,6 +236,12 @@ def _is_known(graph) -> bool:
     )
 
 
+def _is_circular(transform) -> bool:
+    """Whether a transform, or one of a chain of them, wraps the line around a circle."""
+    parts = getattr(transform, "transform_list", [transform])
+    return any(isinstance(part, transforms.CircularTransform) for part in parts)
+
+
 def checked_point(model: pm.Model) -> dict:
     """The model's initial point; raise ValueError where importance sampling does not apply."""
     if not model.free_RVs:
@@ -219,6 +253,12 @@ def checked_point(model: pm.Model) -> dict:
         raise ValueError(
             f"{', '.join(discrete)}: importance sampling needs continuous free variables; sample "
             "discrete ones with pm.sample"
+        )
+    circular = [rv.name for rv, t in model.rvs_to_transforms.items() if _is_circular(t)]
+    if circular:
+        raise ValueError(
+            f"{', '.join(circular)}: importance sampling needs variables on a line, and a circular one's "
+            "density repeats itself there without end; sample it with pm.sample"
         )
     initial = model.initial_point(0)
     size = sum(np.size(initial[v.name]) for v in model.value_vars)

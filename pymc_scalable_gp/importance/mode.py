@@ -15,6 +15,9 @@ KEPT = 0.5  # of what the curvature promises, that a search in units of it gains
 MOVED = 0.5  # nats of a way, after which the curvature is taken again
 CURVATURES = 4  # taken at most
 AXIAL = 1.5  # where an axis is compared with the normal's, in standard deviations
+SINGULAR = (
+    1e7  # condition of the covariance's factor, in units of the sds, above which it has no inverse
+)
 FAR = 3.0  # times sqrt(p): standard deviations from a mode to a point that it does not explain
 
 
@@ -105,7 +108,7 @@ def find_mode(
     the curvature tells what is left of the way: a step of Newton's ends it, or the search goes on in units
     of it. Where that gains less than it promises, as on a ridge that bends, the search goes on in the
     coordinates' own units until nothing is gained. Raises ValueError if the density is not finite at the
-    start, or has no mode.
+    start, or has no mode, because it rises up to where it fails or without bound.
     """
     ends: dict = {"maxiter": maxiter, "near": near}
     pauses, whole = ends | {"gain": SMALL_GAIN, "steps": SMALL_STEPS}, False
@@ -131,7 +134,19 @@ def find_mode(
             break
         whole = True
         location, logp, scales = climb(density, location, **ends)
-    return Mode(location, logp, factor)
+    return _checked(density, Mode(location, logp, factor))
+
+
+def _checked(density, mode: Mode) -> Mode:
+    """The mode; raise ValueError where some parameters are all but functions of others there."""
+    if np.linalg.cond(mode.factor / mode.sds[:, None]) > SINGULAR:
+        raise ValueError(
+            "the log density rises without bound, so that it has no mode: the search ended at "
+            f"{density.farthest(mode.location)} (unconstrained), where some parameters leave others no "
+            "room, as a scale near zero does that of effects: write these as scale * pm.Normal(...), "
+            "non-centred, or use pm.sample"
+        )
+    return mode
 
 
 def _check_finite(logp: float, where: str) -> None:
@@ -144,7 +159,8 @@ def mode_at(density, location: np.ndarray, logp: float, scales: np.ndarray) -> M
 
     Raises ValueError where the density fails on one side and rises towards it.
     """
-    return Mode(location, logp, _curvature(density, location, logp, scales)[0])
+    factor = _curvature(density, location, logp, scales)[0]
+    return _checked(density, Mode(location, logp, factor))
 
 
 def _curvature(density, location, logp, scales) -> tuple[np.ndarray, np.ndarray, float, bool]:

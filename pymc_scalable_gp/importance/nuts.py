@@ -28,7 +28,8 @@ def nuts_on_density(density, weighed, draws: int, rng, progressbar: bool):
     found = _sample(model, starts, density.size, weighed, draws, rng, progressbar)
     posterior = found["posterior"].dataset
     attrs = {"sampling_method": "NUTS after adaptive importance sampling"}
-    return tree_of(density, posterior["theta"].values, attrs, found["sample_stats"].to_dataset())
+    stats = found["sample_stats"].to_dataset()
+    return tree_of(density, posterior["theta"].values, attrs, stats, rng)
 
 
 def _sample(model, starts, p, weighed, draws, rng, progressbar):

@@ -93,14 +93,15 @@ def as_tree(density, weighed, seconds: dict, rng):
     }
     dims = ("chain", "draw")
     stats = {"lp": (dims, weighed.logp[which]), "log_weight": (dims, weighed.log_weight[which])}
-    return tree_of(density, weighed.points[which], attrs, xr.Dataset(stats))
+    return tree_of(density, weighed.points[which], attrs, xr.Dataset(stats), rng)
 
 
-def tree_of(density, draws: np.ndarray, attrs: dict, stats: xr.Dataset):
+def tree_of(density, draws: np.ndarray, attrs: dict, stats: xr.Dataset, rng):
     """DataTree of `draws` (chain, draw, p) of the unconstrained parameters and their statistics."""
-    values = density.shown(draws)
+    values = density.shown(draws, int(rng.integers(2**31)))
     # The converter takes draws without a chain, and splits them from observed variables by name.
-    flat = {name: v.reshape(-1, *v.shape[2:]) for name, v in values.items()}
+    count = int(np.prod(draws.shape[:2]))
+    flat = {name: v.reshape(count, *v.shape[2:]) for name, v in values.items()}
     tree = to_inference_data(prior=flat, model=density.model)
     posterior = tree["prior"].to_dataset().isel(chain=0, drop=True)
     posterior = _by_chain(posterior, draws.shape[:2])

@@ -14,7 +14,7 @@ from pymc_scalable_gp.importance.mode import Mode
 from pymc_scalable_gp.importance.rounds import BAD_KHAT, Weighed, sample
 from pymc_scalable_gp.importance.tails import rescaled
 from pymc_scalable_gp.importance.workers import side_by_side
-from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.checks import check_count, check_positive
 from pymc_scalable_gp.utils.warn import warn
 
 _log = logging.getLogger("pymc")  # where pm.sample tells what it does
@@ -52,6 +52,8 @@ class Budget:
             check_count("max_evaluations", self.max_evaluations, 4)
         if self.cores is not None:
             check_count("cores", self.cores)
+        if self.max_seconds is not None:
+            check_positive("max_seconds", self.max_seconds)
 
 
 def run(

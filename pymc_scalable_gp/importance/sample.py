@@ -107,8 +107,8 @@ def sample_importance(
     Raises
     ------
     ValueError
-        Without free variables, with discrete ones, with more than 50 parameters, or where the density
-        is not finite at the start, or rises up to where it is not finite.
+        Without free variables, with discrete or circular ones, with more than 50 parameters, or where the
+        density is not finite at the start, rises up to where it is not finite, or rises without bound.
 
     Warns
     -----

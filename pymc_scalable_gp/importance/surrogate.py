@@ -2,7 +2,7 @@
 
 import numpy as np
 from scipy import linalg
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from pymc_scalable_gp.importance.proposals import Mixture, StudentT, truncation
 
@@ -155,7 +155,9 @@ class Surrogate:
         self._above_t = truncation(logs, RELIABLE)
         logs = np.minimum(logs, self._above_t)
         self._log_constant = float(logsumexp(logs) - np.log(CLOUD))
-        self._weights = np.exp(logs - logsumexp(logs))
+        self._weights = softmax(logs)
+        if not np.isfinite(self._weights).all():
+            raise linalg.LinAlgError("the learnt density is not finite")
 
     def draw(self, count: int, rng) -> np.ndarray:
         """Points (count, p)."""

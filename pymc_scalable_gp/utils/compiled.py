@@ -9,6 +9,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
+from pymc.logprob.utils import local_check_parameter_to_ninf_switch
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.rewriting import inline_ofg_node
@@ -73,6 +74,8 @@ _RANDOM = RandomVariable | RNGConsumerOp
 FLATTENING = ("local_add_canonizer", "local_mul_canonizer")
 # One that multiplies products of sums out to see whether that is simpler, which compiling waits for.
 TRYING = "local_greedy_distributor"
+# As in pm.compile: parameters outside a distribution's range, as a negative sigma, make its density zero.
+ZERO_OUTSIDE = (in2out(local_check_parameter_to_ninf_switch), 1.85)
 IN_PYTHON = get_mode("FAST_COMPILE").excluding(*FLATTENING, TRYING)
 
 # For functions that are called a few times: Numba would take longer to compile than they run, and on
@@ -80,6 +83,7 @@ IN_PYTHON = get_mode("FAST_COMPILE").excluding(*FLATTENING, TRYING)
 FEW_CALLS = Mode(PythonLinker(), IN_PYTHON.provided_optimizer)
 FEW_CALLS = FEW_CALLS.including("expanded", "scan_save_mem_no_prealloc").register(
     (dfs_rewriter(_by_its_graph), 1.8),
+    ZERO_OUTSIDE,
     (in2out(_by_arrays), 1.9),
     (in2out(local_second_to_alloc), 1.95),
 )

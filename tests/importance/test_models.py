@@ -1,0 +1,179 @@
+"""Models that users bring: parameters that leave their range, circles, scales near zero, random results."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pymc.distributions import transforms
+from scipy import integrate, stats
+
+import pymc_scalable_gp as sgp
+from pymc_scalable_gp.importance.density import Density, Graphs
+from pymc_scalable_gp.importance.mode import find_mode
+
+Y = np.array([1.0, -0.5, 0.3, 0.2])
+EFFECTS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+ERRORS = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+
+
+def run(**options):
+    return sgp.sample_importance(**{"progressbar": False, "random_seed": 1} | options)
+
+
+def sd_that_may_be_negative():
+    with pm.Model() as model:
+        a = pm.Normal("a", 1.0, 0.5)
+        pm.Normal("y", 0.0, a, observed=Y)
+    return model
+
+
+def test_parameters_outside_a_distributions_range_have_no_weight():
+    idata = run(model=sd_that_may_be_negative())
+    evidence, _ = integrate.quad(
+        lambda a: stats.norm.pdf(a, 1, 0.5) * stats.norm.pdf(Y, 0, a).prod(), 1e-9, 6.0
+    )
+    attrs = idata.posterior.attrs
+    assert abs(attrs["log_evidence"] - np.log(evidence)) < 4 * attrs["log_evidence_se"]
+    assert (idata.posterior["a"] > 0).all()
+
+
+@pytest.mark.parametrize("by_ops", [False, True])
+def test_such_densities_are_zero_in_each_way_of_compiling(by_ops):
+    density = Density(sd_that_may_be_negative())
+    graphs = Graphs(density.graphs.theta, density.graphs.logp, density.graphs.smooth, by_ops)
+    points = np.array([[-0.5], [0.5]])
+    assert np.isneginf(graphs.rows("density", points)[:, 0]).tolist() == [True, False]
+    assert np.isneginf(graphs.rows("gradient", points)[:, 0]).tolist() == [True, False]
+
+
+def test_a_scale_that_underflows_has_no_weight():
+    with pm.Model() as model:
+        pm.Normal("x", 0.0, pm.HalfCauchy("t", 1.0))
+    attrs = run(model=model).posterior.attrs
+    assert abs(attrs["log_evidence"]) < 4 * attrs["log_evidence_se"]
+
+
+CHAIN = transforms.Chain([transforms.Interval(-4.0, 4.0), transforms.circular])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: pm.VonMises("angle", 0.0, 5.0),
+        lambda: pm.Normal("angle", default_transform=None, transform=CHAIN),
+    ],
+)
+def test_circular_variables_are_refused(make):
+    """Each turn that a search of modes reached was counted: log 2 too much evidence by some seeds."""
+    with pm.Model() as model:
+        make()
+    with pytest.raises(ValueError, match="angle: .*circular.*pm.sample"):
+        run(model=model)
+
+
+@pytest.mark.parametrize("prior", [pm.HalfCauchy, pm.HalfNormal])
+def test_a_density_without_bound_is_refused(prior):
+    """The eight schools, centred: as tau goes to zero all effects are the mean, and their density grows."""
+    with pm.Model() as model:
+        mu, tau = pm.Normal("mu", 0.0, 5.0), prior("tau", 5.0)
+        effect = pm.Normal("effect", mu, tau, shape=8)
+        pm.Normal("y", effect, ERRORS, observed=EFFECTS)
+    with pytest.raises(ValueError, match="rises without bound.*tau_log__ = -.*non-centred"):
+        run(model=model)
+
+
+def test_strong_correlation_is_not_taken_for_that():
+    """A correlation of 1 - 5e-13."""
+    root = np.array([[1.0, 0.0], [1.0, 1e-6]])
+    inverse = np.linalg.inv(root)
+    with pm.Model() as model:
+        x = pm.Flat("x", shape=2)
+        pm.Potential("logp", -0.5 * ((inverse @ x) ** 2).sum())
+    mode = find_mode(Density(model), np.zeros(2))
+    np.testing.assert_allclose(mode.factor @ mode.factor.T, root @ root.T, rtol=0.05)
+
+
+def test_an_improper_prior_is_warned_of():
+    with pm.Model() as model:
+        pm.Flat("x")
+        pm.Normal("z")
+    with pytest.warns(UserWarning, match="not reliable"):
+        run(model=model)
+
+
+def test_what_is_random_in_a_result_is_drawn_for_each_draw():
+    with pm.Model() as model:
+        m = pm.Normal("m")
+        pm.Normal("y", m, 1.0, observed=Y)
+        pm.Deterministic("new", pm.Normal.dist(m, 1.0, shape=2))
+    posterior = run(model=model).posterior
+    away = (posterior["new"] - posterior["m"]).to_numpy().reshape(-1, 2)
+    np.testing.assert_allclose(away.std(axis=0), 1.0, atol=0.15)
+    assert len(np.unique(away)) == away.size
+    np.testing.assert_array_equal(run(model=model).posterior["new"], posterior["new"])
+    assert not np.array_equal(run(model=model, random_seed=2).posterior["new"], posterior["new"])
+
+
+def test_a_variable_of_no_size():
+    with pm.Model() as model:
+        pm.Normal("none", shape=0)
+        pm.Normal("z")
+    posterior = run(model=model).posterior
+    assert posterior["none"].shape == (*posterior["z"].shape, 0)
+
+
+def test_nuts_goes_on_with_scalars_and_what_depends_on_them():
+    with pm.Model() as model:
+        m = pm.Normal("m")
+        pm.Deterministic("double", 2.0 * m)
+        pm.Normal("y", m, 1.0, observed=[1.0, 2.0])
+    idata = run(model=model, draws=200, max_evaluations=4, otherwise="nuts")
+    np.testing.assert_allclose(idata.posterior["m"].mean(), 1.0, atol=0.2)
+    assert idata.posterior["double"].shape == idata.posterior["m"].shape
+
+
+def scaled_model():
+    with pm.Model() as model:
+        mu = pm.Normal("mu", shape=2)
+        sd = pm.HalfNormal("sd")
+        pm.Normal("y", mu, 1.0 + sd, observed=[1.0, 2.0])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("point", "sd"),
+    [
+        ({"sd": 3.0}, 3.0),
+        ({"sd_log__": np.log(3.0)}, 3.0),
+        ({"sd": 3.0, "sd_log__": 7.0}, 3.0),  # as pm.find_MAP returns both
+        ({"mu": [1.0, 2.0]}, 1.0),
+    ],
+)
+def test_a_start_may_hold_transformed_values(point, sd):
+    density = Density(scaled_model())
+    mu = point.get("mu", np.zeros(2))
+    np.testing.assert_allclose(density.start(point), [*mu, np.log(sd)], atol=1e-12)
+
+
+def test_a_start_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match=r"start has mu of shape \(\), expected \(2,\)"):
+        run(model=scaled_model(), start={"mu": 1.0})
+
+
+def test_a_constant_density_has_no_slope():
+    with pm.Model() as model:
+        pm.Flat("x")
+        pm.Potential("logp", pt.constant(2.0))
+    value, gradient = Density(model).with_gradients(np.ones((1, 1)))
+    np.testing.assert_array_equal([value, gradient[0]], [[2.0], [0.0]])
+
+
+def test_seconds_that_are_no_number_are_refused():
+    with pytest.raises(TypeError, match="max_seconds must be a number"):
+        run(model=scaled_model(), max_seconds="a")
+
+
+def test_results_without_a_posterior_have_no_evidence():
+    idata = run(model=scaled_model(), draws=20)
+    with pytest.raises(ValueError, match="b: no log evidence"):
+        sgp.compare_evidence({"b": idata.posterior})
