@@ -14,13 +14,16 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Constant
+from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.basic import dfs_rewriter, in2out, node_rewriter
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Clip
 from pytensor.scalar.math import Log1mexp, Softplus, TriGamma
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 from pytensor.tensor.rewriting.basic import local_second_to_alloc
+from pytensor.tensor.type import TensorType
 
 from pymc_scalable_gp.utils.graphs import is_random, nearest
 from pymc_scalable_gp.utils.linker import PythonLinker
@@ -62,10 +65,21 @@ def _by_arrays(fgraph, node):
     return [new if old.type.is_super(new.type) else pt.specify_shape(new, old.type.shape)]
 
 
-@node_rewriter([OpFromGraph])
+@node_rewriter([OpFromGraph, Blockwise])
 def _by_its_graph(fgraph, node):
-    """The graph of softmax, logsumexp and their like: PyTensor would compile each in C, for seconds."""
-    return inline_ofg_node(node)
+    """The graph of softmax, logsumexp, diagonal matrices and their like, alone or one for each of many.
+
+    PyTensor would compile each for seconds, into one function that all threads run at once.
+    """
+    op = node.op
+    if isinstance(op, OpFromGraph):
+        return inline_ofg_node(node)
+    if not isinstance(op.core_op, OpFromGraph):
+        return None
+    batch = op.batch_ndim(node)
+    cores = [TensorType(v.dtype, shape=v.type.shape[batch:])() for v in node.inputs]
+    found = inline_ofg_node(op.core_op.make_node(*cores))
+    return vectorize_graph(found, dict(zip(cores, node.inputs, strict=True)))
 
 
 _RANDOM = RandomVariable | RNGConsumerOp

@@ -1,5 +1,7 @@
 """Models that users bring: parameters that leave their range, circles, scales near zero, random results."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -177,3 +179,19 @@ def test_results_without_a_posterior_have_no_evidence():
     idata = run(model=scaled_model(), draws=20)
     with pytest.raises(ValueError, match="b: no log evidence"):
         sgp.compare_evidence({"b": idata.posterior})
+
+
+@pytest.mark.parametrize("kind", ["gradient", "density"])
+def test_threads_do_not_take_one_anothers_matrices(kind):
+    """The gradient of a normal with a covariance makes diagonal matrices, by a function of their own."""
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale")
+        near = np.exp(-0.5 * np.subtract.outer(np.arange(6.0), np.arange(6.0)) ** 2)
+        pm.MvNormal("f", np.zeros(6), scale * near + np.eye(6))
+    points = np.random.default_rng(0).standard_normal((400, 7))
+    graphs = Density(model).graphs
+    expected = graphs.rows(kind, points)
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            found = list(pool.map(graphs.rows, [kind] * 40, np.split(points, 40)))
+            np.testing.assert_array_equal(np.concatenate(found), expected)

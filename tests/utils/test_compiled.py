@@ -12,6 +12,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import FAST_COMPILE, Mode
+from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.scalar.basic import Clip, Second
 from pytensor.scalar.math import Log1mexp, Softplus, TriGamma
@@ -114,6 +115,25 @@ def test_softmax_and_its_like_run_by_their_graphs():
     assert [n for n in all_nodes(slow.maker.fgraph) if isinstance(n.op, OpFromGraph)]
     for found, expected in zip(fast(values), slow(values), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+def test_one_for_each_of_many_runs_by_its_graph_too():
+    """Its function would be one for all threads, which take one another's results."""
+    x = pt.matrix(dtype="float64")
+    v = pt.vector(dtype="float64")
+    (inner,) = vectorize_graph([pt.diag(v) @ pt.diag(v)], {v: x})
+    outputs = [inner, pt.grad((inner**2).sum(), x)]
+    fast = pytensor.function([x], outputs, mode=FEW_CALLS)
+    assert not [n for n in all_nodes(fast.maker.fgraph) if _holds_a_graph(n.op)]
+    slow = pytensor.function([x], outputs, mode="FAST_COMPILE")
+    assert [n for n in all_nodes(slow.maker.fgraph) if _holds_a_graph(n.op)]
+    values = np.array([[-1.0, 0.5, 2.0], [3.0, 1.0, 0.0]])
+    for found, expected in zip(fast(values), slow(values), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+def _holds_a_graph(op):
+    return isinstance(getattr(op, "core_op", op), OpFromGraph)
 
 
 def test_loops_keep_their_last_state_alone():
