@@ -106,6 +106,10 @@ class Export:
         place, self.weights = (rows.X.tensor, None) if exact else points
         if is_random(rows.X.tensor, place):
             raise ValueError("inputs or inducing points with a prior cannot be exported")
+        if exact and rows.data.noise_cov is not None:
+            raise ValueError(
+                "noise with a kernel cannot be exported: save the draws and write the model again"
+            )
         self.exact = exact
         self.shared, self.near = {"points": compiled([], [place])()[0]}, 0
         if isinstance(rows, NeighborRows) and rows.plan.ordering.count:

@@ -180,7 +180,8 @@ class FeatureGP(TrainedGP):
         check_dims(kwargs.get("dims"), data, "Xnew")
         feature_map, coef = self._features_of(training, places, given)
         variance = self._noise(training, pred_noise) + jitter
-        return training.predictive.conditional(
+        source = training.of_observations() if pred_noise else training
+        return source.predictive.conditional(
             name, data, feature_map, self.mean_func, coef, variance, **kwargs
         )
 

@@ -20,6 +20,7 @@ from pymc_scalable_gp.core.data.inputs import (
     check_target,
     digest,
     held_value,
+    split_noise,
 )
 from pymc_scalable_gp.core.data.keywords import marginal_keywords
 from pymc_scalable_gp.core.data.missing import rows_with_targets
@@ -103,7 +104,8 @@ class ObservedGP(FeatureGP):
             Observations. Exact classes take missing ones (NaN or masked) under Gaussian noise: their rows
             are integrated out, with a warning.
         sigma : float, array (n,), or random variable
-            Noise standard deviation, scalar or one value per row.
+            Noise standard deviation, scalar or one value per row. ExactMarginal and sums of it take noise
+            with a covariance too, a kernel such as ``Matern32(...) + WhiteNoise(s)``.
         statistics : RowStatistics, optional
             What :meth:`summarize` made of the rows, in place of X and y. The variable's value is then
             ``U'y``, the targets in the span of the basis; its density is that of all targets.
@@ -352,10 +354,15 @@ class ObservedGP(FeatureGP):
 
     def _data(self, X, y, sigma, weights=None) -> MarginalData:
         """Checked data with this GP's features, which are built on X unless they were before."""
+        sigma, noise_cov = self._noise_parts(sigma)
         X, y, sigma = self._checked(X, y, sigma)
         feature_map = self._map_for(X)
         approx = self.approx if weights is None else "DTC"
-        return MarginalData(feature_map, self.mean_func, X, y, sigma, approx, weights)
+        return MarginalData(feature_map, self.mean_func, X, y, sigma, approx, weights, noise_cov)
+
+    def _noise_parts(self, sigma):
+        """Standard deviation of the noise, and the kernel of what of it covaries, or None."""
+        return split_noise(sigma) if "noise with a kernel" in self.abilities else (sigma, None)
 
     def _checked(self, X, y, sigma):
         if "missing targets" in self.abilities:
@@ -379,10 +386,14 @@ class ObservedGP(FeatureGP):
         training = self._training
         if not isinstance(training, Likelihood):
             return self._likelihood_of(self._data(given["X"], given["y"], given["sigma"]), False)
-        X, y, sigma = self._checked(*(came := [given[name] for name in ("X", "y", "sigma")]))
+        came = [given[name] for name in ("X", "y", "sigma")]
+        sigma, noise_cov = self._noise_parts(given["sigma"])
+        X, y, sigma = self._checked(given["X"], given["y"], sigma)
         if (limits := training.prediction_map().input_range) and self.approx not in KEEPS_ALL:
             limits.check(X.value)
         symbolic = [each if isinstance(each, Variable | BaseCovariance) else None for each in came]
         noise = [np.asarray(came[2])] if symbolic[2] is None else []
         key = digest(X.value, y.value, *noise)
-        return self._givens.get((training, *symbolic), key, lambda: training.given(X, y, sigma))
+        data = replace(training.data, noise_cov=noise_cov)
+        source = training if noise_cov is training.data.noise_cov else replace(training, data=data)
+        return self._givens.get((training, *symbolic), key, lambda: source.given(X, y, sigma))

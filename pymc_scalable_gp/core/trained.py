@@ -140,7 +140,8 @@ class TrainedGP(BuiltGP):
         def make():
             feature_map, coef = self._features_of(training, places, given)
             noise = self._noise(training, pred_noise and not training.any_likelihood)
-            found = self._make_predictor(data, training, feature_map, coef, noise, model)
+            source = training.of_observations() if pred_noise else training
+            found = self._make_predictor(data, source, feature_map, coef, noise, model)
             return training.observing(found, likelihood, model) if pred_noise else found
 
         if likelihood is not None and not pred_noise:

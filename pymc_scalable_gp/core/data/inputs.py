@@ -8,14 +8,20 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.gp.cov import BaseCovariance, WhiteNoise
+from pymc.gp.cov import Add, BaseCovariance, WhiteNoise
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.utils.classes import Listed
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import fixed_shared, is_random, present_value
+from pymc_scalable_gp.utils.internals import parts_of
+from pymc_scalable_gp.utils.warn import warn
+
+# Share of a column's range that a step of float32 may be.
+COARSE = 1e-3
 
 # Type names of the values that pandas uses for missing entries; pandas itself is not imported.
 ABSENT = ("NAType", "NaTType", "NoneType")
@@ -72,7 +78,21 @@ def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) 
         )
     if d is not None and value.shape[1] != d:
         raise ValueError(f"{name} has {value.shape[1]} columns, the GP was built on {d}")
+    if np.dtype(getattr(X, "dtype", float)) == np.float32:
+        _warn_rounded(value, name)
     return data
+
+
+def _warn_rounded(value, name) -> None:
+    """Warn of columns whose values in float32 (n, d) lie in few steps, as years or seconds do."""
+    if not len(value):
+        return
+    steps, widths = np.spacing(np.abs(value).max(axis=0).astype("float32")), np.ptp(value, axis=0)
+    for j in np.flatnonzero((steps > COARSE * widths) & (widths > 0.0)):
+        warn(
+            f"{name} came as float32, in which column {j} has steps of {steps[j]:.3g} and a range of "
+            f"{widths[j]:.3g}: subtract an offset before, or keep float64 (floatX=float64)"
+        )
 
 
 def digest(*arrays: np.ndarray) -> bytes:
@@ -131,16 +151,39 @@ def check_block(X, y, where: str, start: int) -> tuple[np.ndarray, np.ndarray]:
     return X, y
 
 
+def split_noise(sigma) -> tuple[Any, BaseCovariance | None]:
+    """Standard deviation of the noise's independent part, and the kernel of the rest; None without one.
+
+    ``sum_i N_i + sum_j WhiteNoise(s_j)`` has ``sqrt(sum_j s_j^2)`` and ``sum_i N_i``.
+    """
+    if not isinstance(sigma, BaseCovariance):
+        return sigma, None
+    terms = parts_of(sigma) if isinstance(sigma, Add) else [sigma]
+    white = [pt.as_tensor_variable(each.sigma) for each in terms if isinstance(each, WhiteNoise)]
+    rest = [each for each in terms if not isinstance(each, WhiteNoise)]
+    if not white:
+        raise ValueError(
+            "sigma is a kernel without noise of single rows: add pm.gp.cov.WhiteNoise(s) to it, with a "
+            "small s for next to none"
+        )
+    total = white[0] if len(white) == 1 else pt.sqrt(sum(pt.square(s) for s in white))
+    if not rest:
+        return total, None
+    kernel = sum(rest[1:], start=rest[0])
+    check_kernel(kernel, "give it as a term of its own, sigma=Matern32(...) + WhiteNoise(s)")
+    return total, kernel
+
+
 def check_sigma(sigma, n: int | None) -> TensorVariable:
     """Noise standard deviation: a positive scalar or one value per row, constant or random."""
     if isinstance(sigma, WhiteNoise):
         sigma = sigma.sigma
     if isinstance(sigma, BaseCovariance):
         raise TypeError(
-            f"sigma must be a noise standard deviation, scalar or (n,), got the covariance "
-            f"{type(sigma).__name__}: only WhiteNoise can be used. Noise that is correlated is a GP of "
-            "its own: add one with that kernel, give the likelihood to the sum, and predict the function "
-            'with given={"gp": the sum}'
+            "sigma must be a noise standard deviation, scalar or (n,), got the covariance "
+            f"{type(sigma).__name__}: only WhiteNoise can be used. sgp.ExactMarginal takes noise that is "
+            "correlated; here it is a GP of its own: add one with that kernel, give the likelihood to the "
+            'sum, and predict the function with given={"gp": the sum}'
         )
     tensor = _float64(_tensor(sigma, "sigma"))
     if tensor.ndim > 1:

@@ -27,7 +27,8 @@ from pymc_scalable_gp.utils.graphs import is_random
 class MarginalData:
     """Features, mean, data and noise of a marginal likelihood; they stay when a GP is built again.
 
-    `weights` are prior variances of the features' coefficients, or None for 1.
+    `weights` are prior variances of the features' coefficients, or None for 1; `noise_cov` the kernel of
+    noise that covaries, besides that of single rows, or None.
     """
 
     feature_map: FeatureMap
@@ -37,6 +38,7 @@ class MarginalData:
     sigma: TensorVariable
     approx: str
     weights: TensorVariable | None = None
+    noise_cov: Any = None
 
     @cached_property
     def mean(self) -> TensorVariable:
@@ -103,6 +105,10 @@ class Training(ABC):
                 "likelihood= is for new observations, pred_noise=True, of a GP that was given one"
             )
         return predictor
+
+    def of_observations(self) -> "Training":
+        """What predictions of new observations follow from, but for the noise of single rows."""
+        return self
 
     def log_ratios(self) -> TensorVariable | None:
         """Log weights of functions towards the likelihood itself, where it is approximated; else None."""

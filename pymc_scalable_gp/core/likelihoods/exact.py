@@ -1,6 +1,6 @@
 """The dense likelihood: all rows given all others."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -59,10 +59,14 @@ class DenseNormal(StructuredNormal):
 
 @dataclass(frozen=True, eq=False)
 class ExactRows(Likelihood):
-    """The kernel's own matrix: O(n^3)."""
+    """The kernel's own matrix: O(n^3).
+
+    `new_noise` is the kernel of noise that is added to predictions, that of a new run of the experiment.
+    """
 
     data: MarginalData
     cov_func: Any
+    new_noise: Any = field(default=None, kw_only=True)
 
     path = "exact"
     is_exact = True
@@ -70,11 +74,17 @@ class ExactRows(Likelihood):
 
     @cached_property
     def kernel(self) -> TensorVariable:
-        """Kernel matrix (n, n)."""
-        return kernel_matrix(self.cov_func, self.data.X.tensor)
+        """Kernel matrix (n, n), with that of noise that covaries."""
+        noise = self.data.noise_cov
+        return kernel_matrix(
+            self.cov_func if noise is None else self.cov_func + noise, self.data.X.tensor
+        )
 
     def normal(self, noise):
         return DenseNormal(self.data.mean, self.kernel, noise * pt.ones(self.kernel.shape[0]))
+
+    def of_observations(self):
+        return replace(self, new_noise=self.data.noise_cov)
 
     def coefficients(self, target=None, noise=None):
         """No coefficients: there are no features."""
@@ -106,12 +116,17 @@ class ExactRows(Likelihood):
     def predictor(self, feature_map, mean_func, coef, noise, model):
         return ExactPredictor(self, self._kernel_of(feature_map), mean_func, noise, model)
 
+    def prior_of(self, cov_func):
+        """Kernel of what is predicted before there are data."""
+        return cov_func if self.new_noise is None else cov_func + self.new_noise
+
     def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):
         X = data.tensor
         inverse, white = self.whitened()
         cov_func = self._kernel_of(feature_map)
         V = inverse @ kernel_matrix(cov_func, self.X.tensor, X)
-        cov = kernel_matrix(cov_func, X) - V.T @ V + variance * pt.eye(X.shape[0])
+        prior = kernel_matrix(self.prior_of(cov_func), X)
+        cov = prior - V.T @ V + variance * pt.eye(X.shape[0])
         return pm.MvNormal(name, mean_vector(mean_func, X) + V.T @ white, cov=cov, **kwargs)
 
 
@@ -128,8 +143,9 @@ class ExactPredictor(Predictor):
         states = [pt.zeros(0), noise, *likelihood.whitened()]
         V = inverse @ kernel_matrix(cov_func, likelihood.X.tensor, X)
         mean = mean_vector(mean_func, X) + V.T @ white
-        left = pt.maximum(kernel_diag(cov_func, X) - (V**2).sum(axis=0), 0.0)
-        cov = kernel_matrix(cov_func, X) - V.T @ V
+        prior = likelihood.prior_of(cov_func)
+        left = pt.maximum(kernel_diag(prior, X) - (V**2).sum(axis=0), 0.0)
+        cov = kernel_matrix(prior, X) - V.T @ V
         self.inputs = model_inputs([*states, mean, cov], model)
         check_reached([*states, mean, cov], self.inputs)
         self._state = compiled(self.inputs, states)

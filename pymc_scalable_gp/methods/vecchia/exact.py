@@ -19,7 +19,9 @@ class ExactMarginal(FeatureMarginal):
 
     The model of `pm.gp.Marginal` with a faster gradient and the methods of the other classes, which are
     compared with it. They add, as in `pm.gp`: ``gp1 + gp2`` has the likelihood, and
-    ``gp1.predict(Xnew, given={"gp": gp1 + gp2})`` is the first part given the data of the sum.
+    ``gp1.predict(Xnew, given={"gp": gp1 + gp2})`` is the first part given the data of the sum. As there,
+    ``sigma=`` may be a kernel, as ``Matern32(...) + WhiteNoise(s)`` for noise that is correlated;
+    predictions are of the function, and with ``pred_noise=True`` of another run, with new noise.
 
     Parameters
     ----------
@@ -81,6 +83,7 @@ class ExactMarginal(FeatureMarginal):
         "fixed matrix": "",
         "export": "",
         "missing targets": "",
+        "noise with a kernel": "",
     }
 
     def __init__(self, *, mean_func=None, cov_func):

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor
 import pytest
 from numpy.testing import assert_array_equal
 
@@ -133,3 +134,22 @@ def test_counts_of_numpy(kind):
         choose_rows(kind(11), 10)
     with pytest.raises(TypeError, match="inducing must be the size of a subset"):
         choose_rows(True, 10)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_float32_that_rounds_rows_together_is_warned_of(shared):
+    """``pm.Data`` under floatX=float32 gives Unix seconds in steps of 128."""
+    seconds = np.c_[1.7e9 + 10.0 * np.arange(40), np.arange(40.0), np.full(40, 1e9)]
+    X = seconds.astype("float32")
+    given = pytensor.shared(X) if shared else X
+    words = "X came as float32, in which column 0 has steps of 128 and a range of 384"
+    with pytest.warns(UserWarning, match=words) as caught:
+        check_inputs(given)
+    assert len(caught) == 1  # neither of small numbers nor of a constant
+
+
+@pytest.mark.parametrize("offset", [0.0, 500.0])
+def test_float32_of_plain_inputs_is_taken_without_a_word(offset):
+    X = np.linspace(offset, offset + 1.0, 50, dtype="float32")[:, None]
+    assert check_inputs(X).value.dtype == "float64"
+    assert check_inputs(X[:0], empty=True).value.shape == (0, 1)
