@@ -6,6 +6,8 @@ from copy import copy
 
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
+from pymc.pytensorf import constant_fold
 from pytensor.compile.mode import get_mode
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -36,6 +38,17 @@ def outside(outputs: Sequence[Variable], state: Sequence[Variable]) -> list[Vari
             if v not in depends and not isinstance(v, Constant):
                 found[v.owner.inputs[0] if _is_transpose(v) else v] = None
     return list(found)
+
+
+def _place(v) -> Variable:
+    """Place of what a loop takes from outside; lengths that follow from static shapes themselves.
+
+    JAX splits arrays by no others.
+    """
+    if v.owner is None or v.type.dtype != "int64":
+        return v.type()
+    (found,) = constant_fold([v], raise_not_constant=False)
+    return pt.constant(found) if isinstance(found, np.ndarray) else v.type()
 
 
 def _is_transpose(v) -> bool:
@@ -158,8 +171,10 @@ def repeat(state: Sequence[Variable], after: Sequence[Variable], start, done, li
     does not depend on the state is computed once. There is no gradient.
     """
     outer = outside([*after, done], state)
-    fixed = [v.type() for v in outer]
-    *new, done = graph_replace([*after, done], dict(zip(outer, fixed, strict=True)), strict=False)
+    places = {v: _place(v) for v in outer}
+    *new, done = graph_replace([*after, done], places, strict=False)
+    outer = [v for v in outer if not isinstance(places[v], Constant)]
+    fixed = [places[v] for v in outer]
     return Repeat(state, fixed, new, done, limit)(*start, *outer, return_list=True)
 
 

@@ -29,7 +29,7 @@ class RowDistribution:
     where the information is not positive count as rows without any.
 
     Raises TypeError if `make` returns no distribution with one entry per row, and ValueError if its log
-    density is unknown or has no second derivative in f.
+    density is unknown or has no second derivative in f, or if `make` makes variables of the model.
     """
 
     def __init__(self, make: Callable, model, size: int | None = None):
@@ -40,7 +40,13 @@ class RowDistribution:
             )
         self.make, self.model, self.size = make, model, size
         self.f, self.y = self.vector("f"), self.vector("y")
+        before = set(model.named_vars)
         self.variable = make(self.f)
+        if made := sorted(set(model.named_vars) - before):
+            raise ValueError(
+                f"likelihood= makes {', '.join(made)}: write variables before the function, which is "
+                "called again for predictions"
+            )
         if not isinstance(self.variable, TensorVariable) or self.variable.owner is None:
             raise TypeError(
                 "likelihood= must return a distribution, such as pm.Poisson.dist(...): got "
@@ -97,7 +103,7 @@ class RowDistribution:
         """Variables of the model, data and constants that the distribution's parameters depend on."""
         return [
             v
-            for v in ancestors([self.variable], blockers=self.model.named_vars.values())
+            for v in ancestors([self.variable], blockers=self.model.basic_RVs)
             if (v in self.model.basic_RVs or v.owner is None) and isinstance(v, TensorVariable)
         ]
 
@@ -132,9 +138,13 @@ class RowDistribution:
         function = compiled([self.f, self.y, *inputs], self.graphs)
         with np.errstate(all="ignore"):
             logp, slope, information = function(middle, y, *values)
-            odd = np.arange(len(y)) % 2 == 1
-            other, *_ = function(np.where(odd, middle + 0.1, middle), y, *values)
-        if np.shape(logp) != y.shape or not np.array_equal(other[~odd], logp[~odd], equal_nan=True):
+            half = np.random.default_rng(0).permutation(len(y)) % 2 == 1
+            moved = [
+                function(np.where(rows, middle + 0.1, middle), y, *values)[0]
+                for rows in (half, ~half)
+            ]
+        others = np.where(half, moved[1], moved[0])
+        if np.shape(logp) != y.shape or not np.array_equal(others, logp, equal_nan=True):
             raise TypeError(
                 f"likelihood= returned {self.label}, where a row's density depends on f at other rows: it "
                 "must be elementwise in f"

@@ -240,3 +240,21 @@ def test_what_has_no_closed_form_is_refused(monkeypatch):
 
 def test_two_groups_are_enough():
     assert [list(rows) for rows in check_groups(np.array(["b", "a", "b"]), 3)] == [[1], [0, 2]]
+
+
+def test_hyperparameters_that_are_known():
+    """All weights are equal; PSIS fits no tail to such."""
+    with pm.Model() as model:
+        pm.Normal("other")
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.Matern52(2, ls=POINT["ell"]))
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=POINT["sigma"])
+    idata = az.from_dict({"posterior": {"other": RNG.standard_normal((2, 30))}})
+    K = pm.gp.cov.Matern52(2, ls=POINT["ell"])(X).eval() + POINT["sigma"] ** 2 * np.eye(N)
+    precision = np.linalg.inv(K)
+    sd = np.diag(precision) ** -0.5
+    z = (precision @ Y) * sd
+    found = gp.loo(idata, progressbar=False, model=model)
+    np.testing.assert_allclose(found.elpd_i, norm.logpdf(z) - np.log(sd), rtol=1e-7)
+    assert (found.pareto_k < 0.5).all()
+    pit = gp.loo_pit(idata, progressbar=False, model=model)
+    np.testing.assert_allclose(pit, norm.cdf(z), rtol=1e-7)

@@ -440,6 +440,10 @@ def mixed(f):
     return pm.Poisson.dist(mu=pm.math.exp(f - f.mean()))
 
 
+def moved(f, by):
+    return pm.Poisson.dist(mu=pm.math.exp(f - 0.5 * by))
+
+
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
@@ -447,6 +451,9 @@ def mixed(f):
         ({"likelihood": lambda f: 3.0}, TypeError, "must return a distribution"),
         ({"likelihood": lambda f: pm.Poisson.dist(3.0)}, TypeError, "one distribution per row"),
         ({"likelihood": mixed}, TypeError, "elementwise in f"),
+        ({"likelihood": lambda f: moved(f, f[0])}, TypeError, "elementwise in f"),
+        ({"likelihood": lambda f: moved(f, pt.roll(f, 2))}, TypeError, "elementwise in f"),
+        ({"likelihood": lambda f: moved(f, pm.Normal("own"))}, ValueError, "makes own: .* before"),
         ({"likelihood": lambda f: pm.Normal.dist(f, 1.0), "sigma": 1.0}, TypeError, "in place of"),
         ({"likelihood": lambda f: pm.Poisson.dist(pm.math.exp(f)), "y": F}, ValueError, "whole numbers"),
         (
@@ -597,13 +604,24 @@ def test_corrections_and_exact_predictions_go_to_the_exact_gp():
         gaussian.correct(draws_of(), progressbar=False)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["exact", "Vecchia"])
-def test_jax_has_the_same_density_and_gradient(name):
+def stacked_classes(f):
+    """Their gradient splits an array, by lengths that JAX has to know."""
+    return pm.Categorical.dist(logit_p=pm.math.stack([0.0 * f, f], axis=1))
+
+
+@pytest.mark.parametrize(
+    ("name", "y", "likelihood"),
+    [
+        pytest.param("exact", Y, counts, marks=pytest.mark.slow),
+        pytest.param("Vecchia", Y, counts, marks=pytest.mark.slow),
+        ("exact", np.minimum(Y, 1), stacked_classes),
+    ],
+)
+def test_jax_has_the_same_density_and_gradient(name, y, likelihood):
     jax = pytest.importorskip("jax")
     from pymc.sampling.jax import get_jaxified_logp
 
-    model, _ = made(name, y=Y, likelihood=counts)
+    model, _ = made(name, y=y, likelihood=likelihood)
     point = model.initial_point()
     function = get_jaxified_logp(model, negative_logp=False)
     with jax.enable_x64(True):

@@ -189,6 +189,21 @@ def test_values_of_training_rows_are_not_those_of_new_rows(n):
     np.testing.assert_allclose(given, 2.0 * np.exp(f + s2 / 2.0), rtol=1e-8)
 
 
+@pytest.mark.parametrize("data", [False, True])
+def test_nor_are_those_behind_a_deterministic(data):
+    """They were taken for new rows in silence, for as many as there are training rows."""
+    with pm.Model() as model:
+        eta, base = pm.HalfNormal("eta", 1), pm.HalfNormal("base", 1)
+        exposure = pm.Data("exposure", EXPOSURE) if data else EXPOSURE
+        rate = pm.Deterministic("rate", base * exposure)
+        gp = sgp.ExactMarginal(cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=0.8))
+        gp.marginal_likelihood(
+            "y", X=X, y=COUNTS, likelihood=lambda f: pm.Poisson.dist(rate * exp(f))
+        )
+    with pytest.raises(ValueError, match="for each of the .* training rows"):
+        gp.predict(X, POINT | {"base": 1.0}, diag=True, pred_noise=True, model=model)
+
+
 def test_other_parameters_are_those_of_the_draw():
     with pm.Model() as model:
         alpha = pm.Exponential("alpha", 1)
