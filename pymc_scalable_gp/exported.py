@@ -105,7 +105,8 @@ class ExportedPredictor:
         Returns
         -------
         dict
-            ``mean`` and ``sd`` (n*,), those of ``gp.predict_posterior`` with the same draws.
+            ``mean`` and ``sd`` (n*,), those of ``gp.predict_posterior`` with the same draws; where training
+            rows lie equally far, as on a lattice, neighbours may be others of them.
 
         Raises
         ------

@@ -15,9 +15,7 @@ KEPT = 0.5  # of what the curvature promises, that a search in units of it gains
 MOVED = 0.5  # nats of a way, after which the curvature is taken again
 CURVATURES = 4  # taken at most
 AXIAL = 1.5  # where an axis is compared with the normal's, in standard deviations
-SINGULAR = (
-    1e7  # condition of the covariance's factor, in units of the sds, above which it has no inverse
-)
+SINGULAR = 1e7  # condition of the factor, in sds, above which the covariance has no inverse
 FAR = 3.0  # times sqrt(p): standard deviations from a mode to a point that it does not explain
 
 
