@@ -21,7 +21,7 @@ from pymc_scalable_gp.utils.classes import as_typed
 from pymc_scalable_gp.utils.threads import one_blas_thread
 
 # PyTensor compiles, and a compiled function runs, in one thread at a time.
-_TURN = RLock()
+ONE_AT_A_TIME = RLock()
 
 
 # Rows whose dense matrices one thread of BLAS takes.
@@ -124,7 +124,7 @@ class FeatureGP(TrainedGP):
         ``weights=`` have no exact counterpart on a subsample: the rest is reported, and where all rows
         are compared with a closer likelihood, its predictions stand beside these too.
         """
-        with _TURN, self.model_of(model) as model, blas_threads(self.training):
+        with ONE_AT_A_TIME, self.model_of(model) as model, blas_threads(self.training):
             return check_gp(
                 self, idata_or_point, X, y, rows=check_count("rows", rows, 2),
                 neighbors=None if neighbors is None else check_count("neighbors", neighbors),
@@ -231,7 +231,7 @@ class FeatureGP(TrainedGP):
             Before ``marginal_likelihood`` or ``prior``, when `point` lacks a value, for a model other
             than the GP's own (a copy, as ``pm.do`` makes it), or for bad inputs.
         """
-        with _TURN, ExitStack() as stack:
+        with ONE_AT_A_TIME, ExitStack() as stack:
             training, places = self._given(given, exact)
             stack.enter_context(blas_threads(training))
             data = self._new_inputs(Xnew, training)
@@ -289,7 +289,7 @@ class FeatureGP(TrainedGP):
         ValueError
             As :meth:`predict`, or when a variable of the model is not in the posterior.
         """
-        with _TURN, ExitStack() as stack:
+        with ONE_AT_A_TIME, ExitStack() as stack:
             training, places = self._given(given, exact)
             stack.enter_context(blas_threads(training))
             data = self._new_inputs(Xnew, training)
@@ -339,7 +339,7 @@ class FeatureGP(TrainedGP):
         In numbers, for each draw, with m inducing points and n rows: 2 m^2; n with neighbours; n^2 for an
         exact Gaussian process.
         """
-        with _TURN, ExitStack() as stack:
+        with ONE_AT_A_TIME, ExitStack() as stack:
             training, _ = self._given(None, exact)
             stack.enter_context(blas_threads(training))
             model = self.model_of(model)

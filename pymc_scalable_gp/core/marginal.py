@@ -7,7 +7,7 @@ import xarray as xr
 from pymc_scalable_gp.core.checking.correct import correct_gp
 from pymc_scalable_gp.core.checking.loo import LeaveOut, leave_out
 from pymc_scalable_gp.core.features.feature_map import SumMap
-from pymc_scalable_gp.core.gp import blas_threads
+from pymc_scalable_gp.core.gp import ONE_AT_A_TIME, blas_threads
 from pymc_scalable_gp.core.observed import ObservedGP
 from pymc_scalable_gp.core.sums import Additive, joint_approx
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaSettings
@@ -99,7 +99,7 @@ class FeatureMarginal(ObservedGP):
     def _leave_out(self, idata, groups, num_samples, progressbar, random_seed, model) -> LeaveOut:
         """Both figures of one pass over the draws; kept, so that the second need not be a second pass."""
         model = self.model_of(model)
-        with blas_threads(self.training):
+        with ONE_AT_A_TIME, blas_threads(self.training):
             return leave_out(
                 self, self._left_out, idata, groups, num_samples, progressbar, random_seed, model
             )

@@ -108,6 +108,8 @@ def _trimmed(cov_func, X):
     """X without the last columns, where the kernel was made for fewer: PyMC warns at each call."""
     if not isinstance(cov_func, Covariance) or X.ndim != 2 or X.type.shape[1] is None:
         return X
+    if cov_func.active_dims.min() < 0:  # counted from the last
+        return X
     wanted = max(cov_func.input_dim, int(cov_func.active_dims.max()) + 1)
     return X[:, :wanted] if wanted < X.type.shape[1] else X
 
@@ -147,7 +149,7 @@ def _stationary(cov, X, Z):
     X, Z = _columns(cov, X, Z)
     single, d = cov.ls.ndim == 0 or cov.ls.type.shape == (1,), len(cov.active_dims)
     if traits(cov).fused and (d <= _FEW or not single):
-        ls, shape = cov.ls * np.ones(d), getattr(cov, "alpha", 1.0)
+        ls, shape = cov.ls * np.ones(d), pt.as_tensor(getattr(cov, "alpha", 1.0)).squeeze()
         return stationary_kernel(type(cov).__name__, X, Z, ls, shape)
     if single:
         # What is differentiated is elementwise, whatever the number of inputs.

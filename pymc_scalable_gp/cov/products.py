@@ -109,7 +109,9 @@ class Entry:
 
     def scalar(self) -> TensorVariable:
         """Value of this dimension."""
-        return self.whole[self.place] if self.whole.ndim else self.whole
+        if not self.whole.ndim:
+            return self.whole
+        return self.whole[0 if self.whole.type.shape == (1,) else self.place]
 
 
 @dataclass(frozen=True)

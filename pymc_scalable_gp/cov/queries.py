@@ -105,7 +105,7 @@ def used_columns(cov_func, d: int) -> np.ndarray:
     columns = np.unique(np.concatenate([leaf.active_dims for leaf in kernels] or [np.arange(d)]))
     if columns.max() >= d:
         raise ValueError(f"the kernel uses column {columns.max()}, but X has {d} columns")
-    return columns
+    return np.unique(columns % d)  # some may be counted from the last
 
 
 def check_rows(cov_func, X: np.ndarray, name: str = "X") -> None:

@@ -193,7 +193,8 @@ class Density:
     @cached_property
     def _prior(self):
         """A function of a seed that draws a point from the prior; NotImplementedError if it is improper."""
-        return make_initial_point_fn(model=self.model, default_strategy="prior")
+        drawn = {rv.name: "prior" for rv in self.model.free_RVs}  # whatever initval they have
+        return make_initial_point_fn(model=self.model, overrides=drawn)
 
     def _check_shapes(self, given):
         """Raise ValueError for values of free variables that have not the variable's shape."""

@@ -16,8 +16,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
 from pymc_scalable_gp.ops._lanczos_steps import build_backward, build_forward
 from pymc_scalable_gp.ops._numba import caller, from_source, inlined, sealed, source_version
-from pymc_scalable_gp.utils.compiled import compiled
 from pymc_scalable_gp.utils.internals import njit
+from pymc_scalable_gp.utils.threads import ForThreads
 
 
 class HasProducts(Protocol):
@@ -151,7 +151,7 @@ def _may_have_gradient(parameter) -> bool:
 
 def _compile(graph: FunctionGraph):
     graph = graph.clone()
-    return compiled(graph.inputs, graph.outputs[0], accept_inplace=True, trust_input=True)
+    return ForThreads(graph.inputs, graph.outputs[0], accept_inplace=True, trust_input=True)
 
 
 def _numba_function(graph: FunctionGraph):

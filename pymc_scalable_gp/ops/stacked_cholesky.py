@@ -95,7 +95,8 @@ def inverse_cholesky(matrices, jitter: float = GRAM_JITTER):
     matrices : tensor, shape (d, m, m)
         Symmetric; O(d m^3) time.
     jitter : float
-        Epsilon: the result is a smooth function of the matrices, whatever their rank.
+        Epsilon: the result is a smooth function of the matrices, whatever their rank; times one for a
+        matrix of zeros, such as that of a group without rows.
 
     Returns
     -------
@@ -153,7 +154,8 @@ def _jax_factors(matrices):
 def factor_inverses(matrices, jitter):
     out = np.empty(matrices.shape)
     for i in range(len(matrices)):
-        extra = jitter * np.trace(matrices[i])
+        trace = np.trace(matrices[i])
+        extra = jitter * (trace if trace != 0.0 else 1.0)
         if not (factor(matrices[i], extra, out[i]) and invert_lower(out[i])):
             out[i] = np.nan
     return out
@@ -162,6 +164,7 @@ def factor_inverses(matrices, jitter):
 @jax_form(InverseCholesky)
 def _jax_factor_inverses(matrices, jitter):
     eye = jnp.broadcast_to(jnp.eye(matrices.shape[1]), matrices.shape)
-    extra = jitter * jnp.trace(matrices, axis1=1, axis2=2)
+    trace = jnp.trace(matrices, axis1=1, axis2=2)
+    extra = jitter * jnp.where(trace != 0.0, trace, 1.0)
     lower = jnp.linalg.cholesky(matrices + extra[:, None, None] * eye)
     return jax.scipy.linalg.solve_triangular(lower, eye, lower=True)

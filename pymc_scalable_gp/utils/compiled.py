@@ -14,6 +14,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.basic import dfs_rewriter, in2out, node_rewriter
 from pytensor.graph.traversal import ancestors
@@ -104,6 +105,13 @@ FEW_CALLS = FEW_CALLS.including("expanded", "scan_save_mem_no_prealloc").registe
 
 # While PyTensor compiles in a mode, that is the one of all threads, and two at once may leave it behind.
 TURN = RLock()
+
+
+def zero_outside(graph):
+    """A graph with -inf where a parameter is out of its range: in a search that is a step too far."""
+    found = FunctionGraph(outputs=[graph], clone=True, copy_inputs=False)
+    ZERO_OUTSIDE[0].apply(found)
+    return found.outputs[0]
 
 
 def compiled(inputs, outputs, **options):

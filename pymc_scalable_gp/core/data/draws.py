@@ -9,8 +9,9 @@ from pymc.progress_bar import create_simple_progress
 # Draws below which the tail of importance weights has no fit.
 FEWEST = 25
 
-# Dimensions over which draws may be arranged.
-_DIMS = ("chain", "draw", "sample")
+# Dimensions over which draws are arranged; a user's own dimension may be called "sample" too.
+_DIMS = ("chain", "draw")
+_STACKED = ("sample",)
 
 
 def with_progress(items: Iterable, label: str, total: int, progressbar: bool) -> Iterator:
@@ -39,6 +40,11 @@ class Draws:
         return len(self.values)
 
 
+def _dims(sizes) -> list[str]:
+    """Those that the draws have."""
+    return [dim for dim in _DIMS if dim in sizes] or [dim for dim in _STACKED if dim in sizes]
+
+
 def _posterior(idata):
     return idata["posterior"] if "posterior" in getattr(idata, "children", {}) else idata
 
@@ -52,7 +58,7 @@ def _check_present(posterior, names) -> None:
 def at_most(idata, num_samples: int | None) -> int | None:
     """The number of draws to take: `num_samples`, or None for all where there are no more."""
     sizes = getattr(_posterior(idata), "sizes", {})
-    count = np.prod([sizes[dim] for dim in _DIMS if dim in sizes])
+    count = np.prod([sizes[dim] for dim in _dims(sizes)])
     return None if num_samples is None or num_samples >= count else num_samples
 
 
@@ -70,7 +76,7 @@ def posterior_draws(idata, inputs, num_samples=None, rng=None) -> Draws:
             f"{type(idata).__name__}"
         )
     _check_present(posterior, [v.name for v in inputs])
-    order = [dim for dim in _DIMS if dim in sizes]
+    order = _dims(sizes)
     if not order:
         raise ValueError(
             f"the posterior has no dimension chain, draw or sample, only {list(sizes)}"
@@ -110,7 +116,7 @@ def posterior_mean(idata, names) -> dict[str, np.ndarray]:
     """Mean of some variables over all draws."""
     posterior = _posterior(idata)
     _check_present(posterior, names)
-    over = [dim for dim in _DIMS if dim in posterior.sizes]
+    over = _dims(posterior.sizes)
     return {name: posterior[name].mean(over).values for name in names}
 
 

@@ -124,7 +124,7 @@ def frozen_basis(gram: np.ndarray, masses: np.ndarray) -> np.ndarray:
 def column_factors(gram: np.ndarray, cross: np.ndarray, basis: np.ndarray) -> np.ndarray:
     """`TermGrid.factors` of one column (m, n), in numbers: ``L^-1 basis' k(U, x)``."""
     inner = basis.T @ gram @ basis
-    jitter = GRAM_JITTER * np.trace(inner) * np.eye(len(inner))
+    jitter = GRAM_JITTER * (np.trace(inner) or 1.0) * np.eye(len(inner))
     try:
         lower = np.linalg.cholesky(inner + jitter)
     except np.linalg.LinAlgError as error:

@@ -85,7 +85,8 @@ def _missed(feature_map, X: np.ndarray, point=None, model=None) -> np.ndarray:
     """Shares (n,) of the prior variance at rows X (n, d) that the features do not explain."""
     X = pt.constant(X)
     phi, prior = evaluate([feature_map.features(X), feature_map.kernel_diag(X)], point, model)
-    return 1.0 - (phi**2).sum(axis=1) / prior
+    explained = (phi**2).sum(axis=1)
+    return 1.0 - np.divide(explained, prior, out=np.ones_like(prior), where=prior != 0.0)
 
 
 def missing_share(feature_map, data) -> float:

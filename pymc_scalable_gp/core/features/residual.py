@@ -121,7 +121,7 @@ def _factor(kernel, X, origin) -> _Factor | None:
     if not traits(kernel).fused or pt.as_tensor(kernel.ls).ndim > 1:
         return None
     columns = [int(a) for a in kernel.active_dims]
-    shape = pt.as_tensor(getattr(kernel, "alpha", 1.0))
+    shape = pt.as_tensor(getattr(kernel, "alpha", 1.0)).squeeze()
     return _Factor(
         type(kernel).__name__, pt.ones(len(columns)) / kernel.ls, shape, columns, *others
     )

@@ -20,7 +20,7 @@ from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
 from pymc_scalable_gp.ops.stacked_product import product
-from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.graphs import is_random, present_value
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,8 @@ class MarginalData:
     @property
     def size(self) -> int:
         """Number of rows n, now."""
-        return self.X.value.shape[0]
+        present = present_value(self.X.tensor)
+        return len(self.X.value if present is None else present)
 
     def with_rows(self, X: Data, y: Data, sigma: TensorVariable) -> "MarginalData":
         """The same model with other rows."""

@@ -153,6 +153,7 @@ class ExactPredictor(Predictor):
         nothing = pt.zeros((X.shape[0], 0))
         self._features = compiled(given, [nothing, mean, left])
         self._full = compiled(given, [mean, cov])
+        self._prior = compiled([X, *self.inputs], kernel_diag(prior, X).mean())
 
     def full(self, state, X):
         mean, cov = self._full(X, *state.values)
@@ -161,5 +162,6 @@ class ExactPredictor(Predictor):
     def _sample_jointly(self, state, X, rng):
         """Draw from the covariance of all rows."""
         mean, cov = self.full(state, X)
-        cov += KERNEL_JITTER * np.diag(cov).mean() * np.eye(len(X))
+        # Rounding goes with the prior's variance, from which the posterior's is what is left.
+        cov += KERNEL_JITTER * self._prior(X, *state.values[:-2]) * np.eye(len(X))
         return mean + np.linalg.cholesky(cov) @ rng.standard_normal(len(X))

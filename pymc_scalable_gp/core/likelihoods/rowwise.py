@@ -5,13 +5,18 @@ from collections.abc import Callable
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.replace import graph_replace, vectorize_graph
-from pytensor.graph.traversal import ancestors, toposort
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import StudentTRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs, point_values
+from pymc_scalable_gp.utils.compiled import (
+    check_reached,
+    compiled,
+    model_inputs,
+    point_values,
+    zero_outside,
+)
 from pymc_scalable_gp.utils.graphs import parameters_of, present_value
 
 # Least information of a row, as a share of the most that any row has: weaker rows say nothing.
@@ -100,11 +105,16 @@ class RowDistribution:
 
     @property
     def dependencies(self) -> list[TensorVariable]:
-        """Variables of the model, data and constants that the distribution's parameters depend on."""
+        """Variables of the model, data and constants that the distribution's parameters depend on.
+
+        Not what is behind a scalar of the model, which has no values of rows.
+        """
+        named, random = self.model.named_vars.values(), self.model.basic_RVs
+        ends = [v for v in named if v in random or not getattr(v, "ndim", 1)]
         return [
             v
-            for v in ancestors([self.variable], blockers=self.model.basic_RVs)
-            if (v in self.model.basic_RVs or v.owner is None) and isinstance(v, TensorVariable)
+            for v in ancestors([self.variable], blockers=ends)
+            if (v in random or v.owner is None) and isinstance(v, TensorVariable)
         ]
 
     def check_without_rows(self, n: int) -> None:
@@ -185,7 +195,7 @@ class RowDistribution:
         variable = graph_replace([self.variable], dict(zip(known, places, strict=True)))[0]
         found = derive(variable, self.y.astype(self.dtype), warn_rvs=False).astype("float64")
         back = dict(zip(places, known, strict=True))
-        return graph_replace([_without_checks(found)], back, strict=False)[0]
+        return graph_replace([zero_outside(found)], back, strict=False)[0]
 
     def _information(self):
         op = self.variable.owner.op
@@ -200,18 +210,3 @@ class RowDistribution:
                 f"likelihood= returned {self.label}, whose log density has no second derivative in f"
             ) from error
         return pt.maximum(found, LEAST * pt.maximum(found.max(), LEAST))
-
-
-def _without_checks(graph: TensorVariable) -> TensorVariable:
-    """`graph` with -inf where a parameter is invalid: in a search that is a step too far."""
-    found: dict = {}
-    for node in toposort([graph]):
-        if isinstance(node.op, CheckParameterValue):
-            value, *conditions = (found.get(v, v) for v in node.inputs)
-            found[node.outputs[0]] = pt.switch(
-                pt.stack([pt.all(pt.as_tensor(c)) for c in conditions]).all(), value, -np.inf
-            )
-        elif any(v in found for v in node.inputs):
-            new = node.clone_with_new_inputs([found.get(v, v) for v in node.inputs])
-            found.update(zip(node.outputs, new.outputs, strict=True))
-    return found.get(graph, graph)

@@ -51,7 +51,9 @@ class Metric:
         else:
             rows = pivoted_rows(cov_func, X, min(_PLACES, max(len(X) - 1, 1)), 0, point)
             found = NystromMap(cov_func, pt.constant(X[rows]), X.min(axis=0), X.max(axis=0))
-            places = [found.features(inputs) / pt.sqrt(found.kernel_diag(inputs))[:, None]]
+            # Of no prior variance a row is at the origin.
+            variance = pt.maximum(found.kernel_diag(inputs), np.finfo(float).tiny)
+            places = [found.features(inputs) / pt.sqrt(variance)[:, None]]
         variables, self._values = reference_values(places, point, [inputs])
         self._function = compiled([inputs, *variables], pt.concatenate(places, axis=1))
 

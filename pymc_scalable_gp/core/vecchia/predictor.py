@@ -15,8 +15,9 @@ from pymc_scalable_gp.core.vecchia.parts import PartsMap
 from pymc_scalable_gp.ops.repeat import by_parts
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.utils.blocks import blocks
+from pymc_scalable_gp.utils.checks import Refuse
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
-from pymc_scalable_gp.utils.graphs import data_shared
+from pymc_scalable_gp.utils.graphs import data_shared, fixed_shared, is_random, same_values
 
 _ROWS = 512  # new rows at a time, at most
 _NUMBERS = 2**23  # of the kernel between their neighbours, at most
@@ -236,6 +237,16 @@ def _given_neighbors(training, phi, mean, added, found):
     return [phi, mean, pt.maximum(found.L[:, 0, 0] ** 2 - added, 0.0)]
 
 
+def _kept(data):
+    """New inputs, refused where they were replaced: their neighbours were chosen for those before."""
+    if not data.mutable or is_random(data.tensor):
+        return data.tensor
+    return Refuse(
+        "Xnew of gp.conditional was replaced, and its neighbours were chosen for the rows before: take "
+        "gp.predict, or make another conditional with the new rows"
+    )(data.tensor, same_values(data.tensor, fixed_shared(data.value)))
+
+
 def _carried(training, phi, found):
     """What training residuals add to the mean of new rows, and the features given training rows."""
     before = pt.concatenate([training.residual[:, None], training.phi], axis=1)
@@ -255,7 +266,7 @@ def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, vari
     training = TrainingValues(
         likelihood.inputs, likelihood.phi, likelihood.residual, noise, noise.mean(), noise.shape[0]
     )
-    X = data.tensor
+    X = _kept(data)
     phi, mean = feature_map.features(X), mean_vector(mean_func, X)
     own = variance + ROUNDING * feature_map.kernel_diag(X)
     kernels = _kernels(likelihood, feature_map)

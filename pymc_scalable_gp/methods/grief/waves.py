@@ -81,10 +81,10 @@ class WaveTerm:
         return self.term.scale * pt.concatenate([q, q[1:]])
 
     def roots(self):
-        """Their square roots, with a gradient of zero where they are zero."""
+        """Their square roots, with a gradient of zero where they are zero; NaN below."""
         variances = self.variances()
-        some = variances > 0.0
-        return pt.switch(some, pt.sqrt(pt.switch(some, variances, 1.0)), 0.0)
+        none = pt.eq(variances, 0.0)
+        return pt.switch(none, 0.0, pt.sqrt(pt.switch(none, 1.0, variances)))
 
     def features(self, X):
         """``basis * roots`` (n, r)."""

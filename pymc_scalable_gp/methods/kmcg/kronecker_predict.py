@@ -145,7 +145,8 @@ class KroneckerPoints(Predictor):
     def _sample_jointly(self, state, X, rng):
         """Draw from the covariance of all rows."""
         mean, cov = self.full(state, X)
-        cov += KERNEL_JITTER * np.diag(cov).mean() * np.eye(len(X))
+        *_, prior, _ = self._features(X, *state.values)
+        cov += KERNEL_JITTER * prior.mean() * np.eye(len(X))
         return mean + np.linalg.cholesky(cov) @ rng.standard_normal(len(X))
 
 

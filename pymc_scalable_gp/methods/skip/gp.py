@@ -37,7 +37,10 @@ class _SKIP(FeatureGP):
 
     def _fit(self, X, point=None):
         """Place the grids over X (n, d), and freeze the directions of every merge at `point`."""
-        return SKIPMap(self.cov_func, X, self.grid_size, self.max_rank, self.tasks, point)
+        found = SKIPMap(self.cov_func, X, self.grid_size, self.max_rank, self.tasks, point)
+        if self.tasks is not None:  # a column that was counted from the end
+            self.tasks = self.tasks._replace(dim=found.task_dim)
+        return found
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""

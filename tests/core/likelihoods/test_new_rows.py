@@ -204,6 +204,19 @@ def test_nor_are_those_behind_a_deterministic(data):
         gp.predict(X, POINT | {"base": 1.0}, diag=True, pred_noise=True, model=model)
 
 
+def test_a_scalar_from_the_rows_is_one_of_new_rows_too():
+    with pm.Model() as model:
+        base = pm.HalfNormal("base", 1)
+        rate = pm.Deterministic("rate", base * pm.math.sum(pm.Data("exposure", EXPOSURE)))
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.Matern52(1, ls=0.8))
+        gp.marginal_likelihood(
+            "y", X=X, y=COUNTS, likelihood=lambda f: pm.Poisson.dist(rate * exp(f))
+        )
+    f, s2 = gp.predict(NEW, {"base": 0.5}, diag=True, model=model)
+    mean, _ = gp.predict(NEW, {"base": 0.5}, diag=True, pred_noise=True, model=model)
+    np.testing.assert_allclose(mean, 0.5 * EXPOSURE.sum() * np.exp(f + s2 / 2.0), rtol=1e-8)
+
+
 def test_other_parameters_are_those_of_the_draw():
     with pm.Model() as model:
         alpha = pm.Exponential("alpha", 1)
