@@ -117,4 +117,3 @@ def test_the_number_of_rows_is_that_of_now():
         assert gp.training.data.size == 20
         pm.set_data({"inputs": X, "targets": Y})
         assert gp.training.data.size == 60
-    assert gp.check({"eta": 1.0}, model=model, progressbar=False).attrs["n"] == 60
