@@ -109,7 +109,7 @@ def test_draws_from_the_prior_are_not_initial_values(initval):
 
 @pytest.mark.filterwarnings("ignore:points were chosen")
 def test_the_number_of_rows_is_that_of_now():
-    with pm.Model() as model:
+    with pm.Model():
         inputs, targets = pm.Data("inputs", X[:20]), pm.Data("targets", Y[:20])
         eta = pm.HalfNormal("eta")
         gp = sgp.CholQRMarginal(cov_func=eta**2 * pm.gp.cov.Matern32(1, ls=0.5), n_inducing=8)
