@@ -22,12 +22,13 @@ def logp_of(gp, X, y, sigma=0.3, **options):
     return model.compile_logp(**options)(model.initial_point())
 
 
-@pytest.mark.parametrize("name", ["GriefGP", "SKIP"])
+@pytest.mark.parametrize("name", ["GriefGP", "frozen", "SKIP"])
 def test_a_group_without_rows(name):
     X, y = np.c_[T, np.arange(40) % 2], np.sin(T)
     kernel = sgp.cov.PerGroup(cov.Matern52, 2, ls=[1.0, 2.0, 0.5], group_dim=1)
     make = {
         "GriefGP": lambda: sgp.GriefGP(cov_func=kernel, rank=40),
+        "frozen": lambda: sgp.GriefGP(cov_func=kernel, rank=40, basis="frozen"),
         "SKIP": lambda: sgp.SKIPMarginal(cov_func=kernel, grid_size=20, rank=8),
     }[name]
     expected = logp_of(lambda: sgp.ExactMarginal(cov_func=kernel), X, y)

@@ -51,6 +51,8 @@ class FrozenTerm:
         ratio = self.grid.term.scale / self.scale
         if not self.grid.term.dims:
             return pt.sqrt(ratio) * pt.ones((1, 1))
+        if not len(self.grid.places):  # a group without rows has no functions
+            return pt.zeros((0, 0))
         d, q, _ = self.turn.shape
         inner = self.grid.inner()
         turn = fixed_shared(self.turn)
