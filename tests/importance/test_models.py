@@ -73,7 +73,9 @@ def test_circular_variables_are_refused(make):
         run(model=model)
 
 
-@pytest.mark.parametrize("prior", [pm.HalfCauchy, pm.HalfNormal])
+@pytest.mark.parametrize(
+    "prior", [pm.HalfCauchy, pytest.param(pm.HalfNormal, marks=pytest.mark.slow)]
+)
 def test_a_density_without_bound_is_refused(prior):
     """The eight schools, centred: as tau goes to zero all effects are the mean, and their density grows."""
     with pm.Model() as model:
@@ -95,6 +97,7 @@ def test_strong_correlation_is_not_taken_for_that():
     np.testing.assert_allclose(mode.factor @ mode.factor.T, root @ root.T, rtol=0.05)
 
 
+@pytest.mark.slow
 def test_an_improper_prior_is_warned_of():
     with pm.Model() as model:
         pm.Flat("x")

@@ -153,7 +153,7 @@ def _features(job) -> list:
     """Residual variance at each predicted row as a share of the prior's, its mean, and the noise's."""
     source = job.training if job.pair is None else job.pair.better
     sigma = None if source is None else source.sigma
-    noise = pt.constant(np.nan) if sigma is None else (sigma**2).mean()
+    noise = pt.constant(np.nan) if sigma is None else _noise(job, sigma)
     # Features of the prior: predictions by task use features of the posterior.
     feature_map = job.gp.feature_map
     if job.training is not None:
@@ -162,6 +162,16 @@ def _features(job) -> list:
     prior = feature_map.kernel_diag(where)
     missed = prior - (feature_map.features(where) ** 2).sum(axis=1)
     return [missed / prior, missed.mean(), noise]
+
+
+def _noise(job, sigma):
+    """Mean noise variance; of pseudo-targets the harmonic mean.
+
+    Theirs are as large as may be where a row says next to nothing of the function.
+    """
+    if job.gp.training.any_likelihood:
+        return 1.0 / (sigma**-2).mean()
+    return (sigma**2).mean()
 
 
 def _take_points(job, outputs, given, num_samples, rng) -> None:
@@ -186,7 +196,7 @@ def _add_figures(job) -> None:
     if not job.gp.whole_kernel:
         return
     sigma = None if job.training is None else job.training.sigma
-    variance = [] if sigma is None else [(sigma**2).mean()]
+    variance = [] if sigma is None else [_noise(job, sigma)]
     K, *noise = evaluate(
         [kernel_matrix(job.gp.cov_func, pt.constant(job.X[job.inside])), *variance],
         mean_point(job.points), job.model,

@@ -418,3 +418,27 @@ def test_what_cannot_be_compared_is_refused():
         for call in (latent.check, lambda: latent.loo(draws())):
             with pytest.raises(ValueError, match="X has a prior"):
                 call()
+
+
+@pytest.mark.filterwarnings("ignore:the features do not explain")
+def test_rows_that_say_next_to_nothing_do_not_hide_a_difference():
+    """Counts at low rates: by the mean of the rows' noise the largest shift was half of this."""
+    rng = np.random.default_rng(4)
+    inputs = rng.uniform(0.0, 1.0, (80, 1))
+    f = -6.0 + 8.0 * inputs[:, 0] + np.sin(25.0 * inputs[:, 0])
+    with pm.Model() as model:
+        eta = pm.HalfNormal("eta", 3)
+        gp = sgp.GriefGP(cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=0.1), rank=5, grid=12)
+        gp.marginal_likelihood(
+            "y",
+            inputs,
+            rng.poisson(np.exp(f)),
+            likelihood=lambda f: pm.Poisson.dist(pm.math.exp(f)),
+        )
+    point, options = {"eta": 2.0}, {"diag": True, "model": model}
+    found = gp.check(point, model=model, **OPTIONS)
+    where = inputs[found["obs"].values]
+    mean, _ = gp.predict(where, point, **options)
+    better, var = gp.predict(where, point, exact=True, **options)
+    own = np.abs(mean - better) / np.sqrt(var)  # without noise
+    assert float(found["mean_shift"].max()) > 0.1 * own.max()
