@@ -68,6 +68,17 @@ def test_failure_gives_nan_and_leaves_the_others(mode):
     assert np.isnan(found[1:]).all()
 
 
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA", "JAX"])
+def test_a_matrix_of_zeros_has_the_jitter_of_one_of_trace_one(mode):
+    if mode == "JAX":
+        pytest.importorskip("jax")
+    a = pt.tensor3(dtype="float64")
+    function = pytensor.function([a], inverse_cholesky(a, 0.01), mode=mode)
+    found = function(np.stack([np.zeros((2, 2)), np.eye(2)]))
+    assert_allclose(found[0], 10.0 * np.eye(2), rtol=1e-12)
+    assert_allclose(found[1], np.eye(2) / np.sqrt(1.02), rtol=1e-12)
+
+
 def test_needs_stacked_matrices():
     with pytest.raises(TypeError, match=r"InverseCholesky needs inputs of shapes \(d, m, m\)"):
         inverse_cholesky(np.eye(3))
