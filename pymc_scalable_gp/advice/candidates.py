@@ -75,11 +75,12 @@ def candidates(facts: Facts) -> list[Candidate]:
         found = [replace(c, steps=c.steps or STEPS) for c in found]
     if facts.is_normal:
         return found
-    # All rows at each mode: not with features of Gaussian targets, learned points or summaries; on a grid
-    # with those of its axes.
+    # All rows at each mode: not with features of Gaussian targets, learned points or summaries, nor with
+    # neighbours alone, by which modes are not found where targets say little; on a grid with its axes'.
     found = [
         replace(c, by_mode=True) for c in found
         if c.class_name[:4] not in ("KMCG", "Soft") and {"rotate", "basis"}.isdisjoint(c.settings)
+        and c.settings.get("n_inducing") != 0
     ]  # fmt: skip
     on_grid = facts.grid is not None and facts.suits_grids
     found += [

@@ -93,12 +93,18 @@ class Density:
         by_ops = not in_jax() and _is_known(logp)
         self.graphs = Graphs(theta, *self._on_vector(theta, both), by_ops)
         self.where = self.graphs.rows  # or another function that evaluates many points side by side
-        self.evaluations, self.gradients, self.failures, self.seconds = 0, 0, 0, 0.0
+        self.evaluations, self.gradients, self.seconds = 0, 0, 0.0
+        self.failed: list[np.ndarray] = []  # points where it was NaN
 
     @property
     def size(self) -> int:
         """Number p of unconstrained parameters."""
         return len(self.initial)
+
+    @property
+    def failures(self) -> int:
+        """How often it was NaN."""
+        return len(self.failed)
 
     def flat(self, point) -> np.ndarray:
         """Vector (p,) of a point of unconstrained values by name."""
@@ -159,7 +165,7 @@ class Density:
     def values(self, points: np.ndarray) -> np.ndarray:
         """Log densities (n,) at `points` (n, p); -inf where they are NaN, which is counted."""
         self.evaluations += len(points)
-        return self._finite(self._timed("density", points))[:, 0]
+        return self._finite(self._timed("density", points), points)[:, 0]
 
     def with_gradients(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Log densities (n,) and gradients (n, p) at `points` (n, p)."""
@@ -206,7 +212,7 @@ class Density:
 
     def _by_gradient(self, points):
         self.gradients += len(points)
-        return self._finite(self._timed("gradient", points))
+        return self._finite(self._timed("gradient", points), points)
 
     def _on_vector(self, theta, outputs):
         return on_vector(outputs, theta, self.model.value_vars, self._point)
@@ -217,10 +223,10 @@ class Density:
         self.seconds += perf_counter() - begin
         return found
 
-    def _finite(self, found):
+    def _finite(self, found, points):
         """NaN or +inf among the densities as -inf."""
         bad = np.isnan(found[:, 0]) | np.isposinf(found[:, 0])
-        self.failures += int(bad.sum())
+        self.failed.extend(points[bad])
         found[bad, 0] = -np.inf
         return found
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 from joblib import cpu_count
 from pymc.progress_bar import create_simple_progress
 
@@ -19,6 +20,8 @@ from pymc_scalable_gp.utils.warn import warn
 
 _log = logging.getLogger("pymc")  # where pm.sample tells what it does
 MOST_CORES = 4
+# Share of the posterior's mass that is its middle, and of NaN among the points there that is reported.
+MOST, HOLES = 0.9, 0.05
 
 
 class Clock:
@@ -91,7 +94,32 @@ def run(
         f"{weighed.ess:.0f}"
         + (f", {density.failures} densities not finite" if density.failures else "")
     )
+    if (share := share_failed(weighed, density.failed)) > HOLES:
+        warn(
+            f"The log density is NaN at {share:.0%} of the points where the posterior lies, which lacks "
+            "these parts: no mode of the function is found there, as happens under likelihood= with few "
+            "inducing points (give n_inducing=100 or more), or a matrix is singular, as where sigma is "
+            "nearly zero"
+        )
     return weighed
+
+
+def share_failed(weighed: Weighed, failed: list) -> float:
+    """Share of points with a NaN density among those as near to the mean as most of the posterior."""
+    if not failed:
+        return 0.0
+    mean, cov = weighed.moments()
+    inverse = np.linalg.pinv(cov, hermitian=True)
+
+    def distances(points):
+        return (((points - mean) @ inverse) * (points - mean)).sum(axis=1)
+
+    found = distances(weighed.points)
+    order = np.argsort(found)
+    radius = found[order][np.searchsorted(np.cumsum(weighed.weights[order]), MOST)]
+    lost = (distances(np.array(failed)) <= radius).sum()
+    kept = ((found <= radius) & (weighed.weights > 0.0)).sum()
+    return float(lost / (lost + kept))
 
 
 def _cores(density, budget) -> int:

@@ -113,7 +113,8 @@ def sample_importance(
     Warns
     -----
     UserWarning
-        If k-hat exceeds .7, or the effective sample size stays below a quarter of `draws`.
+        If k-hat exceeds .7, or the effective sample size stays below a quarter of `draws`; if the density
+        is NaN at more than a twentieth of the points in the middle of the posterior.
 
     References
     ----------

@@ -266,6 +266,15 @@ def test_only_other_has_no_mode():
     assert names[1] == {"VecchiaLatent"}
 
 
+@pytest.mark.parametrize("is_normal", [True, False])
+def test_neighbours_alone_are_for_gaussian_noise(is_normal):
+    """Where targets say little, as low counts, modes of the function are not found by neighbours alone."""
+    facts = find_facts(plane(500)[0], None, pm.gp.cov.ExpQuad(2, ls=1.0), True, is_normal)
+    found = [c for c in candidates(facts) if c.class_name == "VecchiaMarginal"]
+    points = {c.settings["n_inducing"] for c in found}
+    assert points == ({0, 100, 200} if is_normal else {100, 200})
+
+
 @pytest.mark.parametrize("likelihood", ["normal", "poisson"])
 def test_few_rows_are_exact_first(likelihood):
     X, y = plane(FASTER_EXACT - 1)

@@ -161,12 +161,18 @@ def test_banana_is_reached_or_reported():
 
 def test_densities_that_are_nan_count_as_zero():
     model = potential(lambda x: pt.switch(x[0] > 0.5, np.nan, -0.5 * (x**2).sum()), 2)
-    idata = run(model=model)
+    with pytest.warns(UserWarning, match="NaN at .*% of the points where the posterior lies"):
+        idata = run(model=model)
     assert idata.posterior.attrs["failures"] > 0
     assert float(idata.posterior["x"][..., 0].max()) <= 0.5
     attrs = idata.posterior.attrs
     want = np.log(2 * np.pi * stats.norm.cdf(0.5))
     assert abs(attrs["log_evidence"] - want) < 5 * attrs["log_evidence_se"]
+
+
+def test_densities_that_are_nan_in_the_tails_alone_are_no_cause_for_a_warning():
+    model = potential(lambda x: pt.switch(x[0] > 2.5, np.nan, -0.5 * (x**2).sum()), 2)
+    assert run(model=model).posterior.attrs["failures"] > 0
 
 
 def test_a_short_budget_warns():
