@@ -150,7 +150,8 @@ def expected_loss(candidate: Candidate, sample: Sample, facts: Facts) -> Loss:
         (phi,) = evaluate(
             [likelihood.prediction_map().features(pt.constant(sample.X))], sample.point
         )
-    left = 1.0 - (phi**2).sum(axis=1) / np.diag(sample.K)
+    prior = np.diag(sample.K)
+    left = 1.0 - (phi**2).sum(axis=1)[prior > 0.0] / prior[prior > 0.0]
     return Loss(nats, float(np.maximum(left, 0.0).mean()))
 
 

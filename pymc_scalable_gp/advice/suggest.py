@@ -118,7 +118,7 @@ def suggest(
     X = check_inputs(X.points if grid else X).value
     y = None if y is None else check_target(y, len(X)).value
     is_normal, notes, is_free = likelihood == "normal", [], None
-    y = y if is_normal else None  # of which the noise is estimated
+    y = y if is_normal and y is not None and np.ptp(y) > 0.0 else None  # for estimating the noise
     if cov_func is None:
         cov_func, text = default_kernel(X, y)
         is_free, point, model = True, None, None

@@ -756,3 +756,18 @@ def test_random_hyperparameters_need_a_model():
         cov = pm.gp.cov.ExpQuad(2, ls=pm.HalfNormal("ell"))
     with pytest.raises(ValueError, match="in the model context, or give model="):
         sgp.suggest(*GOOD, cov)
+
+
+def test_targets_that_are_all_alike_tell_nothing_of_the_noise():
+    X, _ = plane(60)
+    found, without = (sgp.suggest(X, y, memory=4.0) for y in (np.full(60, 3.0), None))
+    assert str(found) == str(without)
+    assert np.isfinite(found["loss"].values).all()
+
+
+def test_rows_without_prior_variance_have_none_that_is_not_explained():
+    X = np.vstack([np.full(2, 0.5), plane(60)[0]])
+    sample = take_sample(X, None, pm.gp.cov.Linear(2, c=0.5), None, None, False, 0)
+    facts = find_facts(X, None, pm.gp.cov.Linear(2, c=0.5), True, True)
+    found = expected_loss(Candidate("CholQRMarginal", {"n_inducing": 2}), sample, facts)
+    assert found.missed == pytest.approx(0.0, abs=1e-6)
