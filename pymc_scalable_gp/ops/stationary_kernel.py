@@ -3,7 +3,7 @@
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type, pullback
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.replace import graph_replace
 
 from pymc_scalable_gp.ops._jax import jax_form, jnp
 from pymc_scalable_gp.ops._kernels import empty_matrix, mirror
@@ -75,7 +75,7 @@ class StationarySlope(KindOp):
         X, Z, ls, shape, K, g = own
         slope = slope_of_squares(self.kind, SquareDistances()(X, Z, 1.0 / ls), shape, pt)
         found = pullback(g * K * slope, own, h, disconnected_inputs="ignore")
-        found = clone_replace(found, dict(zip(own, inputs, strict=True)))
+        found = graph_replace(found, dict(zip(own, inputs, strict=True)), strict=False)
         (pattern,) = zip(*self.connection_pattern(None), strict=True)
         return [x if kept else disconnected_type() for x, kept in zip(found, pattern, strict=True)]
 

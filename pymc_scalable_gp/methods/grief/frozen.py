@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.replace import clone_replace, graph_replace
 
 from pymc_scalable_gp.core.features.eigenfunctions import TermGrid
 from pymc_scalable_gp.core.features.feature_map import side_by_side
@@ -90,7 +90,7 @@ class FrozenMap(GriefMap):
         self._X, self._basis = X, clone_replace(phi, fixed)
 
     def basis(self, X):
-        return clone_replace(self._basis, {self._X: X})
+        return graph_replace([self._basis], {self._X: X}, strict=False)[0]  # X may be random
 
     def mixing(self):
         blocks = [term.mixing() for term in self.terms]

@@ -1,5 +1,6 @@
 """Features of a reference, mixed by a matrix of the hyperparameters."""
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
@@ -211,3 +212,33 @@ def test_check_of_statistics_takes_rows():
     assert {"missing", "excess", "from_reference"} == set(only)
     with pytest.raises(ValueError, match="y= goes with X="):
         frozen.check(near, y=Y, **options)
+
+
+def test_inputs_that_are_random():
+    """Their values are those of the model: in the density, and where new rows follow from a variable."""
+    at = X[:, 1] + 0.05
+    with pm.Model() as model:
+        moved = pm.Normal("moved", X[:, 1], 0.1)
+        _, frozen = both()
+        where = pt.stack([pt.constant(X[:, 0]), moved], axis=1)
+        frozen.marginal_likelihood("y", where, Y, 0.2)
+        frozen.conditional("f", where[:2])
+        point = {"moved": at} | REFERENCE
+        idata = az.from_dict({"posterior": {k: np.array(v)[None, None] for k, v in point.items()}})
+        drawn = pm.sample_posterior_predictive(
+            idata, var_names=["f"], random_seed=1, progressbar=False
+        )
+    logp = model.compile_logp(vars=[model["y"]], jacobian=False)
+    theta = {"ell_log__": np.log(REFERENCE["ell"]), "eta_log__": np.log(1.4)}
+    with pm.Model() as fixed:
+        _, same = both()
+        same.marginal_likelihood("y", np.stack([X[:, 0], at], axis=1), Y, 0.2)
+    expected = fixed.compile_logp(vars=[fixed["y"]], jacobian=False)
+    np.testing.assert_allclose(
+        logp(theta | {"moved": at, "f": np.zeros(2)}), expected(theta), rtol=1e-9
+    )
+    mean, cov = same.predict(np.stack([X[:2, 0], at[:2]], axis=1), REFERENCE, model=fixed)
+    assert (
+        np.abs(drawn["posterior_predictive"]["f"].values[0, 0] - mean).max()
+        < 4.0 * cov.max() ** 0.5
+    )
