@@ -63,6 +63,19 @@ def joined(kind: str, parts: list):
     return total
 
 
+def _numbers(Xnew) -> np.ndarray:
+    """Inputs as floats; TypeError or ValueError for text, dates, missing or masked values."""
+    if np.ma.is_masked(Xnew):
+        raise ValueError("Xnew has masked values: drop those rows, or impute them")
+    X = np.asarray(Xnew)
+    try:
+        if X.dtype.kind in "fiubO":
+            return X.astype(float)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"Xnew must be numeric, without missing values, got dtype {X.dtype}")
+
+
 @dataclass(frozen=True, eq=False)
 class ExportedPredictor:
     r"""Predictions of a fitted GP without its model: see :func:`load_predictor`.
@@ -110,9 +123,9 @@ class ExportedPredictor:
 
         Raises
         ------
-        ValueError
-            For inputs that are not a finite matrix with as many columns as the training inputs, or
-            `pred_noise` where the likelihood has no scalar sigma.
+        TypeError, ValueError
+            For inputs that are not a finite matrix with as many columns as the training inputs, such as
+            masked ones, or `pred_noise` where the likelihood has no scalar sigma.
 
         Notes
         -----
@@ -138,7 +151,7 @@ class ExportedPredictor:
         return found
 
     def _checked(self, Xnew) -> np.ndarray:
-        X, wanted = np.asarray(Xnew, dtype=float), self.settings["inputs"]
+        X, wanted = _numbers(Xnew), self.settings["inputs"]
         if X.ndim != 2 or X.shape[1] != wanted:
             raise ValueError(f"Xnew must have shape (n, {wanted}), got {X.shape}")
         if not np.isfinite(X).all():

@@ -110,17 +110,16 @@ class Export:
             raise ValueError(
                 "noise with a kernel cannot be exported: save the draws and write the model again"
             )
-        self.exact = exact
+        self.exact, self.parameters = exact, Parameters()
+        kernel = self.parameters.kernel(rows.cov_func if exact else feature_map.cov_func)
         self.shared, self.near = {"points": compiled([], [place])()[0]}, 0
         if isinstance(rows, NeighborRows) and rows.plan.ordering.count:
             ordering = rows.plan.ordering
             self.near = min(ordering.count, len(ordering.order))
             self.shared |= neighborhood(ordering, rows.present_inputs()[ordering.order])
-        self.parameters, width = Parameters(), rows.X.value.shape[1]
-        kernel = rows.cov_func if exact else feature_map.cov_func
         self.settings = {
-            "class": type(gp).__name__, "inputs": width, "neighbors": self.near,
-            "kernel": self.parameters.kernel(kernel), "mean": self.parameters.mean(gp.mean_func),
+            "class": type(gp).__name__, "inputs": rows.X.value.shape[1], "neighbors": self.near,
+            "kernel": kernel, "mean": self.parameters.mean(gp.mean_func),
             "parameters": len(self.parameters),
         }  # fmt: skip
 

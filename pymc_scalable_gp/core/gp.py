@@ -286,9 +286,11 @@ class FeatureGP(TrainedGP):
 
         Raises
         ------
-        ValueError
+        TypeError, ValueError
             As :meth:`predict`, or when a variable of the model is not in the posterior.
         """
+        if not isinstance(draws, bool):
+            raise TypeError(f"draws is True or False, got {draws!r}: num_samples= is their number")
         with ONE_AT_A_TIME, ExitStack() as stack:
             training, places = self._given(given, exact)
             stack.enter_context(blas_threads(training))

@@ -49,7 +49,9 @@ def compare_evidence(results: Mapping) -> pd.DataFrame:
             f"{type(results).__name__}"
         )
     attrs = {
-        name: each["posterior"].attrs if "posterior" in each else {}
+        name: getattr(
+            each["posterior"] if "posterior" in getattr(each, "children", {}) else each, "attrs", {}
+        )
         for name, each in results.items()
     }
     without = [str(name) for name, each in attrs.items() if "log_evidence" not in each]

@@ -1,5 +1,6 @@
 """A model's log density and its gradient as functions of one flat vector."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import cached_property
 from time import perf_counter
@@ -115,6 +116,10 @@ class Density:
 
         The initial point's for those left out.
         """
+        if not isinstance(point, Mapping):
+            raise TypeError(
+                f"start must be a dictionary of values by name, got {type(point).__name__}"
+            )
         names = {v.name for v in self.model.free_RVs}
         unknown = sorted(set(point) - names - set(self.model.named_vars) - set(self._point))
         if unknown:

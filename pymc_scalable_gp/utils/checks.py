@@ -35,6 +35,16 @@ def check_positive(name: str, value) -> float:
     return float(value)
 
 
+def generator(random_seed) -> np.random.Generator:
+    """A generator of independent streams, of a seed or as it is given."""
+    if isinstance(random_seed, np.random.RandomState):
+        raise TypeError(
+            "random_seed must be an int or a numpy.random.Generator, such as numpy.random.default_rng(1), "
+            "got a RandomState"
+        )
+    return np.random.default_rng(random_seed)
+
+
 def check_keywords(where: str, given, known, words) -> None:
     """Raise TypeError for a name in `given` that is not `known`; `words` has the way out for some."""
     for name in given:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
@@ -193,6 +194,14 @@ def test_refusals(tmp_path):
     )
     with pytest.raises(ValueError, match="stationary kernels"):
         gp.export(idata, path, progressbar=False)
+    tasks = np.c_[X[:, 0], np.arange(len(X)) % 2]
+    with pm.Model():
+        coregion = C.Coregion(2, W=np.ones((2, 1)), kappa=np.ones(2), active_dims=[1])
+        kernel = coregion * C.Matern52(2, ls=1.0, active_dims=[0])
+        gp = sgp.VecchiaMarginal(cov_func=kernel, n_inducing=5, neighbors=4)
+        gp.marginal_likelihood("y", X=tasks, y=y, sigma=pm.HalfNormal("sigma"), progressbar=False)
+    with pytest.raises(ValueError, match="cov_func holds Coregion"):
+        gp.export(idata, path)
     assert not path.exists()
 
 
@@ -204,6 +213,12 @@ def test_files(tmp_path, monkeypatch):
         loaded.predict([1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="1 values that are NaN"):
         loaded.predict([[1.0, np.nan]])
+    with pytest.raises(ValueError, match="masked values"):
+        loaded.predict(np.ma.masked_array([[1.0, -9999.0]], [[False, True]]))
+    dates = np.array([["2020-01-01", "2021-01-01"]], "M8[D]")
+    for wrong in ([["1", "0"]], np.array([[1.0, pd.NA]]), np.array([[1.0, "a"]], object), dates):
+        with pytest.raises(TypeError, match="Xnew must be numeric"):
+            loaded.predict(wrong)
     other, text = tmp_path / "other.npz", tmp_path / "other.txt"
     np.savez(other, mean=1.0)
     text.write_text("mean, sd")

@@ -218,9 +218,13 @@ def test_predict_posterior_of_some_draws(fitc):
     )
     other = gp.predict_posterior(XNEW, idata, random_seed=2, **options)
     assert not np.allclose(first["mean"], other["mean"])
-    for count in (0, 21):
-        with pytest.raises(ValueError, match=r"num_samples must lie in 1\.\.20"):
+    for count, error, text in [
+        (0, ValueError, "at least 1"), (21, ValueError, r"lie in 1\.\.20"), (2.5, TypeError, "an int"),
+    ]:  # fmt: skip
+        with pytest.raises(error, match=f"num_samples must (be )?{text}"):
             gp.predict_posterior(XNEW, idata, num_samples=count, model=model)
+    with pytest.raises(TypeError, match="draws is True or False"):
+        gp.predict_posterior(XNEW, idata, draws=10, model=model)
 
 
 @pytest.mark.parametrize("rotate", [False, True])

@@ -180,8 +180,22 @@ def test_seconds_that_are_no_number_are_refused():
 
 def test_results_without_a_posterior_have_no_evidence():
     idata = run(model=scaled_model(), draws=20)
-    with pytest.raises(ValueError, match="b: no log evidence"):
-        sgp.compare_evidence({"b": idata.posterior})
+    whole, group = (sgp.compare_evidence({"a": each}) for each in (idata, idata.posterior))
+    assert whole.equals(group)
+    for other in (idata.sample_stats, None):
+        with pytest.raises(ValueError, match="b: no log evidence"):
+            sgp.compare_evidence({"b": other})
+
+
+@pytest.mark.parametrize("start", [[1.0], 5])
+def test_a_start_that_is_no_dictionary_is_refused(start):
+    with pytest.raises(TypeError, match="start must be a dictionary"):
+        run(model=scaled_model(), start=start)
+
+
+def test_a_legacy_random_state_is_refused():
+    with pytest.raises(TypeError, match="random_seed must be an int or a numpy.random.Generator"):
+        sgp.sample_importance(random_seed=np.random.RandomState(1), model=scaled_model())
 
 
 @pytest.mark.parametrize("kind", ["gradient", "density"])

@@ -33,7 +33,7 @@ from pymc_scalable_gp.importance.run import (
     run,
     shortcomings,
 )
-from pymc_scalable_gp.utils.checks import check_choice, check_count
+from pymc_scalable_gp.utils.checks import check_choice, check_count, generator
 from pymc_scalable_gp.utils.memory import accelerator, free_memory, free_on
 
 _log = logging.getLogger("pymc")
@@ -58,7 +58,7 @@ def correct_gp(
 ) -> xr.DataTree:
     """``gp.correct``, in the model of the context."""
     check_choice("otherwise", otherwise, ("warn", "nuts"))
-    clock, rng = Clock(), np.random.default_rng(random_seed)
+    clock, rng = Clock(), generator(random_seed)
     training = gp.training
     check_comparable(gp, training)
     if gp.variable not in model.observed_RVs:

@@ -4,12 +4,13 @@ from typing import Any, NamedTuple
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import xarray as xr
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
 from pymc_scalable_gp.core.data.draws import FEWEST, posterior_draws, with_progress
-from pymc_scalable_gp.core.data.inputs import digest, held_value
+from pymc_scalable_gp.core.data.inputs import digest, held_value, refuse_masked
 from pymc_scalable_gp.utils.recent import Recent
 
 EVEN = 1e-9  # nats between densities that are alike at all draws
@@ -93,12 +94,17 @@ def _told_apart(logp: np.ndarray) -> np.ndarray:
 
 def check_groups(groups, n: int) -> list[np.ndarray]:
     """Rows of each group, in the order of the labels."""
+    refuse_masked(groups, "groups")
     labels = np.asarray(groups)
     if labels.shape != (n,):
         raise ValueError(
             f"groups must have one label for each row, shape ({n},), got {labels.shape}"
         )
-    kinds, place = np.unique(labels, return_inverse=True)
+    place, kinds = pd.factorize(labels, sort=True)
+    if missing := int((place < 0).sum()):
+        raise ValueError(
+            f"groups has no label for {missing} rows: give each of them one of its own, or drop them"
+        )
     if len(kinds) < 2:
         raise ValueError("groups has one label only: there is nothing to predict it from")
     return [np.flatnonzero(place == i) for i in range(len(kinds))]

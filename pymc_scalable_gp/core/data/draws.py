@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from pymc.progress_bar import create_simple_progress
 
+from pymc_scalable_gp.utils.checks import check_count
+
 # Draws below which the tail of importance weights has no fit.
 FEWEST = 25
 
@@ -57,6 +59,8 @@ def _check_present(posterior, names) -> None:
 
 def at_most(idata, num_samples: int | None) -> int | None:
     """The number of draws to take: `num_samples`, or None for all where there are no more."""
+    if num_samples is not None:
+        check_count("num_samples", num_samples)
     sizes = getattr(_posterior(idata), "sizes", {})
     count = np.prod([sizes[dim] for dim in _dims(sizes)])
     return None if num_samples is None or num_samples >= count else num_samples
@@ -85,7 +89,7 @@ def posterior_draws(idata, inputs, num_samples=None, rng=None) -> Draws:
     chains = sizes["chain"] if "chain" in order else 1
     keep = np.arange(total)
     if num_samples is not None:
-        if not 1 <= num_samples <= total:
+        if check_count("num_samples", num_samples) > total:
             raise ValueError(f"num_samples must lie in 1..{total}, the number of draws")
         keep, chains = np.sort(rng.permutation(total)[:num_samples]), 1
     columns = [_column(posterior[v.name], v, order, total)[keep] for v in inputs]

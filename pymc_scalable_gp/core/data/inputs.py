@@ -23,6 +23,9 @@ from pymc_scalable_gp.utils.warn import warn
 # Share of a column's range that a step of float32 may be.
 COARSE = 1e-3
 
+# Rows up to which numbers may lie on steps of float32 by chance.
+FEW = 10
+
 # Type names of the values that pandas uses for missing entries; pandas itself is not imported.
 ABSENT = ("NAType", "NaTType", "NoneType")
 
@@ -78,9 +81,16 @@ def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) 
         )
     if d is not None and value.shape[1] != d:
         raise ValueError(f"{name} has {value.shape[1]} columns, the GP was built on {d}")
-    if np.dtype(getattr(X, "dtype", float)) == np.float32:
+    if _is_single(X, value):
         _warn_rounded(value, name)
     return data
+
+
+def _is_single(X, value) -> bool:
+    """Whether inputs, or shared data that PyMC may have converted, are numbers of float32."""
+    if isinstance(X, SharedVariable):
+        return len(value) > FEW and np.array_equal(value, value.astype("float32"))
+    return np.dtype(X.dtype if isinstance(X, Variable) else np.asarray(X).dtype) == np.float32
 
 
 def _warn_rounded(value, name) -> None:

@@ -77,7 +77,7 @@ def _chunks(source, y, columns) -> tuple[list, str, int | None]:
     if hasattr(source, "data_vars"):
         source, y = dataset_arrays(source, y, columns)
     elif hasattr(source, "npartitions") and hasattr(source, "columns"):
-        y, columns = table_names([str(c) for c in source.columns], y, columns)
+        y, columns = table_names(list(source.columns), y, columns)
         parts = zip(source[columns].to_delayed(), source[y].to_delayed(), strict=True)
         return list(parts), "dask DataFrame", None
     elif columns is not None:

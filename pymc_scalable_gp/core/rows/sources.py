@@ -58,6 +58,8 @@ def open_source(source, y=None, columns=None) -> Source:
         raise TypeError("statistics hold rows as they are now: give arrays, no pm.Data or tensors")
     if isinstance(source, tuple) and len(source) == 2 and y is None:
         source, y = source
+    if isinstance(source, list) and y is not None:
+        source = np.asarray(source)
     if isinstance(source, str | Path):
         return _parquet(Path(source), y, columns)
     if hasattr(source, "data_vars"):
@@ -82,6 +84,11 @@ def open_source(source, y=None, columns=None) -> Source:
 def _arrays(X, y) -> Source:
     if y is None:
         raise ValueError("give the targets y beside X")
+    if isinstance(y, str):
+        raise TypeError(
+            "y= names a column of a pandas or Dask table, of an xarray Dataset or a Parquet file, not of "
+            f"{type(X).__name__}: give arrays"
+        )
     y = y if hasattr(y, "shape") else np.asarray(y)
     if len(X.shape) != 2 or len(y.shape) != 1 or X.shape[0] != y.shape[0]:
         raise ValueError(
@@ -110,7 +117,7 @@ def _chunk_rows(X) -> int:
 
 def table_names(table, y, columns):
     """Names of the target and of the inputs of a table."""
-    if not isinstance(y, str):
+    if y is None or np.ndim(y):
         raise ValueError(f"of a table, y= is the name of a column, got {y!r}")
     columns = [c for c in table if c != y] if columns is None else list(columns)
     unknown = [c for c in [y, *columns] if c not in table]
@@ -122,7 +129,7 @@ def table_names(table, y, columns):
 
 
 def _table(table, y, columns) -> Source:
-    if not isinstance(y, str) and y is not None:
+    if np.ndim(y):
         inputs = table if columns is None else table[list(columns)]
         return _arrays(inputs.to_numpy(), np.asarray(y))
     y, columns = table_names(list(table.columns), y, columns)
@@ -148,6 +155,12 @@ def _parquet(path, y, columns) -> Source:
         ) from None
     data = pads.dataset(path)
     y, columns = table_names(data.schema.names, y, columns)
+    kinds = {c: data.schema.field(c).type for c in [*columns, y]}
+    wrong = [f"{c} ({kind})" for c, kind in kinds.items() if not _is_number(kind)]
+    if wrong:
+        raise TypeError(
+            f"{path}: columns must be numeric, and these are not: {', '.join(wrong)}. Give columns="
+        )
     n = data.count_rows()
     if n == 0:
         raise ValueError(f"{path} has no rows")
@@ -165,6 +178,15 @@ def _parquet(path, y, columns) -> Source:
     return Source(str(path), n, read)
 
 
+def _is_number(kind) -> bool:
+    """Whether a type of pyarrow, or that of a dictionary's values, holds numbers."""
+    from pyarrow import types
+
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    tests = types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null
+    return any(test(kind) for test in tests)
+
+
 def _stream(pairs) -> Source:
     def read(start):
         skip = start
@@ -172,6 +194,10 @@ def _stream(pairs) -> Source:
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise TypeError(f"an iterator must give pairs (X, y), got {type(pair).__name__}")
             X, y = pair
+            if np.ndim(y) == 0:
+                raise TypeError(
+                    "an iterator must give blocks of rows, X (rows, d) and y (rows,), got a single row"
+                )
             if skip >= len(y):
                 skip -= len(y)
                 continue

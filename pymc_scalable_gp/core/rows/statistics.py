@@ -1,8 +1,10 @@
 """Sufficient statistics of rows under a Gaussian likelihood in a fixed basis."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -168,9 +170,14 @@ class RowStatistics:
         ValueError
             For a file that is none of these, or of a version of the package with another layout.
         """
-        with np.load(path, allow_pickle=False) as file:
-            if "format" not in file or "triangle" not in file:
-                raise ValueError(f"{path} holds no RowStatistics: it has {sorted(file)}")
+        foreign = f"{path} holds no RowStatistics: write one by their save(path)"
+        try:
+            file = np.load(path, allow_pickle=False)
+        except (ValueError, BadZipFile, EOFError) as error:
+            raise ValueError(foreign) from error
+        with file if hasattr(file, "files") else nullcontext():
+            if not {"format", "triangle"} <= set(getattr(file, "files", ())):
+                raise ValueError(foreign)
             if int(file["format"]) != _FORMAT:
                 raise ValueError(
                     f"{path} was written by pymc_scalable_gp {file['package']}, in another layout: "

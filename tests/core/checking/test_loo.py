@@ -2,6 +2,7 @@
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
@@ -236,6 +237,27 @@ def test_what_has_no_closed_form_is_refused(monkeypatch):
             krylov.marginal_likelihood(f"krylov {inducing}", X, Y, model["sigma"])
             with pytest.raises(ValueError, match=text):
                 krylov.loo(draws())
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([np.nan, 1.0, 2.0]), np.array([None, "a", "b"]),
+        pd.Series([None, "a", "b"], dtype="string"),
+        pd.Series([None, "a", "b"]).astype("category"), pd.Series([None, 1, 2], dtype="Int64"),
+        pd.Series([pd.NaT, pd.Timestamp("2020"), pd.Timestamp("2021")]),
+    ],
+)  # fmt: skip
+def test_rows_without_a_label_are_no_group(labels):
+    with pytest.raises(ValueError, match="no label for 1 rows"):
+        check_groups(labels, 3)
+
+
+def test_labels_behind_a_mask_and_of_several_kinds():
+    with pytest.raises(ValueError, match="groups has 1 masked values"):
+        check_groups(np.ma.masked_array([0, 1, 2], [True, False, False]), 3)
+    found = check_groups(np.array([1, "a", 1, "b"], dtype=object), 4)
+    assert sorted(map(list, found)) == [[0, 2], [1], [3]]
 
 
 def test_two_groups_are_enough():

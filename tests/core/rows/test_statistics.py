@@ -258,6 +258,12 @@ def test_saved_and_loaded(softki, tmp_path):
     np.savez(tmp_path / "other.npz", a=1)
     with pytest.raises(ValueError, match="no RowStatistics"):
         sgp.RowStatistics.load(tmp_path / "other.npz")
+    np.save(tmp_path / "array.npy", X)
+    (tmp_path / "text").write_text("a, b")
+    (tmp_path / "empty").touch()
+    for foreign in ("array.npy", "text", "empty"):
+        with pytest.raises(ValueError, match="holds no RowStatistics"):
+            sgp.RowStatistics.load(tmp_path / foreign)
     with np.load(tmp_path / "rows") as file:
         changed = dict(file) | {"format": 0}
     np.savez(tmp_path / "old.npz", **changed)
@@ -350,12 +356,13 @@ def pairs(*blocks):
         (X, {"y": Y[1:]}, ValueError, r"\(400, 2\) and \(399,\)"),
         (X, {}, ValueError, "targets y"),
         (np.ma.masked_greater(X, 0.9), {"y": Y}, ValueError, "masked"),
-        (X, {"y": "y"}, (TypeError, ValueError), "y"),
+        (X, {"y": "y"}, TypeError, "not of ndarray"),
         (X, {"y": Y, "columns": ["a"]}, TypeError, "columns= is for tables"),
         (np.column_stack([X, X]), {"y": Y}, ValueError, "4 columns"),
         (42, {"y": Y}, TypeError, "cannot read rows from int"),
         ({"X": X}, {}, TypeError, "cannot read rows from dict"),
         (X.astype(str), {"y": Y}, TypeError, "numeric"),
+        (pairs((X[0], Y[0])), {}, TypeError, "got a single row"),
     ],
 )  # fmt: skip
 def test_bad_sources(softki, source, options, error, text):
@@ -376,6 +383,25 @@ def test_bad_tables(softki):
         ]:
             with pytest.raises(ValueError, match=text):
                 gp.summarize(frame, **options)
+
+
+def test_columns_of_other_names_and_kinds(softki, tmp_path):
+    pandas, pads = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    dask = pytest.importorskip("dask.dataframe")
+    model, gp, _ = softki
+    frame = pandas.DataFrame(np.column_stack([X, Y]))  # columns 0, 1, 2
+    dates = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "when": pandas.Timestamp("2020")})
+    dates.to_parquet(tmp_path / "dates.parquet")
+    with model:
+        expected = gp.summarize(X, Y)
+        assert_same(gp.summarize(frame, 2), expected)
+        assert_same(gp.summarize(dask.from_pandas(frame, npartitions=1), 2), expected)
+        assert_same(gp.summarize(X.tolist(), Y.tolist()), expected)
+        assert_same(gp.summarize(tmp_path / "dates.parquet", "y", columns=["a", "b"]), expected)
+        with pytest.raises(TypeError, match=r"not: when \(timestamp"):
+            gp.summarize(tmp_path / "dates.parquet", "y")
+        with pytest.raises(TypeError, match="not of Table"):
+            gp.summarize(pads.table({"a": X[:, 0], "y": Y}), "y")
 
 
 def test_data_that_may_change_are_refused():
