@@ -16,6 +16,8 @@ from pytensor.graph.op import Op
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import toposort
 from pytensor.link.numba.dispatch import basic as nb
+from pytensor.tensor.basic import get_underlying_scalar_constant_value
+from pytensor.tensor.exceptions import NotScalarConstantError
 
 from pymc_scalable_gp.ops._expanded import jax_function
 from pymc_scalable_gp.ops._jax import jax, jnp, register_jax
@@ -49,6 +51,17 @@ def _place(v) -> Variable:
         return v.type()
     (found,) = constant_fold([v], raise_not_constant=False)
     return pt.constant(found) if isinstance(found, np.ndarray) else v.type()
+
+
+def _told(v, place) -> Variable:
+    """The place of v, and that all its entries are one number where they are.
+
+    Rewrites need that, as of the zeros that derivatives have where a switch takes the other branch.
+    """
+    try:
+        return pt.second(place, get_underlying_scalar_constant_value(v))
+    except NotScalarConstantError:
+        return place
 
 
 def _is_transpose(v) -> bool:
@@ -172,7 +185,8 @@ def repeat(state: Sequence[Variable], after: Sequence[Variable], start, done, li
     """
     outer = outside([*after, done], state)
     places = {v: _place(v) for v in outer}
-    *new, done = graph_replace([*after, done], places, strict=False)
+    within = {v: _told(v, place) for v, place in places.items()}
+    *new, done = graph_replace([*after, done], within, strict=False)
     outer = [v for v in outer if not isinstance(places[v], Constant)]
     fixed = [places[v] for v in outer]
     return Repeat(state, fixed, new, done, limit)(*start, *outer, return_list=True)

@@ -118,6 +118,8 @@ def _begin(gp, X, y, rows, rng, model) -> Comparison:
     inside, outside = subsamples(values, rows, rows // 2, rng)
     if training is None or training.gaussian is None:
         return Comparison(gp, training, model, values, inside, outside)
+    if isinstance(training.gaussian, NeighborRows):
+        evaluate([training.gaussian.order])  # refuses rows that replaced those of the neighbours
     # Under any likelihood what stands for the rows is compared: the pseudo-targets at each mode.
     found = Comparison(gp, training.predictive, model, values, inside, outside)
     log_ratios = training.log_ratios()

@@ -33,7 +33,7 @@ def part_of(training: Likelihood, rows: np.ndarray) -> Likelihood:
     """The same kind of likelihood for a subset of its rows."""
     X, y = held_value(training.data.X, "X")[rows], training.data.y
     if is_random(y.tensor):  # pseudo-targets
-        y = Data(y.tensor[rows], y.value[rows], True)
+        y = Data(y.tensor[rows], np.zeros(len(rows)), True)
     else:
         y = Data.fixed(held_value(y, "y")[rows])
     sigma = training.sigma if training.sigma.ndim == 0 else training.sigma[rows]

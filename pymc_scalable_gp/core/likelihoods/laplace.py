@@ -21,6 +21,7 @@ from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal
 from pymc_scalable_gp.utils.compiled import compiled, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import data_shared, parameters_of
 from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
+from pymc_scalable_gp.utils.warn import warn
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,14 @@ class LaplaceRows(Training):
             _, f, _ = self._density(self.y.tensor, *self._parameters)
             inputs = model_inputs([f], self.model)
             values = point_values(inputs, point, self.model, fill=True, whole=False)
-            self.start.set_value(compiled(inputs, [f])(*values)[0])
+            (found,) = compiled(inputs, [f])(*values)
+            if not np.isfinite(found).all():
+                warn(
+                    "No mode of the function is found at the initial point, or that which the GP was built "
+                    "at: the log density is NaN there. Give initval= to the priors; with neighbors and few "
+                    "inducing points, n_inducing=100 or more"
+                )
+            self.start.set_value(found)
 
     @property
     def path(self) -> str:

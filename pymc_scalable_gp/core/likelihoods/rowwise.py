@@ -5,8 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.gradient import NullTypeGradError
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
+from pytensor.graph.utils import MethodNotDefined
 from pytensor.tensor.random.basic import StudentTRV
 from pytensor.tensor.variable import TensorVariable
 
@@ -30,8 +32,9 @@ class RowDistribution:
     `model`, and `size` is the number of rows n, where it stays.
 
     ``slope = d log p / d f`` and ``information = -d^2 log p / d f^2`` come from PyTensor; of a Student
-    t, which is not log-concave, the expected information ``(nu + 1) / ((nu + 3) sigma^2)``; rows of others
-    where the information is not positive count as rows without any.
+    t, which is not log-concave in its mean, the expected information ``(d mu / d f)^2 (nu + 1) /
+    ((nu + 3) sigma^2)``, where f is in the mean alone; rows of others where the information is not positive
+    count as rows without any.
 
     Raises TypeError if `make` returns no distribution with one entry per row, and ValueError if its log
     density is unknown or has no second derivative in f, or if `make` makes variables of the model.
@@ -64,7 +67,7 @@ class RowDistribution:
             )
         self.dtype = self.variable.dtype
         self.logp = self._density()
-        self.slope = pt.grad(self.logp.sum(), self.f, disconnected_inputs="ignore")
+        self.slope = self._change(self.logp)
         self.information = self._information()
 
     def vector(self, name: str) -> TensorVariable:
@@ -168,7 +171,8 @@ class RowDistribution:
         if not (np.isfinite(slope).all() and np.isfinite(information).all()):
             raise ValueError(
                 f"the derivatives of {self.label}'s log density in f are not finite at the model's initial "
-                "point: give initval= to the priors, or scale y"
+                "point: give initval= to the priors, or scale y; a truncated normal needs both bounds, of "
+                "which one may be far off"
             )
         if not (information > 10.0 * LEAST**2).any():
             raise ValueError(
@@ -198,15 +202,27 @@ class RowDistribution:
         return graph_replace([zero_outside(found)], back, strict=False)[0]
 
     def _information(self):
-        op = self.variable.owner.op
-        if isinstance(op, StudentTRV):
-            nu, mu, scale = op.dist_params(self.variable.owner)
-            turn = pt.grad((mu * pt.ones_like(self.f)).sum(), self.f)
-            return turn**2 * (nu + 1.0) / ((nu + 3.0) * scale**2) * pt.ones_like(self.f)
         try:
-            found = -pt.grad(self.slope.sum(), self.f, disconnected_inputs="ignore")
-        except (NotImplementedError, pt.gradient.NullTypeGradError) as error:
+            found = self._expected()
+            if found is None:
+                found = -self._change(self.slope)
+        except (NotImplementedError, MethodNotDefined, NullTypeGradError) as error:
             raise ValueError(
                 f"likelihood= returned {self.label}, whose log density has no second derivative in f"
             ) from error
         return pt.maximum(found, LEAST * pt.maximum(found.max(), LEAST))
+
+    def _expected(self) -> TensorVariable | None:
+        """Expected information of a Student t that f moves, and does not scale."""
+        node = self.variable.owner
+        if not isinstance(node.op, StudentTRV):
+            return None
+        nu, mu, scale = node.op.dist_params(node)
+        if self.f in ancestors([nu, scale]):
+            return None
+        return self._change(mu) ** 2 * (nu + 1.0) / ((nu + 3.0) * scale**2)
+
+    def _change(self, values) -> TensorVariable:
+        """Derivatives (n,) in f of values of the rows."""
+        total = (values * pt.ones_like(self.f)).sum()
+        return pt.grad(total, self.f, disconnected_inputs="ignore")

@@ -343,7 +343,8 @@ def test_parameters_of_derived_distributions_are_the_models():
 
 def test_no_mode_gives_nan(monkeypatch):
     monkeypatch.setattr(laplace_mode, "LIMIT", 2)
-    model, _ = made("exact", y=Y, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)))
+    with pytest.warns(UserWarning, match="No mode of the function is found"):
+        model, _ = made("exact", y=Y, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)))
     function, at = value_at(model)
     assert np.isnan(function(*at))
 
