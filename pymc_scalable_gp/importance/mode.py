@@ -16,6 +16,10 @@ MOVED = 0.5  # nats of a way, after which the curvature is taken again
 CURVATURES = 4  # taken at most
 AXIAL = 1.5  # where an axis is compared with the normal's, in standard deviations
 SINGULAR = 1e7  # condition of the factor, in sds, above which the covariance has no inverse
+FLAT, ENDLESS = (
+    50.0,
+    1e9,
+)  # length of an axis whose ends are looked at; units from the mode to there
 FAR = 3.0  # times sqrt(p): standard deviations from a mode to a point that it does not explain
 
 
@@ -136,7 +140,10 @@ def find_mode(
 
 
 def _checked(density, mode: Mode) -> Mode:
-    """The mode; raise ValueError where some parameters are all but functions of others there."""
+    """The mode; raise ValueError where there is none, or no proper posterior around it.
+
+    Where some parameters are all but functions of others there, or an axis is flat to its ends.
+    """
     if np.linalg.cond(mode.factor / mode.sds[:, None]) > SINGULAR:
         raise ValueError(
             "the log density rises without bound, so that it has no mode: the search ended at "
@@ -144,6 +151,15 @@ def _checked(density, mode: Mode) -> Mode:
             "room, as a scale near zero does that of effects: write these as scale * pm.Normal(...), "
             "non-centred, or use pm.sample"
         )
+    lengths = np.sqrt((mode.factor**2).sum(axis=0))
+    for axis in (mode.factor / lengths).T[lengths > FLAT]:
+        values = density.values(mode.location + ENDLESS * np.array([axis, -axis]))
+        if mode.logp - values.max() < 1.0:
+            name = density.farthest(axis).split(" = ")[0]
+            raise ValueError(
+                f"the log density does not fall as {name} goes on, so that the posterior is improper: give "
+                f"{name} a proper prior"
+            )
     return mode
 
 

@@ -107,7 +107,8 @@ def sample_importance(
     ------
     ValueError
         Without free variables, with discrete or circular ones, with more than 50 parameters, or where the
-        density is not finite at the start, rises up to where it is not finite, or rises without bound.
+        density is not finite at the start, rises up to where it is not finite or without bound, or does
+        not fall, as under an improper prior.
 
     Warns
     -----

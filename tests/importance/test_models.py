@@ -97,15 +97,6 @@ def test_strong_correlation_is_not_taken_for_that():
     np.testing.assert_allclose(mode.factor @ mode.factor.T, root @ root.T, rtol=0.05)
 
 
-@pytest.mark.slow
-def test_an_improper_prior_is_warned_of():
-    with pm.Model() as model:
-        pm.Flat("x")
-        pm.Normal("z")
-    with pytest.warns(UserWarning, match="not reliable"):
-        run(model=model)
-
-
 def test_what_is_random_in_a_result_is_drawn_for_each_draw():
     with pm.Model() as model:
         m = pm.Normal("m")
@@ -171,6 +162,27 @@ def test_a_constant_density_has_no_slope():
         pm.Potential("logp", pt.constant(2.0))
     value, gradient = Density(model).with_gradients(np.ones((1, 1)))
     np.testing.assert_array_equal([value, gradient[0]], [[2.0], [0.0]])
+
+
+def along_a_ridge(b):
+    return pm.Normal("y", b.sum(), 1.0, observed=[1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [lambda b: None, along_a_ridge, lambda b: pm.Bernoulli("y", logit_p=b[0], observed=[1, 1])],
+)
+def test_an_improper_posterior_is_refused(data):
+    with pm.Model() as model:
+        data(pm.Flat("b", shape=2))
+    with pytest.raises(ValueError, match="does not fall as b goes on"):
+        run(model=model)
+
+
+def test_a_wide_prior_is_proper():
+    with pm.Model() as model:
+        pm.Normal("b", 0.0, 1e4)
+    assert run(model=model).posterior.attrs["khat"] < 0.5
 
 
 def test_seconds_that_are_no_number_are_refused():
