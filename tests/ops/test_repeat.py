@@ -7,6 +7,9 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.gradient import DisconnectedType
+from pytensor.graph.basic import Constant
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import graph_inputs
 
 from pymc_scalable_gp.ops import _numba
 from pymc_scalable_gp.ops._by_ops import BY_OPS, MachineCode
@@ -44,6 +47,24 @@ def test_it_ends_at_the_limit(mode):
         pytest.importorskip("jax")
     a, (_, count) = roots(limit=2)
     assert pytensor.function([a], count, mode=mode)(A) == 2.0
+
+
+def test_what_is_one_number_outside_is_known_inside():
+    """Rewrites of a step see zeros as such, whatever their length, and take the other branch's NaN away."""
+    x, given = pt.vectors("x", "given")
+    zeros = pt.switch(x > 0.0, pt.ones_like(given), pt.zeros_like(given))
+    (found,) = repeat([x], [zeros * pt.log(x)], [given], pt.constant(False), 1)
+    step = found.owner.op.body[0]
+    rewritten = rewrite_graph(step, include=("canonicalize",))
+    value = rewritten.eval(
+        {
+            v: np.array([-1.0, 2.0])
+            for v in graph_inputs([rewritten])
+            if not isinstance(v, Constant)
+        },
+        mode="FAST_COMPILE",
+    )
+    np.testing.assert_array_equal(value, [0.0, np.log(2.0)])
 
 
 def halving(limit=3):
