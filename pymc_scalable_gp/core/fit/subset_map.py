@@ -29,7 +29,7 @@ def subset_map(
     Parameters
     ----------
     gp : a GP of this package or of `pm.gp`
-        Its ``cov_func`` and ``mean_func`` are used.
+        Its kernel, with that of tasks, and ``mean_func`` are used.
     X, y : arrays, shapes (n, d) and (n,)
         Data; `max_rows` of them are taken without replacement.
     sigma : float, array (n,) or random variable
@@ -81,7 +81,7 @@ def subset_map(
     rows = np.sort(rng.permutation(X.shape[0])[: min(count, X.shape[0])])
     Xs, ys = pt.constant(X[rows]), y[rows]
     noise = sigma[rows] if sigma.ndim else sigma
-    prior_cov = kernel_matrix(gp.cov_func, Xs)
+    prior_cov = kernel_matrix(getattr(gp, "prior_cov", gp.cov_func), Xs)  # with tasks, and of sums
     jitter = KERNEL_JITTER * pt.diag(prior_cov).mean()
     variances = (noise**2 + jitter) * pt.ones(len(rows))
     logp = gaussian_logp(prior_cov, variances, ys - mean_vector(gp.mean_func, Xs))
@@ -93,6 +93,8 @@ def subset_map(
     prior = hyper.log_prior(theta)
     loss = -(hyper.as_functions_of(theta, [logp])[0] + prior)
     objective = compiled([theta], [loss, pt.grad(loss, theta)])
+    stuck = (start == 0.0) & (objective(start)[1] == 0.0)  # as a factor of tasks is where all are 0
+    start[stuck] = rng.standard_normal(stuck.sum())
     best, value = hyper.minimize(
         objective, start, maxiter=maxiter, restarts=RESTARTS, tol=TOLERANCE, progressbar=progressbar
     )

@@ -77,13 +77,20 @@ class Series(NamedTuple):
     def smoothed(self, noise, values) -> tuple[TensorVariable, TensorVariable]:
         """Posterior means (n, c) and variances (n,), where the first rows alone have targets.
 
-        From noise variances (m,) and values (m, c) of these.
+        From noise variances (m,) and values (m, c) of these. At times before all targets, where a prior
+        variance that grows with the distance would cancel, variances are those of the series run backwards.
         """
         m, total = noise.shape[0], self.dt.shape[0]
-        unseen = pt.concatenate([noise, pt.full((total - m,), np.inf)])
-        values = pt.concatenate([values, pt.zeros((total - m, values.shape[1]))])
-        mean, var = self._applied(markov_smooth, unseen, values)
-        return replaced(mean, self.order), replaced(var, self.order)
+        unseen = placed(pt.concatenate([noise, pt.full((total - m,), np.inf)]), self.order)
+        values = placed(
+            pt.concatenate([values, pt.zeros((total - m, values.shape[1]))]), self.order
+        )
+        dt, rates, variances, features, order, kind = self
+        mean, var = markov_smooth(dt, rates, variances, features, unseen, values, *kind)
+        back = pt.concatenate([dt[:1], dt[:0:-1]]), rates, variances, features[::-1]
+        _, before = markov_smooth(*back, unseen[::-1], values[:, :0], *kind)
+        var = pt.switch(pt.cumsum(pt.isfinite(unseen)) > 0, var, before[::-1])
+        return replaced(mean, order), replaced(var, order)
 
     def drawn_given(self, noise, residual, path, own) -> TensorVariable:
         """Functions (n - m, c) at rows after the first m, given residuals (m,) with noise variances there.

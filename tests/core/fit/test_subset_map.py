@@ -117,3 +117,45 @@ def test_bad_data():
         sgp.subset_map(gp, X, Y[:3], 0.3, model=model)
     with pytest.raises(ValueError, match="max_rows must be at least 2"):
         sgp.subset_map(gp, X, Y, 0.3, max_rows=1, model=model)
+
+
+TASKS = RNG.integers(0, 3, 80)
+XT = np.column_stack([RNG.uniform(0.0, 4.0, 80), TASKS])
+B = np.array([[1.0, 0.2], [0.5, -0.8], [0.1, 0.9]])
+
+
+def of_tasks(ell, factor):
+    """Covariance of the function at all rows."""
+    square = (XT[:, :1] - XT[:, 0]) ** 2
+    return np.exp(-0.5 * square / ell**2) * (factor @ factor.T)[np.ix_(TASKS, TASKS)]
+
+
+root = np.linalg.cholesky(of_tasks(1.0, B) + 1e-6 * np.eye(80))
+YT = root @ RNG.standard_normal(80) + 0.2 * RNG.standard_normal(80)
+
+
+def of_tasks_and_priors(logs):
+    ell, sigma = np.exp(logs)
+    normal = stats.multivariate_normal(np.zeros(80), of_tasks(ell, B) + sigma**2 * np.eye(80))
+    return (
+        -normal.logpdf(YT) - stats.invgamma(3, scale=3).logpdf(ell) - stats.halfnorm.logpdf(sigma)
+    )
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_tasks_are_part_of_the_kernel(free):
+    """A random factor, which begins where all is 0 and nothing has a slope, is found too."""
+    with pm.Model():
+        ell, sigma = pm.InverseGamma("ell", 3, 3), pm.HalfNormal("sigma", 1)
+        factor = pm.Normal("B", 0, 1, shape=(3, 2)) if free else B
+        cov = pm.gp.cov.ExpQuad(2, ls=ell, active_dims=[0])
+        gp = sgp.SKIPMarginal(cov_func=cov, task_dim=1, task_cov=factor, grid_size=20, rank=6)
+        found = sgp.subset_map(gp, XT, YT, sigma, random_seed=1, **QUIET)
+    ell, sigma = np.exp(optimize.minimize(of_tasks_and_priors, np.log([1.0, 0.3])).x)
+    if not free:
+        assert_allclose([found["ell"], found["sigma"]], [ell, sigma], rtol=1e-3)
+        return
+    assert sorted(found) == ["B", "ell", "sigma"]
+    assert abs(found["sigma"] - sigma) < 0.1
+    share = np.corrcoef((found["B"] @ found["B"].T).ravel(), (B @ B.T).ravel())[0, 1]
+    assert share > 0.8

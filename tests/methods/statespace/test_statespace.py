@@ -378,3 +378,21 @@ def test_bad_calls():
         gp.marginal_likelihood("y", X=X, y=Y, sigma=0.1)
     with pytest.raises(ValueError, match="harmonics"):
         sgp.StateSpaceMarginal(cov_func=cov.Periodic(1, 1.0, ls=1.0), harmonics=0)
+
+
+@pytest.mark.parametrize("eta", [1.0, 10.0, 100.0])
+def test_variances_before_the_first_row_of_years_under_a_line(eta):
+    """The prior variance there is 4e6 eta^2, and that of the posterior about 1: see the closed form."""
+    t = 2015.0 + np.sort(np.random.default_rng(7).uniform(0.0, 4.0, 40))
+    new = np.array([2000.0, 2014.0, 2014.99, 2017.0, 2025.0])
+    matern = pm.gp.cov.Matern32(1, ls=0.1)
+    with pm.Model() as model:
+        gp = sgp.StateSpaceMarginal(cov_func=eta**2 * pm.gp.cov.Linear(1, c=0.0) + matern)
+        gp.marginal_likelihood("y", X=t[:, None], y=np.sin(t), sigma=0.2)
+    _, found = gp.predict(new[:, None], {}, diag=True, model=model)
+    inverse = np.linalg.inv(matern(t[:, None]).eval() + 0.04 * np.eye(40))
+    k = matern(t[:, None], new[:, None]).eval()
+    left = new - k.T @ inverse @ t
+    slope = 1.0 / (eta**-2.0 + t @ inverse @ t)
+    expected = 1.0 - (k * (inverse @ k)).sum(axis=0) + slope * left**2
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
