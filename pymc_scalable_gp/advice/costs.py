@@ -27,7 +27,7 @@ FACTOR, SMALL, MEMORY, FOURIER, ENTRY, OBJECT = 2.0, 17.0, 100.0, 100.0, 1000.0,
 
 # A gradient under a likelihood that is not normal, with steps to the mode and an adjoint, takes the time of
 # so many gradients under Gaussian noise: of counts, the mean over three classes. bench_likelihoods.py.
-NEWTON = 3.0
+NEWTON = 2.4
 
 # Seconds that calling a compiled density takes, whatever it computes; and from a model to its first
 # gradient, with empty caches: bench_first_use.py. Bytes of a process with PyMC in it, without any data.

@@ -16,10 +16,8 @@ MOVED = 0.5  # nats of a way, after which the curvature is taken again
 CURVATURES = 4  # taken at most
 AXIAL = 1.5  # where an axis is compared with the normal's, in standard deviations
 SINGULAR = 1e7  # condition of the factor, in sds, above which the covariance has no inverse
-FLAT, ENDLESS = (
-    50.0,
-    1e9,
-)  # length of an axis whose ends are looked at; units from the mode to there
+FLAT = 50.0  # standard deviation along an axis, from which its ends are looked at
+ENDLESS = 1e9  # units from the mode to there
 FAR = 3.0  # times sqrt(p): standard deviations from a mode to a point that it does not explain
 
 

@@ -249,7 +249,7 @@ def test_modes_cost_what_gradients_cost_many_times_over():
     facts = find_facts(X, None, pm.gp.cov.ExpQuad(2, ls=1.0), True, False)
     settings = {"n_inducing": 100, "neighbors": 30, "block": 16}
     once = cost_of("VecchiaMarginal", settings, replace(facts, is_normal=True)).operations
-    assert cost_of("VecchiaMarginal", settings, facts, True).operations == 3.0 * once
+    assert cost_of("VecchiaMarginal", settings, facts, True).operations == pytest.approx(2.4 * once)
     fixed = replace(facts, is_free=False)  # nothing is summarised
     pair = [cost_of("CholQRMarginal", {"n_inducing": 50}, fixed, m).operations for m in (0, 1)]
     assert pair[1] > 100.0 * pair[0]

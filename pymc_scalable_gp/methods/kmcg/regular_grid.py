@@ -10,6 +10,8 @@ from pymc_scalable_gp.core.data.inputs import refuse_masked
 # An axis is equally spaced when its steps differ by less than this share of their mean.
 EQUAL_SPACING = 1e-6
 
+# Share of an axis by which two coordinates differ that are one, but for rounding.
+ROUNDING = 1e-9
 
 # Axes up to this length get a dense factor: products with it are then faster than by FFT.
 DENSE_AXIS = 256
@@ -135,7 +137,8 @@ class RegularGrid:
     def from_points(cls, X) -> tuple["RegularGrid", np.ndarray]:
         """The grid that points (n, d) lie on, and the order that sorts them as its cells.
 
-        An axis is completed where its steps are multiples of the smallest: a series with gaps.
+        An axis is completed where its steps are multiples of the smallest, to a thousandth of it: a series
+        with gaps. Coordinates that differ by a billionth of the axis, by rounding, are one.
 
         Parameters
         ----------
@@ -156,7 +159,7 @@ class RegularGrid:
         refuse_masked(X, "X")
         X = np.asarray(X, dtype="float64")
         X = X[:, None] if X.ndim == 1 else X
-        axes = [_complete(np.unique(column)) for column in X.T]
+        axes = [_complete(_distinct(column)) for column in X.T]
         size = float(np.prod([len(axis) for axis in axes]))
         if size > 100.0 * max(len(X), 100):
             raise ValueError(
@@ -274,6 +277,12 @@ def _check_mask(observed, shape):
         raise ValueError("observed marks no cell: there is nothing to condition on")
     observed.flags.writeable = False
     return observed
+
+
+def _distinct(column: np.ndarray) -> np.ndarray:
+    """Values of a column in their order, those that differ by rounding alone once."""
+    values = np.unique(column)
+    return values[np.diff(values, prepend=-np.inf) > ROUNDING * np.ptp(values)]
 
 
 def _complete(axis):

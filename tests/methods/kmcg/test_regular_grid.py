@@ -74,6 +74,16 @@ def test_gaps_of_an_axis_are_filled_where_steps_are_multiples(given, axis):
     np.testing.assert_allclose(grid.points[:, 0], np.array(given)[order])
 
 
+def test_coordinates_that_rounding_tells_apart_are_one():
+    points = np.stack(np.meshgrid(0.1 * np.arange(5), [1e9, 2e9], indexing="ij"), axis=-1).reshape(
+        -1, 2
+    )
+    noisy = points * (1.0 + 1e-13 * np.random.default_rng(0).standard_normal(points.shape))
+    grid, order = sgp.RegularGrid.from_points(noisy)
+    assert (grid.shape, grid.observed) == ((5, 2), None)
+    np.testing.assert_allclose(grid.points, points[order], rtol=1e-9)
+
+
 def test_a_decreasing_axis_gets_words():
     with pytest.raises(
         ValueError, match=r"axes\[0\] is decreasing, from 3 to 0: .* np\.flip\(y, axis=0"
