@@ -7,8 +7,9 @@ from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._numba import by_machine_code, form_of, one_source, register_numba
 
 # Rows of a few states from which Python, too, takes machine code: a gradient takes half a second there, and
-# its compilation ten or more. A row costs twice as much where there are as many states as `STATES`.
-MANY, STATES = 2000, 30
+# its compilation ten or more. A row costs twice as much where there are as many states as `STATES`, and
+# more by their square.
+MANY, STATES = 2000, 16
 
 
 class MarkovOp(GufuncOp):
@@ -52,7 +53,7 @@ def recursion(op_class, single=None):
         in_python = op_class.perform
 
         def perform(self, node, inputs, output_storage):
-            if len(inputs[0]) * (1.0 + self.states / STATES) < MANY:
+            if len(inputs[0]) * (1.0 + (self.states / STATES) ** 2) < MANY:
                 in_python(self, node, inputs, output_storage)
                 return
             self.check_lengths(inputs)
