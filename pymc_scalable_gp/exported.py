@@ -1,13 +1,12 @@
 """Predictions from a file that `gp.export` wrote, by NumPy, and SciPy for neighbours."""
 
 import json
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from zipfile import BadZipFile
 
 import numpy as np
 
+from pymc_scalable_gp.utils.archive import read_archive
 from pymc_scalable_gp.utils.stationary import kernel_of_squares, root_of_squares
 
 FORMAT = 1
@@ -268,19 +267,10 @@ def load_predictor(path) -> ExportedPredictor:
     array([0.99, 0.14])
     """
     foreign = f"{path} is no file of gp.export: write one by gp.export(idata, path)"
-    try:
-        file = np.load(path, allow_pickle=False)
-    except (ValueError, BadZipFile, EOFError) as error:
-        raise ValueError(foreign) from error
-    with file if hasattr(file, "files") else nullcontext():
-        if "mark" not in getattr(file, "files", ()) or str(file["mark"]) != MARK:
-            raise ValueError(foreign)
-        if int(file["format"]) != FORMAT:
-            raise ValueError(
-                f"{path} was written by pymc_scalable_gp {file['package']}, in another layout: export "
-                "the predictor again, or read it with that version"
-            )
-        numbers = set(file.files) - {"mark", "format", "package", "settings"}
-        return ExportedPredictor(
-            json.loads(str(file["settings"])), {name: file[name] for name in numbers}
-        )
+    file = read_archive(path, {"mark", "format"}, FORMAT, foreign, "export the predictor again")
+    if str(file["mark"]) != MARK:
+        raise ValueError(foreign)
+    numbers = set(file) - {"mark", "format", "package", "settings"}
+    return ExportedPredictor(
+        json.loads(str(file["settings"])), {name: file[name] for name in numbers}
+    )

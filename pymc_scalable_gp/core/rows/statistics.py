@@ -1,14 +1,13 @@
 """Sufficient statistics of rows under a Gaussian likelihood in a fixed basis."""
 
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
 from pymc_scalable_gp.core.rows.triangle import RowFactor, without
+from pymc_scalable_gp.utils.archive import read_archive
 
 # Number of the file's layout: another one is refused.
 _FORMAT = 1
@@ -171,19 +170,7 @@ class RowStatistics:
             For a file that is none of these, or of a version of the package with another layout.
         """
         foreign = f"{path} holds no RowStatistics: write one by their save(path)"
-        try:
-            file = np.load(path, allow_pickle=False)
-        except (ValueError, BadZipFile, EOFError) as error:
-            raise ValueError(foreign) from error
-        with file if hasattr(file, "files") else nullcontext():
-            if not {"format", "triangle"} <= set(getattr(file, "files", ())):
-                raise ValueError(foreign)
-            if int(file["format"]) != _FORMAT:
-                raise ValueError(
-                    f"{path} was written by pymc_scalable_gp {file['package']}, in another layout: "
-                    "summarise the rows again, or read it with that version"
-                )
-            mark = BasisMark(
-                file["inputs"], file["values"], int(file["columns"]), int(file["design"])
-            )
-            return cls(file["triangle"], int(file["size"]), file["low"], file["high"], mark)
+        names = {"format", "triangle"}
+        file = read_archive(path, names, _FORMAT, foreign, "summarise the rows again")
+        mark = BasisMark(file["inputs"], file["values"], int(file["columns"]), int(file["design"]))
+        return cls(file["triangle"], int(file["size"]), file["low"], file["high"], mark)

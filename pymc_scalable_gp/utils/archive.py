@@ -1,0 +1,28 @@
+"""NumPy's archives that this package wrote."""
+
+from zipfile import BadZipFile
+
+import numpy as np
+
+
+def read_archive(path, names: set[str], layout: int, foreign: str, again: str) -> dict:
+    """Arrays by name.
+
+    Raises ValueError in the words of `foreign` for a file that is no archive with these `names`, and
+    where its ``format`` is not the `layout`, with how to make it `again`.
+    """
+    try:
+        found = np.load(path, allow_pickle=False)
+        arrays = {name: found[name] for name in getattr(found, "files", ())}
+    except (ValueError, BadZipFile, EOFError) as error:
+        raise ValueError(foreign) from error
+    if hasattr(found, "close"):
+        found.close()
+    if not names <= set(arrays):
+        raise ValueError(foreign)
+    if int(arrays["format"]) != layout:
+        raise ValueError(
+            f"{path} was written by pymc_scalable_gp {arrays['package']}, in another layout: {again}, or "
+            "read it with that version"
+        )
+    return arrays
