@@ -98,7 +98,7 @@ def run(
         warn(
             f"The log density is NaN at {share:.0%} of the points where the posterior lies, which lacks "
             "these parts: no mode of the function is found there, as happens under likelihood= with few "
-            "inducing points (give n_inducing=100 or more), or a matrix is singular, as where sigma is "
+            "inducing points (give n_inducing=50 or more), or a matrix is singular, as where sigma is "
             "nearly zero"
         )
     return weighed

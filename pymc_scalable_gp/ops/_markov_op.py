@@ -7,8 +7,8 @@ from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._numba import by_machine_code, form_of, one_source, register_numba
 
 # Rows of a few states from which Python, too, takes machine code: a gradient takes half a second there, and
-# its compilation ten or more. A row costs twice as much where there are as many states as `STATES`, and
-# more by their square.
+# its compilation ten or more. In predictions a row's price grows with up to the square of the states, in
+# gradients less: from `STATES` on they count so.
 MANY, STATES = 2000, 16
 
 

@@ -1,5 +1,6 @@
 """NumPy's archives that this package wrote."""
 
+from contextlib import nullcontext
 from zipfile import BadZipFile
 
 import numpy as np
@@ -13,11 +14,10 @@ def read_archive(path, names: set[str], layout: int, foreign: str, again: str) -
     """
     try:
         found = np.load(path, allow_pickle=False)
-        arrays = {name: found[name] for name in getattr(found, "files", ())}
+        with found if hasattr(found, "files") else nullcontext(found):
+            arrays = {name: found[name] for name in getattr(found, "files", ())}
     except (ValueError, BadZipFile, EOFError) as error:
         raise ValueError(foreign) from error
-    if hasattr(found, "close"):
-        found.close()
     if not names <= set(arrays):
         raise ValueError(foreign)
     if int(arrays["format"]) != layout:

@@ -62,7 +62,7 @@ class LaplaceRows(Training):
                 warn(
                     "No mode of the function is found at the initial point, or that which the GP was built "
                     "at: the log density is NaN there. Give initval= to the priors; with neighbors and few "
-                    "inducing points, n_inducing=100 or more"
+                    "inducing points, n_inducing=50 or more"
                 )
             self.start.set_value(found)
 

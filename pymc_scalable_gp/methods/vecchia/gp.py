@@ -73,8 +73,8 @@ class VecchiaMarginal(PivotedGP, FeatureMarginal):
     n_inducing : int
         Number m of inducing points: 50 to 200. With 0 this is the nearest-neighbour GP, for rough kernels
         (Matern) in one to three inputs; where very many rows lie within a lengthscale, the neighbours
-        cover too short a distance, and inducing points are needed. So they are under ``likelihood=``
-        where targets say little, as low counts: the density is NaN where no mode of f is found.
+        cover too short a distance, and inducing points are needed. So they are, 50 or more, under
+        ``likelihood=`` where targets say little, as low counts: without a mode of f the density is NaN.
     neighbors : int
         Number k of earlier rows that each block is conditioned on: 30, or 60 in six and more inputs, where
         the nearest rows of one row of a block are not those of the others.
