@@ -62,11 +62,6 @@ class BuiltGP(Listed, Base):
         return self.cov_func
 
     @property
-    def whole_kernel(self) -> bool:
-        """Whether `cov_func` is all of the prior covariance."""
-        return self.prior_cov is self.cov_func
-
-    @property
     def rank(self) -> int:
         """Number of features r; known once ``build(X)`` has run."""
         return self.feature_map.rank

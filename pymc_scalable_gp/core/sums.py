@@ -67,16 +67,9 @@ class Additive(FeatureGP):
 
     @property
     def prior_cov(self):
-        """Sum of the parts' prior covariances; `cov_func` itself where these are all theirs."""
-        if self.whole_kernel:
-            return self.cov_func
+        """Sum of the parts' prior covariances."""
         first, *rest = (part.prior_cov for part in self._parts)
         return sum(rest, start=first)
-
-    @property
-    def whole_kernel(self):
-        """Whether the kernels of all parts are their whole prior covariance."""
-        return all(part.whole_kernel for part in self._parts)
 
     @property
     def is_built_unasked(self):

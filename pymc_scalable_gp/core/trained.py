@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 from pymc_scalable_gp.core.built import BuiltGP
 from pymc_scalable_gp.core.checking.comparison import check_comparable, exact_rows
 from pymc_scalable_gp.core.data.inputs import Data, check_given, check_inputs
+from pymc_scalable_gp.core.data.missing import refuse_replaced_by_missing
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.reach import warn_beyond
@@ -95,6 +96,7 @@ class TrainedGP(BuiltGP):
                 f"{type(self).__name__} has no data yet: call marginal_likelihood(...) or prior(...) "
                 'first, or pass given={"X": X, "y": y, "sigma": sigma, "gp": total}'
             )
+        refuse_replaced_by_missing(training)
         if not exact:
             return training, places
         if places is not None:

@@ -28,6 +28,7 @@ from pymc_scalable_gp.core.data.draws import (
     with_progress,
 )
 from pymc_scalable_gp.core.data.inputs import held_value
+from pymc_scalable_gp.core.data.missing import refuse_replaced_by_missing
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, TrainingRows
 from pymc_scalable_gp.core.rows.subsamples import subsamples
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
@@ -63,10 +64,7 @@ class Comparison:
         """Whether the likelihood is that of the kernel."""
         training = self.training
         return (
-            isinstance(training, Likelihood)
-            and training.has_rows
-            and self.gp.whole_kernel
-            and training.data.weights is None
+            isinstance(training, Likelihood) and training.has_rows and training.data.weights is None
         )
 
 
@@ -88,7 +86,7 @@ def check_gp(
         used = neighbors
         if isinstance(larger, NeighborRows):
             used = max(neighbors, 2 * larger.settings.neighbors)
-        better = with_neighbors(larger, gp.cov_func, used, mean_point(job.points), progressbar)
+        better = with_neighbors(larger, gp.prior_cov, used, mean_point(job.points), progressbar)
         job.densities["logp_neighbors"] = better.logp()
         job.pair = job.pair or Pair(better, larger)
         job.figures |= {"neighbors": used, "n": larger.data.size}
@@ -99,6 +97,7 @@ def check_gp(
 def _begin(gp, X, y, rows, rng, model) -> Comparison:
     """Choose the likelihood, its inputs, and the rows to compare and to predict."""
     training = gp.training
+    refuse_replaced_by_missing(training)
     if y is not None:
         if X is None or not isinstance(training, Likelihood) or training.sigma.ndim:
             raise ValueError("y= goes with X=, after marginal_likelihood with a scalar sigma")
@@ -128,7 +127,7 @@ def _begin(gp, X, y, rows, rng, model) -> Comparison:
 
 def _take_subset(job) -> None:
     """Densities of the subsample, with features that are not frozen too."""
-    job.pair = subset_pair(job.training, job.gp.cov_func, job.inside)
+    job.pair = subset_pair(job.training, job.gp.prior_cov, job.inside)
     job.densities["logp_exact"] = job.pair.better.logp()
     job.densities["logp_approx"] = job.pair.own.logp()
     if job.gp.frozen is not None:
@@ -195,12 +194,10 @@ def _add_figures(job) -> None:
     job.figures["rank"] = job.gp.rank
     if job.training is not None:
         job.figures |= job.training.figures(job.points, job.model)
-    if not job.gp.whole_kernel:
-        return
     sigma = None if job.training is None else job.training.sigma
     variance = [] if sigma is None else [_noise(job, sigma)]
     K, *noise = evaluate(
-        [kernel_matrix(job.gp.cov_func, pt.constant(job.X[job.inside])), *variance],
+        [kernel_matrix(job.gp.prior_cov, pt.constant(job.X[job.inside])), *variance],
         mean_point(job.points), job.model,
     )  # fmt: skip
     noise = float(noise[0]) if noise else None

@@ -11,6 +11,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_scalable_gp.core.data.draws import FEWEST, posterior_draws, with_progress
 from pymc_scalable_gp.core.data.inputs import digest, held_value, refuse_masked
+from pymc_scalable_gp.core.data.missing import refuse_replaced_by_missing
 from pymc_scalable_gp.utils.recent import Recent
 
 EVEN = 1e-9  # nats between densities that are alike at all draws
@@ -38,6 +39,7 @@ def leave_out(
             "this likelihood knows its rows by their statistics alone: leave folds out by "
             "subtracting their statistics"
         )
+    refuse_replaced_by_missing(training)
     members = None if groups is None else check_groups(groups, len(held_value(training.X, "X")))
     made_of = training, model, *_replaceable(gp.variable, training)
     function = cache.get(made_of, "precisions", lambda: training.precisions(model))
@@ -98,7 +100,7 @@ def check_groups(groups, n: int) -> list[np.ndarray]:
     labels = np.asarray(groups)
     if labels.shape != (n,):
         raise ValueError(
-            f"groups must have one label for each row, shape ({n},), got {labels.shape}"
+            f"groups must have one label for each row with a target, shape ({n},), got {labels.shape}"
         )
     place, kinds = pd.factorize(labels, sort=True)
     if missing := int((place < 0).sum()):

@@ -5,6 +5,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import ABSENT, check_inputs
+from pymc_scalable_gp.utils.graphs import present_value
 from pymc_scalable_gp.utils.warn import warn
 
 
@@ -36,3 +37,18 @@ def rows_with_targets(X, y, sigma):
     elif np.shape(sigma) == keep.shape:
         sigma = (sigma if hasattr(sigma, "shape") else np.asarray(sigma))[keep]
     return inputs[keep], values[keep], sigma
+
+
+def refuse_replaced_by_missing(training) -> None:
+    """Raise ValueError for a likelihood whose targets ``pm.set_data`` replaced by some that are NaN."""
+    if training is None or training.gaussian is None or not training.has_rows:
+        return
+    y = training.data.y
+    values = present_value(y.tensor) if y.mutable else None
+    if values is None:
+        return
+    missing = (np.isnan(np.ma.getdata(values)) | np.ma.getmaskarray(values)).sum()  # PyMC masks NaN
+    if missing:
+        raise ValueError(
+            f"y has {missing} NaN in {len(values)} rows since pm.set_data: give X and y without these rows"
+        )

@@ -33,7 +33,7 @@ def start_of_search(gp, density: Density) -> dict | None:
     """
     training, model = gp.training, density.model
     known = training is not None and training.gaussian is not None and training.has_rows
-    if not (known and gp.whole_kernel and model is gp.model) or training.data.weights is not None:
+    if not (known and model is gp.model) or training.data.weights is not None:
         return None
     near = isinstance(training.gaussian, VecchiaRows)
     if near and (chosen := training.gaussian.plan.point):
@@ -74,8 +74,7 @@ def reference_on_subset(gp, X, y, sigma) -> dict | None:
     None where nothing is free, for few rows, for inputs with a prior, and for more parameters than
     such rows tell: then they go by the model's initial point.
     """
-    one_kernel = gp.whole_kernel and gp.parts == (gp,)
-    if len(X.value) < REFERENCE_ROWS or not one_kernel or is_random(X.tensor):
+    if len(X.value) < REFERENCE_ROWS or gp.parts != (gp,) or is_random(X.tensor):
         return None
     model = pm.modelcontext(None)
     free = model_inputs([sigma, *_kernel(gp, X.value)], model)
@@ -96,4 +95,4 @@ def reference_on_subset(gp, X, y, sigma) -> dict | None:
 def _kernel(gp, X) -> list:
     """Kernel and mean at one row of as many columns as X (n, d) has."""
     at = pt.zeros((1, X.shape[1]))
-    return [gp.cov_func(at), mean_vector(gp.mean_func, at)]
+    return [gp.prior_cov(at), mean_vector(gp.mean_func, at)]

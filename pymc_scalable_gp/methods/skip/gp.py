@@ -8,7 +8,7 @@ from pymc_scalable_gp.core.data.inputs import check_inputs
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
-from pymc_scalable_gp.core.observed import WITH_RESIDUAL
+from pymc_scalable_gp.core.observed import APPROXIMATIONS, WITH_RESIDUAL
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.methods.skip.features import SKIPMap, check_product, checked_tasks
 from pymc_scalable_gp.methods.skip.hadamard import HadamardProducts
@@ -167,7 +167,6 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     >>> idata = pm.sample(model=model)  # doctest: +SKIP
     """
 
-    approximations = WITH_RESIDUAL
     abilities = {"marginal_likelihood": "", "points": "rank=", "likelihood": "without n_iter="}
 
     def __init__(
@@ -189,14 +188,24 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         own = {} if self.n_iter is None else {"n_iter": self.n_iter, "probes": self.probes}
         return super().settings() | own
 
+    @property
+    def is_of_one_function(self) -> bool:
+        """Whether the likelihood has the features of one function: neither tasks nor `n_iter`."""
+        return self.tasks is None and self.n_iter is None
+
+    @property
+    def approximations(self):
+        """What `approx` may be."""
+        return WITH_RESIDUAL if self.is_of_one_function else APPROXIMATIONS
+
     def check_approx(self, approx):
         """Raise ValueError for neighbours together with tasks or products."""
-        super().check_approx(approx)
-        if approx == "VIF" and (self.tasks is not None or self.n_iter is not None):
+        if approx == "VIF" and not self.is_of_one_function:
             raise ValueError(
                 'approx="VIF" works with the features of one function: leave out n_iter and task_dim (for '
                 "tasks give sgp.VecchiaMarginal a kernel with pm.gp.cov.Coregion)"
             )
+        super().check_approx(approx)
 
     def check_addable(self):
         """Raise TypeError with `n_iter`: products are those of one kernel."""
@@ -227,7 +236,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     def check_summarizable(self, approx=None):
         """Raise ValueError with `n_iter` or tasks, where there are no features of one function."""
         super().check_summarizable(approx)
-        if self.n_iter is not None or self.tasks is not None:
+        if not self.is_of_one_function:
             raise ValueError(
                 "statistics of rows need the features of one function: leave out n_iter and task_dim"
             )

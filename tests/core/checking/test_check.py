@@ -365,21 +365,37 @@ def test_the_noise_that_features_add():
     assert re.search(r"Raise rank= .* to \d+ features or more", found.attrs["verdict"])
 
 
-def test_weights_and_tasks_have_no_exact_counterpart():
+def test_weights_have_no_exact_counterpart():
     with pm.Model() as model:
         gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=0.6), rank=20, grid=8)
         gp.marginal_likelihood("y", X, Y, 0.3, weights=sgp.weights_prior("w", 20))
     assert set(gp.check(model=model, rows=50, progressbar=False).data_vars) == {"missing"}
-    tasks = np.column_stack([X, np.arange(N) % 2])
+
+
+@pytest.mark.parametrize("path", ["tasks", "summarized"])
+def test_tasks_are_compared_with_the_kernel_of_tasks(path):
+    tasks, B = np.column_stack([X, np.arange(N) % 2]), np.array([[1.0, 0.3], [-0.5, 0.8]])
     with pm.Model() as model:
         cov = pm.gp.cov.ExpQuad(3, ls=0.6, active_dims=[0, 1])
-        gp = sgp.SKIPMarginal(cov_func=cov, rank=8, grid_size=20, task_dim=2, task_cov=np.eye(2))
-        gp.marginal_likelihood("y", tasks, Y, 0.3)
-    found = gp.check(model=model, rows=50, progressbar=False)
-    assert set(found.data_vars) == {"missing"}
-    assert "rank_needed" not in found.attrs
-    phi = gp.features(tasks[found.obs.values]).eval()
-    np.testing.assert_allclose(found.missing, 1.0 - (phi**2).sum(axis=1), rtol=0, atol=1e-10)
+        options = {"approx": "DTC", "rank": 8, "grid_size": 20, "task_dim": 2, "task_cov": B}
+        gp = sgp.SKIPMarginal(cov_func=cov, **options)
+        rows = tasks if path == "tasks" else pm.Data("X", tasks)
+        gp.marginal_likelihood("y", rows, Y, 0.3)
+    assert gp.likelihood_path == path
+    found = gp.check(model=model, rows=50, neighbors=N, progressbar=False)
+    both = cov * pm.gp.cov.Coregion(3, B=B @ B.T, active_dims=[2])
+
+    def density(K, y):
+        return pm.logp(pm.MvNormal.dist(np.zeros(len(K)), K + 0.3**2 * np.eye(len(K))), y).eval()
+
+    phi = gp.features(tasks).eval()
+    np.testing.assert_allclose(found.logp_neighbors, density(both(tasks).eval(), Y), rtol=1e-6)
+    np.testing.assert_allclose(found.logp_all, density(phi @ phi.T, Y), rtol=1e-6)
+    assert ("logp_exact" in found) == (path != "tasks")
+    assert "VIF" not in found.attrs["verdict"]
+    of_rows = np.diag(both(tasks[found.obs.values]).eval())
+    missed = 1.0 - (phi[found.obs.values] ** 2).sum(axis=1) / of_rows
+    np.testing.assert_allclose(found.missing, missed, rtol=0, atol=1e-10)
 
 
 @pytest.mark.filterwarnings("ignore:the features do not explain")

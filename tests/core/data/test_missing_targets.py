@@ -108,3 +108,23 @@ def test_what_is_refused():
             pytest.raises(ValueError, match="sigma has 1 masked"),
         ):
             gp.marginal_likelihood("y", X, HOLES, np.ma.masked_array(SIGMA, np.arange(25) == 0))
+
+
+@pytest.mark.parametrize("kind", [*CLASSES, sgp.GriefGP])
+def test_targets_replaced_by_missing_ones_are_refused_by_predictions(kind):
+    options = {"rank": 10} if kind is sgp.GriefGP else {}
+    with pm.Model() as model:
+        gp = kind(cov_func=pm.gp.cov.Matern52(1, ls=0.8), **options)
+        gp.marginal_likelihood("y", pm.Data("X", X), pm.Data("t", Y), 0.1)
+        pm.set_data({"t": HOLES})
+    for predict in (
+        gp.predict,
+        lambda X: gp.conditional("f", X),
+        lambda X: gp.check(progressbar=False),
+    ):
+        with model, pytest.raises(ValueError, match="y has 3 NaN in 25 rows since pm.set_data"):
+            predict(X)
+    with model:
+        pm.set_data({"X": X[KEPT], "t": Y[KEPT]})
+        mean, _ = gp.predict(X, diag=True)
+    assert np.isfinite(mean).all()

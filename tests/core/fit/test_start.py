@@ -156,6 +156,19 @@ def test_nothing_is_offered_for_built_few_rows_known_hyperparameters_or_copies()
     assert pickle.loads(pickle.dumps(Offer(print)))(Density(model)) is None
 
 
+def test_tasks_start_from_the_mode_of_the_kernel_of_tasks():
+    rows = np.column_stack([X, np.arange(80) % 2])
+    with pm.Model() as model:
+        cov = pm.gp.cov.ExpQuad(3, ls=pm.LogNormal("ell", 1.0, 1.0, shape=2), active_dims=[0, 1])
+        B = pm.Normal("B", 0.0, 1.0, shape=(2, 1))
+        gp = sgp.SKIPMarginal(cov_func=cov, rank=5, grid_size=20, task_dim=2, task_cov=B)
+        gp.marginal_likelihood("y", rows, Y, 0.1)
+        found = sgp.subset_map(gp, rows, Y, 0.1, random_seed=0, progressbar=False)
+    offered = offered_start(Density(model))
+    assert offered.keys() == {"ell", "B"}
+    np.testing.assert_allclose(offered["B"], found["B"], rtol=1e-6)
+
+
 def test_sample_importance_takes_it(caplog):
     model, _ = model_of()
     with caplog.at_level(logging.INFO, logger="pymc"):
