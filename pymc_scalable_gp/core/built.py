@@ -165,14 +165,15 @@ class BuiltGP(Listed, Base):
     def prior(self, *args, **kwargs):
         """Raise TypeError: another class has this method, and the message names it."""
         raise TypeError(
-            f"{type(self).__name__} integrates the function out, which needs Gaussian noise: call "
-            f"marginal_likelihood. For other likelihoods use {self.names_with('prior')}"
+            f"{type(self).__name__} integrates the function out: call marginal_likelihood, with sigma= or, "
+            "for other likelihoods, likelihood=. For a function that enters several likelihoods use "
+            f"{self.names_with('prior')}"
         )
 
     def marginal_likelihood(self, *args, **kwargs):
         """Raise TypeError: another class has this method, and the message names it."""
         raise TypeError(
             f"{type(self).__name__} is for any likelihood: call f = gp.prior(name, X) and write the "
-            "likelihood of f. To integrate f out under Gaussian noise use "
+            "likelihood of f. To integrate f out use "
             f"{self.names_with('marginal_likelihood')}"
         )

@@ -95,7 +95,10 @@ class FeatureGP(TrainedGP):
 
             Attributes: ``gap`` and ``lost``, mean and sd over the draws of the log densities'
             difference, and ``k_hat`` of the weights (``gap_all``, ``lost_all``, ``k_hat_all``: of all
-            rows; ``gap_recomputed``, ``lost_recomputed``: of a frozen basis); ``rank``;
+            rows; ``gap_recomputed``, ``lost_recomputed``: of a frozen basis; ``gap_laplace`` and so on,
+            as ``moved_laplace`` and ``sd_change_laplace``: of the likelihood itself under ``likelihood=``);
+            ``k_hat_functions``, of the weights of functions, and ``modes_missing``, the number of draws
+            without a mode; ``rank``;
             ``missing_mean``; ``noise_inflation``, that residual variance as a share of the
             noise's; ``rank_needed``, how many of the best features leave less than 5% of the noise
             variance, by the eigenvalues of the subsample (infinite: more than half of `rows`);
@@ -113,7 +116,7 @@ class FeatureGP(TrainedGP):
 
         See Also
         --------
-        loo : How well rows that are left out are predicted, under Gaussian noise.
+        loo : How well rows that are left out are predicted.
         pymc_scalable_gp.plot_check : A picture of the result.
 
         Notes

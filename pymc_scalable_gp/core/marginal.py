@@ -1,4 +1,4 @@
-"""Marginal front end, shared by every method: Gaussian noise, the function integrated out."""
+"""Marginal front end, shared by every method: the function integrated out."""
 
 from dataclasses import astuple
 
@@ -17,7 +17,7 @@ from pymc_scalable_gp.utils.classes import as_typed
 
 @as_typed
 class FeatureMarginal(ObservedGP):
-    """Front end for Gaussian noise: the function is integrated out, rows are left out, draws corrected."""
+    """Front end that integrates the function out: rows are left out, draws corrected."""
 
     # -- rows left out ----------------------------------------------------------------------
 
@@ -33,7 +33,8 @@ class FeatureMarginal(ObservedGP):
 
         with P the inverse of the targets' covariance and e their residual. Draws are weighted towards
         the posterior of the hyperparameters without the row by Pareto-smoothed importance sampling:
-        of a few hyperparameters, so that a row hardly moves them.
+        of a few hyperparameters, so that a row hardly moves them. Under ``likelihood=`` the row's
+        density is integrated over its f given all others, by quadrature.
 
         Parameters
         ----------
@@ -52,8 +53,9 @@ class FeatureMarginal(ObservedGP):
         Raises
         ------
         TypeError, ValueError
-            For draws without the needed variables or fewer than 25, groups that do not match, statistics
-            without rows, and KMCG beyond 4000 rows (complete grids excepted) or with ``inducing=``.
+            For draws without the needed variables or fewer than 25, groups that do not match or are
+            given under ``likelihood=``, statistics without rows, and KMCG beyond 4000 rows (complete grids
+            excepted) or with ``inducing=``.
 
         See Also
         --------

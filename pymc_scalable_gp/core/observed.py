@@ -47,7 +47,7 @@ KEEPS_ALL = ("VIF", "exact")
 
 @as_typed
 class ObservedGP(FeatureGP):
-    """A GP whose values are observed with Gaussian noise.
+    """A GP whose values are observed, with Gaussian noise or under any likelihood.
 
     A method chooses how its likelihood is evaluated in :meth:`make_likelihood`; `variable` is the
     observed random variable.

@@ -253,6 +253,8 @@ def _solver(check, rows):
 
 def remedy(gp, training, check) -> str:
     """Advice on what to change."""
+    if getattr(training, "is_exact", False):
+        return "The likelihood is the exact one: look at its parameters and the data there."
     if _is_far(check) or _away(check).max(initial=0.0) > LIMITS["reference"]:
         return "Make the basis anew at the posterior mean, gp.recentre(X, idata), and the model with it."
     if check.attrs["holds_residual"]:

@@ -24,7 +24,7 @@ class CholQRMap(NystromMap):
 
 
 class CholQRMarginal(FeatureMarginal):
-    r"""Gaussian process on inducing points chosen among the data (CholQR); Gaussian noise.
+    r"""Gaussian process on inducing points chosen among the data (CholQR); any likelihood.
 
     .. math:: \tilde k(x, z) = k(x, X_I)\,k(X_I, X_I)^{-1}\,k(X_I, z)
 

@@ -27,7 +27,7 @@ DEFAULT_PROBES = 8
 
 
 class KMCGMarginal(FeatureMarginal):
-    r"""Gaussian process by kernel machine conjugate gradients (KMCG), with Gaussian noise.
+    r"""Gaussian process by kernel machine conjugate gradients (KMCG); on grids any likelihood.
 
     On a **complete grid**, with a kernel that is one product over dimensions and one sigma, the
     likelihood, predictions and rows left out are exact, by eigendecompositions of the axes' kernel
@@ -63,7 +63,7 @@ class KMCGMarginal(FeatureMarginal):
         P, the number of steps and of features. Fixed, so that the density is one function of the
         parameters. ``check()`` says how far CG has come: raise it until the residual falls
         below 0.01, or until the posterior no longer moves. Default: 100, or the number of rows where
-        that is less.
+        that is less; under ``likelihood=`` 500 features, or the dense matrix up to 1500 cells.
     probes : int, optional
         Number S of random vectors that estimate the log determinant of the exact ``K + sigma^2 I`` for the
         density, by P Lanczos steps each. Default: 8. With S probes, posterior means move by about

@@ -71,7 +71,7 @@ class _SKIP(FeatureGP):
 
 
 class SKIPMarginal(_SKIP, FeatureMarginal):
-    r"""Gaussian process on a product of interpolated 1-D kernels (SKIP); Gaussian noise.
+    r"""Gaussian process on a product of interpolated 1-D kernels (SKIP); any likelihood.
 
     .. math:: K \approx (W_1 T_1 W_1^\top) \circ \dots \circ (W_d T_d W_d^\top)
               \approx (A A^\top) \circ (B B^\top)
@@ -128,7 +128,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
 
     See Also
     --------
-    SKIPLatent : The same features under any likelihood.
+    SKIPLatent : The same features, for a function that enters several likelihoods.
 
     Notes
     -----
@@ -167,7 +167,10 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     >>> idata = pm.sample(model=model)  # doctest: +SKIP
     """
 
-    abilities = {"marginal_likelihood": "", "points": "rank=", "likelihood": "without n_iter="}
+    abilities = {
+        "marginal_likelihood": "", "points": "rank=", "likelihood": "without n_iter=",
+        "statistics": "with a fixed kernel",
+    }  # fmt: skip
 
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, grid_size=100, rank=30, task_dim=None,
@@ -290,7 +293,7 @@ class SKIPLatent(_SKIP, FeatureLatent):
 
     See Also
     --------
-    SKIPMarginal : For Gaussian noise, the function integrated out; names the paper.
+    SKIPMarginal : The function integrated out; names the paper.
 
     Notes
     -----

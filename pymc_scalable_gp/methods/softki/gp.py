@@ -94,7 +94,7 @@ class _SoftKI(FeatureGP):
 
 
 class SoftKIMarginal(_SoftKI, FeatureMarginal):
-    r"""Gaussian process by soft kernel interpolation (SoftKI), for 5 to 1000 inputs; Gaussian noise.
+    r"""Gaussian process by soft kernel interpolation (SoftKI), for 5 to 1000 inputs; any likelihood.
 
     Function values at m points ``z`` are interpolated to every input with softmax weights:
 
@@ -143,7 +143,7 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
 
     See Also
     --------
-    SoftKILatent : The same features under any likelihood.
+    SoftKILatent : The same features, for a function that enters several likelihoods.
     fit_inducing : Trains the points.
 
     Notes
@@ -260,7 +260,7 @@ class SoftKILatent(_SoftKI, FeatureLatent):
 
     See Also
     --------
-    SoftKIMarginal : For Gaussian noise, the function integrated out; names the paper.
+    SoftKIMarginal : The function integrated out; names the paper.
     fit_inducing : Trains the points.
 
     Notes

@@ -15,7 +15,7 @@ from pymc_scalable_gp.utils.graphs import is_random
 
 
 class StateSpaceMarginal(FeatureMarginal):
-    r"""Exact Gaussian process of one input in linear time; Gaussian noise, or any likelihood.
+    r"""Exact Gaussian process of one input in linear time; any likelihood.
 
     .. math:: y \sim N(\mu,\; K + \sigma^2 I)
 
@@ -50,7 +50,7 @@ class StateSpaceMarginal(FeatureMarginal):
 
     Notes
     -----
-    O(n s^2) per likelihood, four to five times that for its gradient, with s states: 1, 2 and 3 for the
+    O(n s^2) per likelihood, two to five times that with its gradient, with s states: 1, 2 and 3 for the
     Matern kernels, 1 for `Constant` and `Linear`, 2 for `Cosine`, 1 and 2 for each harmonic for `Periodic`;
     those of a sum add up, those of a product multiply. Rows may come in any order, at any times, equal ones
     too; ``sigma`` may be one value per row.

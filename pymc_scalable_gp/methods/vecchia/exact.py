@@ -13,7 +13,7 @@ MANY = 5000
 
 
 class ExactMarginal(FeatureMarginal):
-    r"""Exact Gaussian process, for up to about 3000 rows, any kernel; Gaussian noise.
+    r"""Exact Gaussian process, for up to about 3000 rows, any kernel; any likelihood.
 
     .. math:: y \sim N(\mu,\; K + \sigma^2 I)
 

@@ -54,7 +54,7 @@ class PivotedGP(FeatureGP):
 
 
 class VecchiaMarginal(PivotedGP, FeatureMarginal):
-    r"""Near-exact Gaussian process for thousands to a million rows, any kernel; Gaussian noise.
+    r"""Near-exact Gaussian process for thousands to a million rows, any kernel; any likelihood.
 
     .. math:: y \sim N(\mu,\; \Phi\Phi^\top + S), \qquad
               S^{-1} = B^\top D^{-1} B \approx (K - \Phi\Phi^\top + \sigma^2 I)^{-1}
@@ -92,7 +92,7 @@ class VecchiaMarginal(PivotedGP, FeatureMarginal):
 
     See Also
     --------
-    VecchiaLatent : The same prior under any likelihood.
+    VecchiaLatent : The same prior, for a function that enters several likelihoods.
     ExactMarginal : Faster up to some 600 rows.
 
     Notes

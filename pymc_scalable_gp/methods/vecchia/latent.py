@@ -43,7 +43,7 @@ class VecchiaLatent(PivotedGP, FeatureLatent):
 
     See Also
     --------
-    VecchiaMarginal : For Gaussian noise, the function integrated out.
+    VecchiaMarginal : The function integrated out.
     ExactMarginal : With ``likelihood=``, exact but for Laplace's approximation; faster up to some 600 rows.
 
     Notes

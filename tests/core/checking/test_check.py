@@ -365,6 +365,15 @@ def test_the_noise_that_features_add():
     assert re.search(r"Raise rank= .* to \d+ features or more", found.attrs["verdict"])
 
 
+def test_an_exact_density_that_is_not_finite_gets_advice_that_can_be_followed():
+    gp, model = model_of(sgp.ExactMarginal, {})
+    verdict = gp.check(POINT | {"eta": 1e200}, model=model, progressbar=False).attrs["verdict"]
+    assert "log densities are not finite" in verdict
+    assert "look at its parameters and the data" in verdict
+    assert "Raise" not in verdict
+    assert "rebuild" not in verdict
+
+
 def test_weights_have_no_exact_counterpart():
     with pm.Model() as model:
         gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=0.6), rank=20, grid=8)
