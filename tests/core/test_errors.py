@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose
+from scipy import sparse
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.testing import check_marginal_logp
@@ -55,6 +56,9 @@ def spoiled(array, *places, value=np.nan):
         ({"X": np.array([["a", 1.0, 2.0]] * 20, dtype=object)}, TypeError,
          "X must be numeric, got dtype object: encode text and categories as numbers"),
         ({"X": X + 0j}, TypeError, "X must be numeric, got dtype complex128"),
+        ({"X": X.astype("datetime64[s]")}, TypeError, "datetime64.*: give days or seconds since a start"),
+        ({"X": X.astype("timedelta64[s]")}, TypeError, "timedelta64.*: give days or seconds since"),
+        ({"X": sparse.csr_array(X)}, TypeError, r"X is sparse, and must be dense: give X.toarray\(\)"),
         ({"y": spoiled(Y, 3, 5)}, ValueError, "y has 2 NaN or infinite values: drop those rows"),
         ({"y": spoiled(Y, 3, value=np.inf)}, ValueError, "y has 1 NaN or infinite values"),
         ({"y": Y[:, None]}, ValueError, r"y must have shape \(n,\), got shape \(20, 1\); use y\[:, 0\]"),

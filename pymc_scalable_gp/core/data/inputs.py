@@ -311,6 +311,8 @@ def _as_data(value, name) -> Data:
 
 def _numeric(value, name):
     refuse_masked(value, name)
+    if hasattr(value, "toarray"):
+        raise TypeError(f"{name} is sparse, and must be dense: give {name}.toarray()")
     array = np.asarray(value)
     if array.dtype.kind == "O":
         absent = sum(type(v).__name__ in ABSENT for v in array.flat)
@@ -325,6 +327,10 @@ def _numeric(value, name):
             raise TypeError(
                 f"{name} must be numeric, got dtype object: encode text and categories as numbers"
             ) from None
+    if array.dtype.kind in "mM":
+        raise TypeError(
+            f"{name} must be numeric, got dtype {array.dtype}: give days or seconds since a start"
+        )
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be numeric, got dtype {array.dtype}")
     return np.asarray(array, dtype="float64")
