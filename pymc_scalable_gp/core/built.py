@@ -156,7 +156,10 @@ class BuiltGP(Listed, Base):
         """Sum of two independent GPs; their features stand side by side."""
         shared = [kind for kind in self.sum_classes if kind in getattr(other, "sum_classes", ())]
         if not shared:
-            raise TypeError(f"cannot add {type(self).__name__} and {type(other).__name__}")
+            raise TypeError(
+                f"cannot add {type(self).__name__} and {type(other).__name__}: make both of one class, or "
+                "give one GP the kernel k1 + k2"
+            )
         parts = (*self.parts, *other.parts)
         for part in parts:
             part.check_addable()

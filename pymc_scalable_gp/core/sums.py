@@ -23,7 +23,9 @@ def joint_approx(parts) -> str:
     given = {part.given_approx for part in parts} - {None}
     wanted = given or {part.approx for part in parts}
     if len(wanted) > 1:
-        raise TypeError(f"cannot add GPs with approx {', '.join(map(repr, sorted(wanted)))}")
+        raise TypeError(
+            f"cannot add GPs with approx {', '.join(map(repr, sorted(wanted)))}: give both the same approx="
+        )
     return wanted.pop()
 
 

@@ -16,6 +16,7 @@ from pytensor.compile.mode import get_mode
 from pytensor.compile.ops import FromFunctionOp
 from pytensor.graph.traversal import ancestors
 from pytensor.scan.op import Scan
+from pytensor.tensor.random.type import RandomType
 
 from pymc_scalable_gp.ops._by_ops import some_calls
 from pymc_scalable_gp.utils.compiled import TURN, ZERO_OUTSIDE, compiled, in_jax
@@ -90,6 +91,7 @@ class Density:
         theta = pt.vector("theta", dtype="float64", shape=(self.size,))
         logp = model.logp() if logp is None else logp
         both = [logp, logp if smooth is None else smooth]
+        _refuse_random(logp)
         self.is_smooth = smooth is None
         by_ops = not in_jax() and _is_known(logp)
         self.graphs = Graphs(theta, *self._on_vector(theta, both), by_ops)
@@ -246,6 +248,15 @@ def _is_known(graph) -> bool:
         type(op).__module__.split(".")[0] in KNOWN and not isinstance(op, Scan | FromFunctionOp)
         for op in ops
     )
+
+
+def _refuse_random(logp) -> None:
+    """Raise ValueError for a log density that is another one at each evaluation."""
+    if any(isinstance(v.type, RandomType) for v in ancestors([logp])):
+        raise ValueError(
+            "the log density draws random numbers, as pm.Minibatch does, and importance sampling needs one "
+            "that is the same at each evaluation: observe all rows"
+        )
 
 
 def _is_circular(transform) -> bool:

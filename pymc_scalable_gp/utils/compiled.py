@@ -144,6 +144,11 @@ def check_reached(outputs, inputs) -> None:
         and getattr(v.type, "ndim", None) is not None
     ]  # fmt: skip
     names = sorted({v.name for v in random if v.name})
+    if random and not names:
+        raise ValueError(
+            "the GP depends on a random variable without a name, which dist() makes: write a variable of "
+            "the model in its place, with a name and before any likelihood= function"
+        )
     if random:
         raise ValueError(
             f"the GP depends on {', '.join(names) or 'random variables'} of another model than this "

@@ -60,6 +60,7 @@ def spoiled(array, *places, value=np.nan):
         ({"X": X.astype("timedelta64[s]")}, TypeError, "timedelta64.*: give days or seconds since"),
         ({"X": sparse.csr_array(X)}, TypeError, r"X is sparse, and must be dense: give X.toarray\(\)"),
         ({"y": spoiled(Y, 3, 5)}, ValueError, "y has 2 NaN or infinite values: drop those rows"),
+        ({"y": np.full(20, np.nan)}, ValueError, "y has no finite value among 20"),
         ({"y": spoiled(Y, 3, value=np.inf)}, ValueError, "y has 1 NaN or infinite values"),
         ({"y": Y[:, None]}, ValueError, r"y must have shape \(n,\), got shape \(20, 1\); use y\[:, 0\]"),
         ({"y": Y[:7]}, ValueError, "y has 7 values, but X has 20 rows"),

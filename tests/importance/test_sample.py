@@ -213,6 +213,15 @@ def test_nuts_goes_on_where_weights_fail():
         (lambda: pm.Normal("x", shape=51), "51 free parameters.*pm.sample"),
         (lambda: pm.Poisson("k", 2.0), "k: .*continuous.*pm.sample"),
         (lambda: pt.constant(0.0), "no free variables.*pm.sample"),
+        (
+            lambda: pm.Normal(
+                "y",
+                pm.Normal("x"),
+                observed=pm.Minibatch(np.arange(9.0), batch_size=3),
+                total_size=9,
+            ),
+            "pm.Minibatch.*observe all rows",
+        ),
     ],
 )
 def test_models_that_do_not_fit_are_refused(make, words):

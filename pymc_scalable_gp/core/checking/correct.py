@@ -107,10 +107,14 @@ def correct_gp(
 
 def _target(gp, training, target, neighbors, n_inducing, points, budget) -> tuple:
     """The better likelihood, log weights of functions towards it, what it is, and the budget left."""
+    check_choice("target", target, ("exact", "likelihood"))
     if not (neighbors is None and n_inducing is None):
+        if target == "likelihood":
+            raise ValueError(
+                'target="likelihood" keeps the Gaussian process: leave out neighbors= and n_inducing='
+            )
         better, words = _local(gp, training, neighbors, n_inducing, mean_point(points), budget)
         return better, None, words, budget
-    check_choice("target", target, ("exact", "likelihood"))
     gaussian, exact = training.gaussian is training, training.gaussian.is_exact
     if gaussian and target == "likelihood":
         raise ValueError(
@@ -126,7 +130,7 @@ def _target(gp, training, target, neighbors, n_inducing, points, budget) -> tupl
     if (log_ratios := training.log_ratios()) is None:
         raise ValueError(
             "Laplace's approximation is not corrected for this kind of likelihood, by products: give "
-            "neighbors= and n_inducing="
+            'target="exact", or neighbors= and n_inducing='
         )
     words = "the exact GP with its likelihood" if target == "exact" else "the likelihood itself"
     return training, log_ratios, words, budget
@@ -146,11 +150,12 @@ def _affordable(n: int, budget: Budget) -> Budget:
             "neighbors= and n_inducing= for a closer approximation instead, or a GPU by "
             "PyTensor's mode JAX"
         )
-    cores = int(free_memory() // size)
-    if cores < (budget.cores or 1):
+    cores, asked = int(free_memory() // size), budget.cores or 1
+    if cores < asked:
+        fewer = "fewer cores=, or " if asked > 1 else ""
         raise ValueError(
-            f"{n} rows of the exact GP need {size / GIB:.1f} GiB for each of {budget.cores or 1} "
-            f"threads, and {free_memory() / GIB:.1f} GiB are free: give fewer cores=, or neighbors= and "
+            f"{n} rows of the exact GP need {size / GIB:.1f} GiB for each of {asked} "
+            f"threads, and {free_memory() / GIB:.1f} GiB are free: give {fewer}neighbors= and "
             "n_inducing= for a closer approximation instead"
         )
     return replace(budget, most_cores=min(cores, MOST_CORES))

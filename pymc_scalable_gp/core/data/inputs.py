@@ -137,6 +137,8 @@ def check_target(y, n: int) -> Data:
     if value.shape[0] != n:
         raise ValueError(f"y has {value.shape[0]} values, but X has {n} rows")
     bad = int((~np.isfinite(value)).sum())
+    if bad == len(value):
+        raise ValueError(f"y has no finite value among {bad}: there is nothing to learn from")
     if bad:
         raise ValueError(
             f"y has {bad} NaN or infinite values: drop those rows of X and y. Missing targets of Gaussian "

@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.traversal import ancestors
 
-from pymc_scalable_gp.utils.compiled import compiled
+from pymc_scalable_gp.utils.compiled import check_reached, compiled
 from pymc_scalable_gp.utils.graphs import on_vector, raveled
 from pymc_scalable_gp.utils.lbfgs import lowest
 
@@ -23,18 +23,20 @@ class Hyperparameters:
     free. With ``T`` the transforms, ``theta = (T_1(v_1), ..., T_k(v_k))``, raveled; the prior is that of
     the untransformed values (without the Jacobian), so that its maximum is ``pm.find_MAP``'s.
 
-    Raises ValueError if one of them is discrete: it has no gradient.
+    Raises ValueError if one of them is discrete, which has no gradient, or of another model.
     """
 
     def __init__(self, outputs, model: pm.Model | None):
         reached = set(ancestors(outputs))
         self.model = model
+        if model is not None:
+            check_reached(outputs, model.basic_RVs)
         self.free = [] if model is None else [rv for rv in model.free_RVs if rv in reached]
         discrete = [rv.name for rv in self.free if np.dtype(rv.dtype).kind != "f"]
         if discrete:
             raise ValueError(
-                f"{', '.join(discrete)}: discrete hyperparameters have no gradient; fix them with "
-                "pm.do, or give numbers in their place"
+                f"{', '.join(discrete)}: discrete hyperparameters have no gradient: give numbers "
+                "in their place, and make the GP with these"
             )
         self._values = [model.rvs_to_values[rv] for rv in self.free]
         self._point = model.initial_point(0) if self.free else {}

@@ -35,7 +35,8 @@ class CavityPrecision(Precision):
         scale = np.log(WEIGHTS) + NODES**2
         logp = logsumexp(scale[:, None] + 0.5 * np.log(2.0 * own) + prior + self.logp(at), axis=0)
         wide = mean + np.sqrt(2.0 * cavity) * NODES[:, None]
-        return logp, WEIGHTS @ self.below(wide) / np.sqrt(np.pi)
+        below = WEIGHTS @ self.below(wide) / np.sqrt(np.pi)
+        return logp, below.clip(0.0, 1.0)  # the weights' sum is 1 to rounding
 
     def group_logp(self, rows):
         """Raise ValueError: the rows of a group do not factorise."""
@@ -47,7 +48,8 @@ class CavityPrecision(Precision):
 class CavityPrecisions(Precisions):
     """Precision under a :class:`LaplaceRows`, as a function of the model's variables.
 
-    Probabilities below counts and classes are those of a random place within their step.
+    Probabilities below what has a mass of its own (counts, classes, censored times, the zeros of a hurdle)
+    are those of a random place within its step.
     """
 
     def __init__(self, laplace, model):
@@ -65,13 +67,13 @@ class CavityPrecisions(Precisions):
     def _cdf(laplace, functions):
         """Probabilities (s, n) below the targets; NaN where PyMC does not know them."""
         rows, y = laplace.rows, laplace.y.tensor
-        if not rows.is_discrete:
-            found = rows.cdf_of(functions, y)
-        else:
-            share = np.random.default_rng(0).uniform(size=len(held_value(laplace.y, "y")))
-            under, upper = rows.cdf_of(functions, y - 1.0), rows.cdf_of(functions, y)
-            found = None if upper is None else under + share * (upper - under)
-        return pt.full_like(functions, np.nan) if found is None else found
+        upper = rows.cdf_of(functions, y)
+        if upper is None:
+            return pt.full_like(functions, np.nan)
+        step = 1.0 if rows.is_discrete else np.finfo(float).eps * abs(y) + np.finfo(float).tiny
+        share = np.random.default_rng(0).uniform(size=len(held_value(laplace.y, "y")))
+        under = rows.cdf_of(functions, y - step)
+        return under + share * (upper - under)
 
     def __call__(self, values):
         """Precision of the pseudo-targets, and the rows' own densities."""

@@ -49,7 +49,13 @@ class RowDistribution:
         self.make, self.model, self.size = make, model, size
         self.f, self.y = self.vector("f"), self.vector("y")
         before = set(model.named_vars)
-        self.variable = make(self.f)
+        try:
+            self.variable = make(self.f)
+        except ValueError as error:
+            raise ValueError(
+                f"likelihood= fails for f of {size or 'n'} rows: {error}. What it has for each row "
+                "(exposures, offsets) has one value for each row with a target"
+            ) from error
         if made := sorted(set(model.named_vars) - before):
             raise ValueError(
                 f"likelihood= makes {', '.join(made)}: write variables before the function, which is "
@@ -125,7 +131,7 @@ class RowDistribution:
         for v in self.dependencies:
             value = present_value(v)
             shape = v.type.shape if value is None else np.shape(value)
-            if v is not self.f and n > 1 and n in shape[:1]:
+            if v is not self.f and n > 1 and n in shape:
                 raise ValueError(
                     f"likelihood= has {v.name or 'an array'} with a value for each of the {n} training "
                     "rows: for new observations give predictions likelihood=, a function of f with the "
@@ -168,11 +174,14 @@ class RowDistribution:
                 f"y[{bad[0]}] = {y[bad[0]]:.6g} has no density under {self.label} at the model's initial "
                 f"point, nor have {bad.size - 1} other rows: is it in the support, are parameters valid?"
             )
-        if not (np.isfinite(slope).all() and np.isfinite(information).all()):
+        # The least information is a share of the most, and so NaN in all rows where one is.
+        steep = np.isfinite(slope).all()
+        if (bad := np.flatnonzero(~np.isfinite(information if steep else slope))).size:
             raise ValueError(
                 f"the derivatives of {self.label}'s log density in f are not finite at the model's initial "
-                "point: give initval= to the priors, or scale y; a truncated normal needs both bounds, of "
-                "which one may be far off"
+                f"point, for y[{bad[0]}] = {y[bad[0]]:.6g} and {bad.size - 1} other rows: give initval= to "
+                "the priors, scale y, or drop rows that say nothing of f (an exposure of 0); a truncated "
+                "normal needs both bounds, of which one may be far off"
             )
         if not (information > 10.0 * LEAST**2).any():
             raise ValueError(

@@ -207,7 +207,7 @@ class CholQRMarginal(FeatureMarginal):
         if self.n_inducing >= n:
             raise ValueError(
                 f"n_inducing={self.n_inducing} must be below the number of rows, {n}: take fewer, or "
-                "pm.gp.Marginal, which is exact"
+                "sgp.ExactMarginal, which is exact"
             )
 
     def select_inducing(

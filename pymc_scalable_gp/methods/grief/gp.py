@@ -126,7 +126,6 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     >>> pred = gp.predict_posterior(X, idata, model=model)  # doctest: +SKIP
     """
 
-    approximations = WITH_RESIDUAL
     knobs = "rank= (and grid=)"
     abilities = {
         "marginal_likelihood": "",
@@ -161,15 +160,20 @@ class GriefGP(FeatureMarginal, FeatureLatent):
 
     def check_approx(self, approx):
         """Raise ValueError for an unknown `approx`, or one that a rotated or frozen basis excludes."""
-        super().check_approx(approx)
-        if approx != self.default_approx == "DTC":
+        if approx in WITH_RESIDUAL and approx not in self.approximations:
             kind = "rotate=True" if self.rotate else 'basis="frozen"'
             raise ValueError(f'{kind} works with approx="DTC" only, got {approx!r}')
+        super().check_approx(approx)
+
+    @property
+    def approximations(self):
+        """What `approx` may be: rotated and frozen features go with "DTC" alone."""
+        return ("DTC",) if self.rotate or self.basis == "frozen" else WITH_RESIDUAL
 
     @property
     def default_approx(self):
-        """Rotated and frozen features go with "DTC" alone."""
-        return "DTC" if self.rotate or self.basis == "frozen" else "FITC"
+        """The `approx` where none is given."""
+        return "DTC" if self.approximations == ("DTC",) else "FITC"
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""

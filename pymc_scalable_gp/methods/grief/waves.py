@@ -138,6 +138,6 @@ def check_periods(cov_func) -> None:
         if name is not None and is_random(pt.as_tensor_variable(getattr(leaf, name))):
             raise ValueError(
                 f"{type(leaf).__name__} has a free {name}=, with which the latent density of GriefGP "
-                "jumps: fix it, or use marginal_likelihood (Gaussian noise), or sgp.SKIPLatent (one "
-                "or two inputs)"
+                "jumps: fix it, or use marginal_likelihood, or sgp.SKIPLatent (one or two "
+                "inputs)"
             )

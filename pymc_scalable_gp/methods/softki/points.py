@@ -38,7 +38,7 @@ def kmeans_points(X: np.ndarray, count: int | None, random_seed=None) -> np.ndar
         if distinct < count:
             raise ValueError(
                 f"inducing={count} points need as many distinct rows, but X has {distinct}: use "
-                f"inducing={distinct} or fewer, or pm.gp.Marginal, which is exact and as fast here"
+                f"inducing={distinct} or fewer, or sgp.ExactMarginal, which is exact and fast here"
             )
     means = KMeans(count, n_init=1, random_state=int(rng.integers(2**31)))
     with warnings.catch_warnings():

@@ -107,7 +107,7 @@ class ExactMarginal(FeatureMarginal):
         if data.size > MANY:
             warn(
                 f"an exact GP on {data.size} rows takes O(n^3) time and O(n^2) memory per gradient: "
-                "sgp.VecchiaMarginal is nearly exact at O(n)"
+                "sgp.VecchiaMarginal is close to it at O(n), and gp.check says how close"
             )
         return ExactRows(data, self.cov_func)
 

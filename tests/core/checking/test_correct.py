@@ -247,6 +247,10 @@ def test_refusals_in_words(corrected, monkeypatch):
         ValueError, match="target must be one of 'exact', 'likelihood', got 'better'"
     ):
         gp.correct(idata, "better", model=model)
+    with pytest.raises(ValueError, match="target must be one of"):
+        gp.correct(idata, "better", neighbors=5, model=model)
+    with pytest.raises(ValueError, match="keeps the Gaussian process: leave out neighbors="):
+        gp.correct(idata, "likelihood", neighbors=5, model=model)
     with pytest.raises(ValueError, match="posterior has no sigma"):
         gp.correct(idata.posterior.dataset[["ell"]], model=model)
     monkeypatch.setattr(module, "MOST_EXACT_ROWS", 39)
@@ -256,6 +260,10 @@ def test_refusals_in_words(corrected, monkeypatch):
     monkeypatch.setattr(module, "free_memory", lambda: 4 * 8 * 40**2 * 2.5)
     with pytest.raises(ValueError, match="GiB for each of 3 threads, and"):
         gp.correct(idata, cores=3, model=model)
+    monkeypatch.setattr(module, "free_memory", lambda: 4 * 8 * 40**2 * 0.5)
+    with pytest.raises(ValueError, match="are free: give neighbors="):
+        gp.correct(idata, model=model)
+    monkeypatch.setattr(module, "free_memory", lambda: 4 * 8 * 40**2 * 2.5)
     assert module._affordable(40, module.Budget(400)).most_cores == 2
     with pytest.raises(ValueError, match="y is not observed in this model"):
         gp.correct(idata, model=pm.do(model, {"sigma": 0.3}))

@@ -114,3 +114,10 @@ def test_no_step_beyond_the_reach():
     )
     assert_allclose(theta, start + hyperparameters.REACH)
     assert_allclose(value, -theta.sum())
+
+
+def test_variables_of_another_model_are_not_taken_for_fixed_ones():
+    model, graph = problem()
+    copy = pm.do(model, {"rate": 1.0})
+    with pytest.raises(ValueError, match="rate, scale, share of another model than this one"):
+        Hyperparameters([graph], copy)

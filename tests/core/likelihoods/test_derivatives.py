@@ -4,6 +4,7 @@ import subprocess
 import sys
 from functools import partial
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -134,3 +135,66 @@ def test_check_of_more_rows_than_before(make):
                 continue
             found.append(gp.check({}, progressbar=False))
     assert str(found[0]) == str(found[-1])
+
+
+def counts_of(rows, rng):
+    return rng.poisson(np.exp(np.sin(rows[:, 0])))
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # draws that are all but alike
+@pytest.mark.parametrize("kind", ["censored", "hurdle"])
+def test_integral_transforms_of_a_row_with_a_probability_of_its_own(kind):
+    """A random place within its step: uniform for data of the model, and within 0 and 1."""
+    rng = np.random.default_rng(3)
+    rows = np.sort(rng.uniform(0.0, 6.0, (150, 1)), axis=0)
+    K = pm.gp.cov.Matern52(1, ls=0.9)(rows).eval()
+    f = np.linalg.cholesky(K + 1e-8 * np.eye(150)) @ rng.standard_normal(150)
+    if kind == "censored":
+        times = np.exp(f) * rng.weibull(1.5, 150)
+        special, y = times > 0.8, np.minimum(times, 0.8)
+
+        def likelihood(f):
+            return pm.Censored.dist(pm.Weibull.dist(1.5, pt.exp(f)), None, 0.8)
+    else:
+        special = rng.uniform(size=150) > 0.6
+        y = np.where(special, 0.0, rng.gamma(2.0, np.exp(f) / 2.0))
+
+        def likelihood(f):
+            return pm.HurdleGamma.dist(psi=0.6, alpha=2.0, beta=2.0 * pt.exp(-f))
+
+    model, gp = model_of(likelihood, rows, y)
+    draws = {"eta": 1.0 + 0.03 * rng.standard_normal((1, 30))}
+    pit = gp.loo_pit(az.from_dict({"posterior": draws}), progressbar=False, model=model).values
+    assert ((pit >= 0.0) & (pit <= 1.0)).all()
+    assert len(np.unique(pit[special])) == special.sum() > 30
+    assert stats.kstest(pit, "uniform").pvalue > 0.05  # 1e-9 and less without the place
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_values_of_training_rows_are_not_those_of_new_rows(transposed):
+    rng = np.random.default_rng(1)
+    Z = rng.standard_normal((len(X), 2))
+    with pm.Model():
+        b = pm.Normal("b", 0.0, 1.0, shape=2)
+        shift = pt.dot(b, Z.T) if transposed else pt.dot(Z, b)
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.Matern52(1, ls=1.0))
+        gp.marginal_likelihood(
+            "y", X, counts_of(X, rng), likelihood=lambda f: pm.Poisson.dist(pt.exp(f + shift))
+        )
+        with pytest.raises(ValueError, match="a value for each of the 12 training rows"):
+            gp.predict(X + 0.1, diag=True, pred_noise=True)
+
+
+def test_likelihoods_that_cannot_be_are_told_what_to_change():
+    exposure = np.ones(len(X))
+    exposure[3] = 0.0
+    y = counts_of(X, np.random.default_rng(1))
+    y[3] = 0
+    with pytest.raises(ValueError, match=r"y\[3\] = 0 and 0 other rows.*an exposure of 0"):
+        model_of(lambda f: pm.Poisson.dist(exposure * pt.exp(f)), y=y)
+    with pytest.raises(
+        ValueError, match=r"12 rows: Incompatible.*one value for each row with a target"
+    ):
+        model_of(lambda f: pm.Poisson.dist(exposure[1:] * pt.exp(f)), y=y)
+    with pytest.raises(ValueError, match="without a name.*before any likelihood= function"):
+        model_of(lambda f: pm.Poisson.dist(pt.exp(f + pm.Normal.dist(shape=len(X)))), y=y)
