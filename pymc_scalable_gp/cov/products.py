@@ -18,6 +18,7 @@ from pymc.gp.cov import (
     ExpQuad,
     Periodic,
     Prod,
+    Stationary,
     WhiteNoise,
 )
 from pytensor.tensor.variable import TensorVariable
@@ -212,12 +213,12 @@ def _term(parts) -> ProductTerm:
             part = part.c
         if not isinstance(part, BaseCovariance):
             value = pt.as_tensor_variable(part)
-            if value.ndim != 0:
+            if any(length != 1 for length in value.type.shape):
                 raise ValueError(
                     f"a kernel is scaled by an array of shape {value.type.shape}: only scalars keep "
                     "it a product over dimensions"
                 )
-            scale = scale * value
+            scale = scale * value.sum()  # of one entry
             continue
         for factor in _factors(part):
             by_dim.setdefault(factor.dim, []).append(factor)
@@ -277,13 +278,16 @@ def _factors(kernel: Covariance) -> list[Factor]:
             for dim, k in zip(dims, one, strict=True)
         ]
     name = type(kernel).__name__
+    has_one_input = (
+        isinstance(kernel, Stationary) and type(kernel).__module__ == Stationary.__module__
+    )
     product = (
         f"sgp.cov.Product(pm.gp.cov.{name}, {kernel.input_dim}, ...), the product of 1-D {name} "
         "kernels (a different kernel), or ExpQuad, or "
     )
     raise ValueError(
         f"{name} on {len(dims)} dimensions is not a product of 1-D kernels, which this method needs. "
-        f"Use {'' if isinstance(kernel, EmbeddedKernel) else product}a class that takes any kernel: "
+        f"Use {product if has_one_input else ''}a class that takes any kernel: "
         f"{Listed.names_with('any kernel')}"
     )
 

@@ -10,6 +10,7 @@ from pymc.gp.cov import (
     BaseCovariance,
     Combination,
     Constant,
+    Coregion,
     Covariance,
     Exponentiated,
     Prod,
@@ -113,8 +114,26 @@ def check_rows(cov_func, X: np.ndarray, name: str = "X") -> None:
     for leaf in leaves(cov_func):
         if isinstance(leaf, WarpedInput | ScaledCov):
             continue  # that looks at other inputs
-        if isinstance(leaf, EmbeddedKernel) and leaf.active_dims.max() < X.shape[1]:
+        if getattr(leaf, "active_dims", np.array([X.shape[1]])).max() >= X.shape[1]:
+            continue  # refused where the columns are
+        if isinstance(leaf, EmbeddedKernel):
             leaf.check_rows(X, name)
+        if isinstance(leaf, Coregion):
+            _check_labels(leaf, X, name)
+
+
+def _check_labels(kernel: Coregion, X: np.ndarray, name: str) -> None:
+    """Raise ValueError for labels of outputs that are no whole numbers from 0 below their number."""
+    column = int(kernel.active_dims[0])
+    labels, count = X[:, column], kernel.B.type.shape[0]
+    below = np.inf if count is None else count
+    bad = np.flatnonzero((labels != np.floor(labels)) | (labels < 0) | (labels >= below))
+    if bad.size:
+        last = "" if count is None else f" below {count}, the rows of its W or B"
+        raise ValueError(
+            f"{name} has {labels[bad[0]]:.6g} as output in row {bad[0]}, column {column}: Coregion takes "
+            f"whole numbers from 0{last}"
+        )
 
 
 def layout(cov_func, X, d: int) -> TensorVariable:

@@ -16,10 +16,14 @@ _ENTRIES = 2**24
 
 
 class KMCGMap(FeatureMap):
-    """``phi(x) = L^{-1} Q_P' k(X_M, x)`` for the basis' kernel, or for a part of it in a sum."""
+    """``phi(x) = L^{-1} Q_P' k(X_M, x)`` for the basis' kernel, or for a part of it in a sum.
+
+    Features of a part say how it covaries with the rows, and leave much of its own variance out.
+    """
 
     def __init__(self, cov_func, basis: KrylovBasis, cells: RegularGrid | None = None):
         self.cov_func, self.krylov, self.cells = cov_func, basis, cells
+        self.is_of_part = cov_func is not basis.cov_func
 
     def at_cells(self, grid: RegularGrid) -> "KMCGMap":
         """The map at the cells of a grid, by structured products between grids."""

@@ -6,12 +6,15 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.inputs import held_value
+from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
+from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
 from pymc_scalable_gp.methods.kmcg.eigenspaces import in_eigenspaces
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
@@ -23,8 +26,10 @@ from pymc_scalable_gp.methods.kmcg.kronecker import (
 )
 from pymc_scalable_gp.methods.kmcg.krylov_normal import KrylovNormal
 from pymc_scalable_gp.methods.kmcg.logdet import ProbedLogdet
-from pymc_scalable_gp.methods.kmcg.predict import GridPredictor
+from pymc_scalable_gp.methods.kmcg.predict import PART_AT_CELLS, GridPredictor, RowsPredictor
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
+from pymc_scalable_gp.ops.stacked_product import product
+from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 # Rows up to which a dense matrix of them is formed, to leave rows out.
 DENSE_ROWS = 4000
@@ -90,10 +95,17 @@ class KrylovLikelihood(GridLikelihood):
         return KMCGMap(cov_func, self.basis), self.coefficients()
 
     def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):
-        """As for other features; by structured products at the cells of a grid."""
-        if data.grid is not None:
-            feature_map = feature_map.at_cells(data.grid)
+        """As for other features, by structured products, at the cells of a grid; dense at other points."""
+        if data.grid is None:
+            return _at_rows(name, data.tensor, feature_map, mean_func, coef, variance, **kwargs)
+        if feature_map.is_of_part:
+            raise ValueError(PART_AT_CELLS)
+        feature_map = feature_map.at_cells(data.grid)
         return super().conditional(name, data, feature_map, mean_func, coef, variance, **kwargs)
+
+    def predictor(self, feature_map, mean_func, coef, noise, model):
+        """Compiled predictions at any points."""
+        return RowsPredictor(feature_map, mean_func, coef, noise, model)
 
     def cell_predictor(self, data, feature_map, mean_func, coef, noise, model):
         """By structured products with the basis."""
@@ -116,6 +128,15 @@ class KrylovLikelihood(GridLikelihood):
             names = ("logdet_se", "logdet_excess")
             found |= dict(zip(names, self.logdet.errors(points, model).max(axis=0), strict=True))
         return {name: float(value) for name, value in found.items()}
+
+
+def _at_rows(name, X, feature_map, mean_func, coef, variance, **kwargs):
+    """A `pm.MvNormal` at new rows, with a variance added to each and ``k - phi' phi`` between them."""
+    phi, prior = feature_map.features(X), kernel_matrix(feature_map.cov_func, X)
+    factor, each = coef.factor(phi), variance + KERNEL_JITTER * pt.diag(prior).mean()
+    cov = prior - product(phi, phi, transpose_b=True) + product(factor, factor, transpose_b=True)
+    mean = mean_vector(mean_func, X) + product(phi, coef.mean)
+    return pm.MvNormal(name, mean, cov=cov + each * pt.eye(X.shape[0]), **kwargs)
 
 
 class KrylovCoordinates(KrylovLikelihood):

@@ -6,10 +6,38 @@ from scipy import linalg
 
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
+from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
+from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 _COLUMNS = 8  # columns multiplied at a time
+
+PART_AT_CELLS = (
+    "joint draws of a part of a sum take the dense covariance of the new points: give grid.points, for as "
+    "many cells as that allows"
+)
+
+
+class RowsPredictor(Predictor):
+    """At any points: what features leave out, of a part of a sum the most, covaries as ``k - phi' phi``."""
+
+    def __init__(self, feature_map, mean_func, coef, noise, model):
+        super().__init__(feature_map, mean_func, coef, noise, model)
+        X = pt.matrix("Xnew", dtype="float64")
+        self._kernel = compiled([X, *self.inputs], kernel_matrix(feature_map.cov_func, X))
+
+    def full(self, state, X):
+        """Mean (n*,) and covariance (n*, n*)."""
+        phi, *_ = self._features(X, *state.values)
+        mean, cov = super().full(state, X)
+        left = self._kernel(X, *state.values[: len(self.inputs)]) - phi @ phi.T
+        return mean, cov + left - np.diag(np.diag(left).clip(0.0))
+
+    def _sample_jointly(self, state, X, rng):
+        mean, cov = self.full(state, X)
+        cov += KERNEL_JITTER * np.diag(cov).mean() * np.eye(len(X))
+        return mean + np.linalg.cholesky(cov) @ rng.standard_normal(len(X))
 
 
 class GridPredictor(Predictor):
@@ -22,7 +50,7 @@ class GridPredictor(Predictor):
     def __init__(self, feature_map, mean_func, data, coef, noise, model):
         self.model, self.block_rows = model, data.value.shape[0]
         self.has_root = True
-        basis = feature_map.krylov
+        basis, self._is_of_part = feature_map.krylov, feature_map.is_of_part
         operator = kernel_operator(feature_map.cov_func, data.grid, basis.X.grid)
         V = pt.matrix("V", dtype="float64", shape=(basis.X.grid.n, None))
         states = [coef.mean, noise, coef.root, basis.directions, basis.L]
@@ -49,6 +77,8 @@ class GridPredictor(Predictor):
 
     def _sample(self, state, parts, rng):
         """A draw of the function at all cells, with the draw of the coefficients."""
+        if self._is_of_part:
+            raise ValueError(PART_AT_CELLS)
         diag, mean = parts
         missed = np.maximum(diag - self._squares(state, np.eye(len(state.coef))), 0.0)
         own = np.sqrt(missed + state.noise) * rng.standard_normal(len(mean))

@@ -327,6 +327,10 @@ def test_draws_on_a_grid_have_the_predicted_moments():
     gp, model = marginal(sgp.RegularGrid(AXES, MASK), RNG.standard_normal((7, 5)), n_iter=8)
     new = sgp.RegularGrid([AXES[0], [0.2, 1.0]])
     mean, cov = gp.predict(new, {}, model=model)
+    # At cells, draws take what the features leave out as each cell's own.
+    phi = gp.training.prediction_map().features(new.points).eval()
+    left = gp.cov_func(new.points).eval() - phi @ phi.T
+    cov += np.diag(np.diag(left)) - left
     with model:
         gp.conditional("f", new, jitter=0.0)
     draws = draw_many(model["f"], 4000, 1)
@@ -372,6 +376,47 @@ def test_parts_of_a_sum_share_one_basis():
         one + two
     with pytest.raises(TypeError, match="cannot add KMCGMarginal and GriefGP"):
         one + sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=2.0))
+
+
+@pytest.mark.parametrize("where", ["rows", "gaps"])
+def test_joint_predictions_of_a_sum_and_of_its_parts(where):
+    """Steps as many as rows hold all that the rows say, but not the variance of the parts."""
+    grid = sgp.RegularGrid(
+        [np.linspace(0.0, 2.0, 9), np.linspace(0.0, 1.0, 5)], np.arange(45).reshape(9, 5) % 4 > 0
+    )
+    rows = grid.points if where == "gaps" else RNG.uniform(0.0, 2.0, (30, 2))
+    kernels = pm.gp.cov.ExpQuad(2, ls=1.1), 0.6 * pm.gp.cov.ExpQuad(2, ls=0.4)
+    y, new = RNG.standard_normal(len(rows)), RNG.uniform(0.0, 2.0, (4, 2))
+    with pm.Model() as model:
+        parts = [sgp.KMCGMarginal(cov_func=k, n_iter=len(rows)) for k in kernels]
+        total = parts[0] + parts[1]
+        total.marginal_likelihood("y", X=grid if where == "gaps" else rows, y=y, sigma=0.4)
+        draws = parts[1].conditional("f", new, given={"gp": total})
+    S = sum(k(rows).eval() for k in kernels) + 0.16 * np.eye(len(rows))
+    for gp, k in zip((*parts, total), (*kernels, kernels[0] + kernels[1]), strict=True):
+        cross = k(rows, new).eval()
+        given = None if gp is total else {"gp": total}
+        mean, cov = gp.predict(new, {}, given=given, model=model)
+        expected = k(new).eval() - cross.T @ np.linalg.solve(S, cross)
+        assert_allclose(mean, cross.T @ np.linalg.solve(S, y), atol=1e-4)
+        assert_allclose(cov, expected, atol=1e-4)
+        variance = gp.predict(new, {}, diag=True, given=given, model=model)[1]
+        assert_allclose(np.diag(cov), variance, rtol=1e-8)
+        if gp is parts[1]:
+            assert_allclose(draws.owner.op.dist_params(draws.owner)[1].eval(), cov, atol=1e-5)
+    if where == "gaps":
+        with model, pytest.raises(ValueError, match="give grid.points"):
+            parts[0].conditional("at_cells", grid, given={"gp": total})
+        posterior = xr.Dataset(coords={"chain": [0], "draw": np.arange(3)})
+        posterior["unused"] = ("chain", "draw"), np.zeros((1, 3))
+        options = {"given": {"gp": total}, "model": model, "progressbar": False, "draws": True}
+        with pytest.raises(ValueError, match="give grid.points"):
+            parts[0].predict_posterior(grid, posterior, **options)
+        assert parts[0].predict_posterior(grid.points, posterior, **options)["f"].shape == (
+            1,
+            3,
+            33,
+        )
 
 
 def test_given_data_are_used_and_forgotten():
