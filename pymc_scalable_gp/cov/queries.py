@@ -124,7 +124,7 @@ def check_rows(cov_func, X: np.ndarray, name: str = "X") -> None:
 
 def _check_labels(kernel: Coregion, X: np.ndarray, name: str) -> None:
     """Raise ValueError for labels of outputs that are no whole numbers from 0 below their number."""
-    column = int(kernel.active_dims[0])
+    column = int(kernel.active_dims[0]) % X.shape[1]
     labels, count = X[:, column], kernel.B.type.shape[0]
     below = np.inf if count is None else count
     bad = np.flatnonzero((labels != np.floor(labels)) | (labels < 0) | (labels >= below))

@@ -177,6 +177,14 @@ def test_product_refuses_vectors_of_another_length(ls):
         (lambda: c.Exponential(2, ls=1.0), "Exponential on 2 dimensions"),
         (lambda: c.ExpQuad(2, ls=1.0) + c.Matern52(2, ls=1.0), "Matern52 on 2 dimensions"),
         (lambda: c.Matern52(2, ls=1.0) ** 2, "Matern52 on 2 dimensions"),
+        (
+            lambda: (c.Matern52(2, ls=1.0) + 1.0) ** 3,
+            "Add on 2 dimensions .* needs. Use a class that takes any kernel",
+        ),
+        (
+            lambda: type("Mine", (c.Matern52,), {})(2, ls=1.0),
+            "Mine on 2 dimensions .* needs. Use a class that takes any kernel",
+        ),
         (lambda: c.ExpQuad(2, ls=1.0) + c.WhiteNoise(0.1), "WhiteNoise .* give it as sigma="),
         (lambda: c.WhiteNoise(0.1), "WhiteNoise .* give it as sigma="),
         (
@@ -195,6 +203,12 @@ def test_a_sum_of_products_raised_to_a_power_is_refused():
     kernel = (c.ExpQuad(2, ls=1.0, active_dims=[0]) + c.ExpQuad(2, ls=1.0, active_dims=[1])) ** 1.5
     with pytest.raises((ValueError, NotImplementedError)):
         product_terms(kernel)
+
+
+def test_a_scale_of_one_entry_is_a_scalar():
+    (term,) = product_terms(c.ExpQuad(2, ls=1.0) * np.array([0.3]))
+    assert term.scale.ndim == 0
+    assert term.scale.eval() == 0.3
 
 
 def test_random_scale_in_a_model():

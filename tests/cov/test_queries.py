@@ -90,3 +90,25 @@ def test_the_exact_gp_takes_a_matrix():
             gp.marginal_likelihood("y", X=X, y=Y, sigma=0.1, **options)
         found.append(model.compile_logp()({}))
     assert found[0] == pytest.approx(found[1], rel=1e-8)
+
+
+@pytest.mark.parametrize("label", [2.0, -1.0, 0.5])
+@pytest.mark.parametrize("make", [sgp.ExactMarginal, sgp.VecchiaMarginal, sgp.CholQRMarginal])
+def test_labels_of_outputs_are_rows_of_their_matrix(make, label):
+    """Compiled code reads beyond the matrix, or from its end, without a word."""
+    X = np.column_stack([np.linspace(0.0, 1.0, 12), np.arange(12) % 2])
+    wrong = X.copy()
+    wrong[4, 1] = label
+    options = {"n_inducing": 4} if make is not sgp.ExactMarginal else {}
+    said = rf"has {label:g} as output in row 4, column 1: .* from 0 below 2"
+    with pm.Model() as model:
+        W = pm.HalfNormal("W", 1.0, shape=(2, 1))
+        cov = pm.gp.cov.Coregion(2, W=W, kappa=np.ones(2), active_dims=[-1])
+        gp = make(cov_func=cov * pm.gp.cov.ExpQuad(2, ls=0.5, active_dims=[0]), **options)
+        with pytest.raises(ValueError, match="X " + said):
+            gp.marginal_likelihood("bad", wrong, X[:, 0], 0.3)
+        if make is sgp.CholQRMarginal:
+            gp.build(X, point=model.initial_point())
+        gp.marginal_likelihood("y", X, X[:, 0], 0.3)
+        with pytest.raises(ValueError, match="Xnew " + said):
+            gp.predict(wrong, model.initial_point(), diag=True)

@@ -43,8 +43,8 @@ class Series(NamedTuple):
     def of(cls, form: MarkovForm, x: TensorVariable, order: TensorVariable | None) -> "Series":
         """Of times x (n,) in an order."""
         x = placed(x, order)
-        dt = pt.concatenate([pt.zeros(1), x[1:] - x[:-1]])
-        features = form.features(Inputs(x, x - disconnected_grad(x[0])))
+        dt = pt.concatenate([pt.zeros_like(x[:1]), x[1:] - x[:-1]])  # of no rows: none
+        features = form.features(Inputs(x, x - disconnected_grad(x[:1].sum())))
         return cls(dt, form.rates, form.variances, features, order, form.kind)
 
     def with_known_features(self) -> "Series":

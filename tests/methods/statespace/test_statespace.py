@@ -288,6 +288,11 @@ def test_other_rows():
     ]  # fmt: skip
     assert_allclose(values[0], values[1], rtol=1e-9)
     assert_allclose(mean, expected, atol=1e-9)
+    with model:
+        pm.set_data({"X": X[:0], "obs": Y[:0]}, coords={"row": [], "column": [0]})
+    assert float(model.compile_logp(vars=[model["y"]])({"a": 0.9})) == 0.0
+    with model:
+        pm.set_data({"X": rows, "obs": targets}, coords={"row": range(N + 2), "column": [0]})
     given = {"X": X, "y": Y, "sigma": 0.3}
     found = [
         g.predict(XNEW, {"a": 0.9}, diag=True, given=given, model=m)[0]
