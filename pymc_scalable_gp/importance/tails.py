@@ -191,9 +191,8 @@ def _tails(density, mode: Mode, rng) -> list[Tail]:
     """
     sds = mode.sds
     draws = density.from_prior(DRAWS, rng, mode.location, IMPROPER * sds)
-    draws = draws.clip(
-        -np.finfo(float).max, np.finfo(float).max
-    )  # infinite at a bound of the prior
+    largest = np.finfo(float).max
+    draws = draws.clip(-largest, largest)  # infinite at a bound of the prior
     edges = np.quantile(draws, [EDGE, 1.0 - EDGE], axis=0)
     tried = []
     for sign, edge in zip((-1.0, 1.0), edges, strict=True):

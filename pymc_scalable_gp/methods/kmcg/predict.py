@@ -9,7 +9,6 @@ from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
-from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 _COLUMNS = 8  # columns multiplied at a time
 
@@ -35,9 +34,10 @@ class RowsPredictor(Predictor):
         return mean, cov + left - np.diag(np.diag(left).clip(0.0))
 
     def _sample_jointly(self, state, X, rng):
+        """Draw from the covariance of all rows, of which rounding makes small eigenvalues negative."""
         mean, cov = self.full(state, X)
-        cov += KERNEL_JITTER * np.diag(cov).mean() * np.eye(len(X))
-        return mean + np.linalg.cholesky(cov) @ rng.standard_normal(len(X))
+        values, vectors = linalg.eigh(cov)
+        return mean + vectors @ (np.sqrt(values.clip(0.0)) * rng.standard_normal(len(X)))
 
 
 class GridPredictor(Predictor):
