@@ -86,7 +86,7 @@ class BuiltGP(Listed, Base):
 
     def _build(self, X: np.ndarray, **options) -> int:
         self._reference, self._unasked = options.get("point"), None
-        check_rows(self.prior_cov, X)
+        check_rows(self.cov_func, X)
         self._map = self._fit(X, **options)
         return self.rank
 
@@ -110,7 +110,7 @@ class BuiltGP(Listed, Base):
         """
         rows = digest(X.value)
         if self.is_built and self._unasked in (None, rows):
-            check_rows(self.prior_cov, X.value)
+            check_rows(self.cov_func, X.value)
             if bound and self.feature_map.input_range and not is_random(X.tensor):
                 self.feature_map.input_range.check(X.value)
             return

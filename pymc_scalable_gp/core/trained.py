@@ -69,7 +69,7 @@ class TrainedGP(BuiltGP):
         data = check_inputs(Xnew, "Xnew", training.X.value.shape[1], empty=True)
         if len(data.value):
             for part in self.parts:
-                check_rows(part.prior_cov, data.value, "Xnew")
+                check_rows(part.cov_func, data.value, "Xnew")
             training.predictive.prediction_map().outside(
                 data.value
             )  # raises for categories that are new

@@ -253,13 +253,13 @@ def _solver(check, rows):
 
 def remedy(gp, training, check) -> str:
     """Advice on what to change."""
-    if getattr(training, "is_exact", False):
-        return "The likelihood is the exact one: look at its parameters and the data there."
     if _is_far(check) or _away(check).max(initial=0.0) > LIMITS["reference"]:
         return "Make the basis anew at the posterior mean, gp.recentre(X, idata), and the model with it."
     if check.attrs["holds_residual"]:
         if check.attrs.get("neighbors_moved", 0.0) > LIMITS["neighbors_moved"]:
             return f"Call gp.rebuild(point) at a point of the posterior, or raise {gp.knobs}."
+        if getattr(training, "is_exact", False):
+            return "The likelihood is the exact one: look at its parameters and the data there."
         return f"Raise {gp.knobs}, or call gp.rebuild(point) at a point of the posterior."
     text = f"Raise {gp.knobs}"
     needed = check.attrs.get("rank_needed", np.nan)

@@ -8,6 +8,7 @@ from pymc_scalable_gp.core.data.inputs import check_inputs, check_sigma, check_t
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 from pymc_scalable_gp.cov.kernels import kernel_matrix
+from pymc_scalable_gp.cov.queries import check_rows
 from pymc_scalable_gp.ops.gaussian_logp import gaussian_logp
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.compiled import compiled
@@ -75,13 +76,15 @@ def subset_map(
     """
     model = pm.modelcontext(model)
     X, count = check_inputs(X).value, check_count("max_rows", max_rows, 2)
+    whole = getattr(gp, "prior_cov", gp.cov_func)  # with tasks, and of sums
+    check_rows(whole, X)
     y = check_target(y, X.shape[0]).value
     sigma = check_sigma(sigma, X.shape[0])
     rng = np.random.default_rng(random_seed)
     rows = np.sort(rng.permutation(X.shape[0])[: min(count, X.shape[0])])
     Xs, ys = pt.constant(X[rows]), y[rows]
     noise = sigma[rows] if sigma.ndim else sigma
-    prior_cov = kernel_matrix(getattr(gp, "prior_cov", gp.cov_func), Xs)  # with tasks, and of sums
+    prior_cov = kernel_matrix(whole, Xs)
     jitter = KERNEL_JITTER * pt.diag(prior_cov).mean()
     variances = (noise**2 + jitter) * pt.ones(len(rows))
     logp = gaussian_logp(prior_cov, variances, ys - mean_vector(gp.mean_func, Xs))

@@ -128,12 +128,9 @@ class GriefGP(FeatureMarginal, FeatureLatent):
 
     knobs = "rank= (and grid=)"
     abilities = {
-        "marginal_likelihood": "",
-        "likelihood": "",
-        "prior": "",
-        "points": "rank=",
+        "marginal_likelihood": "", "likelihood": "", "prior": "", "points": "rank=",
         "statistics": 'with a fixed kernel or basis="frozen"',
-    }
+    }  # fmt: skip
 
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, grid=None, rank=500, rotate=False,

@@ -107,7 +107,7 @@ def test_neighbors_chosen_elsewhere_are_no_fault_where_all_rows_were_compared(so
     for found, words in ((moved, "Poor: neighbors were chosen"), (every, "Good"), (others, "Good")):
         assert verdict(gp, gp.training, found)[0].startswith(words)
         assert "would be others" in verdict(gp, gp.training, found)[1]
-    for found, words in ((check, ". Raise "), (every, ". Call gp.rebuild(point)")):
+    for found, words in ((check, "the exact one: look at"), (every, ". Call gp.rebuild(point)")):
         poor = changed(found, "mean_shift", 2.0 * LIMITS["mean_shift"])
         poor.attrs["holds_residual"] = True
         assert words in verdict(gp, gp.training, poor)[0]
