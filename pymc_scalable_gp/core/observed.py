@@ -263,7 +263,7 @@ class ObservedGP(FeatureGP):
 
     @property
     def likelihood_path(self) -> str | None:
-        """How the likelihood is evaluated: "full" O(n r^2), "summarized" O(r^3), "rotated" O(r), ..."""
+        """How it is evaluated: "full" O(n r^2), "summarized" O(r^3), ..., "Laplace, full" and so on."""
         training = self._training
         return None if training is None or training.gaussian is None else training.path
 

@@ -135,7 +135,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     ====================  =======================================  ==========================
     step                  time                                     memory
     ====================  =======================================  ==========================
-    build                 O(d m^3 + d s (r^3 + s r)), s <= 3000    O(s^2)
+    build                 O(d m^3 + d c (r^3 + c r)), c <= 3000    O(c^2), of c of the rows
     roots, gradient       O(n d (r + r^3) + d m^2 r)               4 d arrays (n, r)
     likelihood            O(n r^4)                                 two arrays (n, r^2)
     with s tasks          O(n r^2 + s r^2 (r + q^2) + r^3 q^3)     O(n r + s (r^2 + q^2))
