@@ -373,7 +373,7 @@ class ObservedGP(FeatureGP):
     def _checked_pair(self, X, y) -> tuple[Data, Data]:
         """Inputs and targets, none of which is missing."""
         data = check_inputs(X)
-        return data, check_target(y, data.value.shape[0])
+        return data, check_target(y, data.value.shape[0], X)
 
     def _map_for(self, X) -> FeatureMap:
         self.build_for(X, bound=self.approx not in KEEPS_ALL)

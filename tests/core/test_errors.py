@@ -60,6 +60,8 @@ def spoiled(array, *places, value=np.nan):
         ({"X": X.astype("timedelta64[s]")}, TypeError, "timedelta64.*: give days or seconds since"),
         ({"X": sparse.csr_array(X)}, TypeError, r"X is sparse, and must be dense: give X.toarray\(\)"),
         ({"y": spoiled(Y, 3, 5)}, ValueError, "y has 2 NaN or infinite values: drop those rows"),
+        ({"X": pd.DataFrame(X), "y": pd.Series(Y, np.arange(20)[::-1])}, ValueError,
+         r"index of X in another order.*give y.loc\[X.index\]"),
         ({"y": np.full(20, np.nan)}, ValueError, "y has no finite value among 20"),
         ({"y": spoiled(Y, 3, value=np.inf)}, ValueError, "y has 1 NaN or infinite values"),
         ({"y": Y[:, None]}, ValueError, r"y must have shape \(n,\), got shape \(20, 1\); use y\[:, 0\]"),
@@ -376,3 +378,23 @@ def test_numba_refuses_inputs_and_targets_of_different_lengths(name, rows):
         pm.set_data({"X": X[:rows]})
     with pytest.raises(ValueError, match="arrays differ in n|Incompatible"):
         density(point)
+
+
+def test_rows_of_pandas_in_another_order_are_refused_wherever_they_go_in():
+    frame, back = pd.DataFrame(X), pd.Series(Y, np.arange(20)[::-1])
+    with pm.Model():
+        sigma, ell = pm.HalfNormal("sigma"), pm.HalfNormal("ell")
+        cov = pm.gp.cov.ExpQuad(3, ls=ell)
+        soft = sgp.SoftKIMarginal(cov_func=cov, inducing=X[:5])
+        soft.build(X)
+        discrete = sgp.CholQRMarginal(cov_func=cov, n_inducing=4)
+        grid = sgp.KMCGMarginal(cov_func=cov, n_iter=4)
+        for call in (
+            lambda y: soft.summarize(frame, y, progressbar=False),
+            lambda y: sgp.subset_map(soft, frame, y, sigma, progressbar=False),
+            lambda y: sgp.fit_inducing(soft, frame, y, progressbar=False),
+            lambda y: discrete.select_inducing(frame, y, sigma, progressbar=False),
+            lambda y: grid.marginal_likelihood("y", frame, y, sigma),
+        ):
+            with pytest.raises(ValueError, match=r"give y.loc\[X.index\]"):
+                call(back)

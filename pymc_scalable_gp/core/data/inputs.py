@@ -127,8 +127,24 @@ def refuse_masked(value, name: str) -> None:
         )
 
 
-def check_target(y, n: int) -> Data:
-    """Targets (n,) as float64 :class:`Data`; raises as :func:`check_inputs` does."""
+def refuse_another_order(X, y) -> None:
+    """Raise ValueError for pandas' rows y that are those of X, by their index, in another order."""
+    indices = [getattr(rows, "index", None) for rows in (X, y)]
+    if not all(type(index).__module__.split(".")[0] == "pandas" for index in indices):
+        return
+    first, second = indices
+    if len(first) == len(second) and not first.equals(second) and set(first) == set(second):
+        raise ValueError(
+            "y has the index of X in another order, and rows go by their place: give y.loc[X.index]"
+        )
+
+
+def check_target(y, n: int, X=None) -> Data:
+    """Targets (n,) as float64 :class:`Data`; raises as :func:`check_inputs` does.
+
+    X are the inputs as they came, by which an index of y is checked.
+    """
+    refuse_another_order(X, y)
     data = _as_data(y, "y")
     value = data.value
     if value.ndim != 1:

@@ -75,10 +75,10 @@ def subset_map(
     (['ell', 'sigma'], 0.1)
     """
     model = pm.modelcontext(model)
-    X, count = check_inputs(X).value, check_count("max_rows", max_rows, 2)
+    given, X, count = X, check_inputs(X).value, check_count("max_rows", max_rows, 2)
     whole = getattr(gp, "prior_cov", gp.cov_func)  # with tasks, and of sums
     check_rows(whole, X)
-    y = check_target(y, X.shape[0]).value
+    y = check_target(y, X.shape[0], given).value
     sigma = check_sigma(sigma, X.shape[0])
     rng = np.random.default_rng(random_seed)
     rows = np.sort(rng.permutation(X.shape[0])[: min(count, X.shape[0])])

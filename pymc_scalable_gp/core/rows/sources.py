@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pytensor.graph.basic import Variable
 
-from pymc_scalable_gp.core.data.inputs import check_block
+from pymc_scalable_gp.core.data.inputs import check_block, refuse_another_order
 
 # Rows that are read at a time where the source does not say.
 ROWS = 65536
@@ -60,6 +60,7 @@ def open_source(source, y=None, columns=None) -> Source:
         source, y = source
     if isinstance(source, list) and y is not None:
         source = np.asarray(source)
+    refuse_another_order(source, y)
     if isinstance(source, str | Path):
         return _parquet(Path(source), y, columns)
     if hasattr(source, "data_vars"):

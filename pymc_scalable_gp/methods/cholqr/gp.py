@@ -272,7 +272,7 @@ class CholQRMarginal(FeatureMarginal):
         if model is None:
             model = pm.Model.get_context(error_if_none=False)
         inputs = check_inputs(X).value
-        target_y = check_target(y, len(inputs)).value
+        target_y = check_target(y, len(inputs), X).value
         noise_sd = check_sigma(sigma, len(inputs))
         if noise_sd.ndim:
             raise ValueError(

@@ -329,7 +329,7 @@ class KMCGMarginal(FeatureMarginal):
             kernel_operator(self.cov_func, data.grid, data.grid)  # raises if it has no structure
             if not isinstance(y, TensorVariable):
                 y = data.grid.ravel(y)
-        return data, check_target(y, data.value.shape[0])
+        return data, check_target(y, data.value.shape[0], X)
 
     def _map_for(self, X):
         """None: the features are those of the likelihood's basis."""

@@ -115,8 +115,8 @@ def training_rows(X, y, validation: float, rng) -> MemoryRows:
         raise ValueError(f"validation must be a share of the rows in [0, 1), got {validation}")
     chunked = getattr(X, "chunks", None) is not None
     if not (isinstance(X, str | Path | np.memmap) or chunked or (y is None and X is not None)):
-        X = check_inputs(X).value
-        y = check_target(y, len(X)).value
+        given, X = X, check_inputs(X).value
+        y = check_target(y, len(X), given).value
         rows = Batch(X, y, np.arange(len(y)))
         return MemoryRows(rows, len(y), float(y.var()), validation, rng)
     if hasattr(X, "__next__"):
