@@ -268,8 +268,7 @@ def remedy(gp, training, check) -> str:
     elif needed > check.attrs["rank"]:
         text += f" to {int(needed)} features or more"
     latent = training is None or training.sigma is None
-    whole = not latent and training.has_rows and training.data.weights is None
-    if "VIF" in gp.approximations and whole:
+    if "VIF" in gp.approximations and not latent and training.data.weights is None:
         return f'{text}, or take approx="VIF", whose neighbors hold what they do not explain.'
     other = "VecchiaLatent" if latent else "VecchiaMarginal"
     return f"{text}." if type(gp).__name__ == other else f"{text}, or take {other}."

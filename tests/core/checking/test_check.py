@@ -374,6 +374,20 @@ def test_an_exact_density_that_is_not_finite_gets_advice_that_can_be_followed():
     assert "rebuild" not in verdict
 
 
+@pytest.mark.filterwarnings("ignore:the features do not explain")
+@pytest.mark.parametrize("kind", ["free", "weights", "rotated"])
+def test_neighbors_are_advised_where_they_would_be_taken(kind):
+    with pm.Model() as model:
+        cov = pm.gp.cov.ExpQuad(2, ls=0.3)
+        gp = sgp.GriefGP(cov_func=cov, rank=4, grid=8, rotate=kind == "rotated")
+        rank = gp.build(X)
+        weights = None if kind == "free" else sgp.weights_prior("w", rank)
+        gp.marginal_likelihood("y", X, Y, 0.3, weights=weights)
+    verdict = gp.check(model=model, rows=50, progressbar=False).attrs["verdict"]
+    assert verdict.startswith("Poor")
+    assert ('take approx="VIF"' in verdict) == (kind == "free")
+
+
 def test_weights_have_no_exact_counterpart():
     with pm.Model() as model:
         gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=0.6), rank=20, grid=8)
