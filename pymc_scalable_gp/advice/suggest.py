@@ -115,8 +115,8 @@ def suggest(
     model = model or pm.Model.get_context(error_if_none=False)
     grid = X if isinstance(X, RegularGrid) else None
     y = X.ravel(y) if grid and y is not None else y
-    X = check_inputs(X.points if grid else X).value
-    y = None if y is None else check_target(y, len(X)).value
+    given, X = X, check_inputs(X.points if grid else X).value
+    y = None if y is None else check_target(y, len(X), given).value
     is_normal, notes, is_free = likelihood == "normal", [], None
     y = y if is_normal and y is not None and np.ptp(y) > 0.0 else None  # for estimating the noise
     if cov_func is None:

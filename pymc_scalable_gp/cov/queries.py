@@ -119,20 +119,27 @@ def check_rows(cov_func, X: np.ndarray, name: str = "X") -> None:
         if isinstance(leaf, EmbeddedKernel):
             leaf.check_rows(X, name)
         if isinstance(leaf, Coregion):
-            _check_labels(leaf, X, name)
+            column, count = int(leaf.active_dims[0]) % X.shape[1], leaf.B.type.shape[0]
+            check_labels(X, column, count, name, "output", "Coregion's W or B")
 
 
-def _check_labels(kernel: Coregion, X: np.ndarray, name: str) -> None:
-    """Raise ValueError for labels of outputs that are no whole numbers from 0 below their number."""
-    column = int(kernel.active_dims[0]) % X.shape[1]
-    labels, count = X[:, column], kernel.B.type.shape[0]
-    below = np.inf if count is None else count
-    bad = np.flatnonzero((labels != np.floor(labels)) | (labels < 0) | (labels >= below))
-    if bad.size:
-        last = "" if count is None else f" below {count}, the rows of its W or B"
+def check_labels(X, column: int, count: int | None, name: str, what: str, matrix: str) -> None:
+    """Raise ValueError, with the first bad row, for labels in a column that are no rows of a matrix.
+
+    These are whole numbers from 0 below `count`, where that is known; `what` and `matrix` go to the error.
+    """
+    labels = X[:, column]
+    bad = (
+        (labels != np.floor(labels))
+        | (labels < 0)
+        | (labels >= (np.inf if count is None else count))
+    )
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        last = "" if count is None else f" below {count}, the rows of {matrix}"
         raise ValueError(
-            f"{name} has {labels[bad[0]]:.6g} as output in row {bad[0]}, column {column}: Coregion takes "
-            f"whole numbers from 0{last}"
+            f"{name} has {labels[row]:g} as {what} in row {row}, column {column}: {what}s are whole "
+            f"numbers from 0{last}"
         )
 
 

@@ -388,13 +388,15 @@ def test_rows_of_pandas_in_another_order_are_refused_wherever_they_go_in():
         soft = sgp.SoftKIMarginal(cov_func=cov, inducing=X[:5])
         soft.build(X)
         discrete = sgp.CholQRMarginal(cov_func=cov, n_inducing=4)
-        grid = sgp.KMCGMarginal(cov_func=cov, n_iter=4)
+        grid, exact = sgp.KMCGMarginal(cov_func=cov, n_iter=4), sgp.ExactMarginal(cov_func=cov)
         for call in (
             lambda y: soft.summarize(frame, y, progressbar=False),
             lambda y: sgp.subset_map(soft, frame, y, sigma, progressbar=False),
             lambda y: sgp.fit_inducing(soft, frame, y, progressbar=False),
             lambda y: discrete.select_inducing(frame, y, sigma, progressbar=False),
             lambda y: grid.marginal_likelihood("y", frame, y, sigma),
+            lambda y: exact.marginal_likelihood("y", frame, y.where(y != y.iloc[3]), sigma),
+            lambda y: sgp.suggest(frame, y, cov_func=cov),
         ):
             with pytest.raises(ValueError, match=r"give y.loc\[X.index\]"):
                 call(back)

@@ -344,10 +344,9 @@ def test_draws_have_an_arms_mass(seed):
 
 def test_prior_draws_at_a_bound_have_edges():
     """A beta prior that rounds to 0 and 1: infinite on the line, without a warning of NumPy's."""
-    with pm.Model() as model:
+    with pm.Model():
         p = pm.Beta("p", 0.05, 0.05)
         pm.Binomial("y", 3, p, observed=0)
         found = sgp.sample_importance(60, random_seed=1, progressbar=False)
     # Given no success in three: a beta of .05 and 3.05.
     assert float(found.posterior["p"].mean()) == pytest.approx(0.05 / 3.1, abs=0.012)
-    assert model is not None

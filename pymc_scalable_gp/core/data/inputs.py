@@ -153,7 +153,7 @@ def check_target(y, n: int, X=None) -> Data:
     if value.shape[0] != n:
         raise ValueError(f"y has {value.shape[0]} values, but X has {n} rows")
     bad = int((~np.isfinite(value)).sum())
-    if bad == len(value):
+    if 0 < bad == len(value):
         raise ValueError(f"y has no finite value among {bad}: there is nothing to learn from")
     if bad:
         raise ValueError(

@@ -4,7 +4,7 @@ import numpy as np
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data.inputs import ABSENT, check_inputs
+from pymc_scalable_gp.core.data.inputs import ABSENT, check_inputs, refuse_another_order
 from pymc_scalable_gp.utils.graphs import present_value
 from pymc_scalable_gp.utils.warn import warn
 
@@ -17,6 +17,7 @@ def rows_with_targets(X, y, sigma):
     """
     if isinstance(y, Variable) or isinstance(X, Variable):
         return X, y, sigma
+    refuse_another_order(X, y)
     values, missing = np.ma.getdata(y), np.ma.getmaskarray(y) if np.ma.isMA(y) else False
     if values.dtype.kind == "f":
         missing = np.isnan(values) | missing
@@ -45,7 +46,7 @@ def refuse_replaced_by_missing(training) -> None:
         return
     y = training.data.y
     values = present_value(y.tensor) if y.mutable else None
-    if values is None:
+    if values is None:  # numbers that nothing replaces, or an expression
         return
     missing = (np.isnan(np.ma.getdata(values)) | np.ma.getmaskarray(values)).sum()  # PyMC masks NaN
     if missing:

@@ -1,4 +1,4 @@
-"""Predictions at the cells of a grid from a Krylov basis on a grid, a few columns at a time."""
+"""Predictions from a Krylov basis: at any points, and at the cells of a grid a few columns at a time."""
 
 import numpy as np
 import pytensor.tensor as pt
@@ -28,10 +28,11 @@ class RowsPredictor(Predictor):
 
     def full(self, state, X):
         """Mean (n*,) and covariance (n*, n*)."""
-        phi, *_ = self._features(X, *state.values)
-        mean, cov = super().full(state, X)
-        left = self._kernel(X, *state.values[: len(self.inputs)]) - phi @ phi.T
-        return mean, cov + left - np.diag(np.diag(left).clip(0.0))
+        phi, mean, missed = self._features(X, *state.values)
+        cov = self._kernel(X, *state.values[: len(self.inputs)]) - phi @ phi.T
+        np.fill_diagonal(cov, missed + state.noise)
+        factor = self._factor(state, phi)
+        return mean + phi @ state.coef, cov + factor @ factor.T
 
     def _sample_jointly(self, state, X, rng):
         """Draw from the covariance of all rows, of which rounding makes small eigenvalues negative."""

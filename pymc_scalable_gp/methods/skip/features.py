@@ -12,7 +12,7 @@ from pymc_scalable_gp.core.features.feature_map import FeatureMap, side_by_side
 from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.cov.kernels import kernel_diag
 from pymc_scalable_gp.cov.products import product_terms
-from pymc_scalable_gp.cov.queries import leaves, used_columns, warn_unused_columns
+from pymc_scalable_gp.cov.queries import check_labels, leaves, used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.skip.tree import OwnRoots, Roots, TermTree
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.warn import warn
@@ -126,18 +126,8 @@ class SKIPMap(FeatureMap):
 
     def check_task_column(self, X, name):
         """Distinct tasks of X, or an error that names the first bad row."""
-        tasks, count = X[:, self.task_dim], self.task_count
-        bad = (tasks != np.round(tasks)) | (tasks < 0)
-        if count is not None:
-            bad |= tasks >= count
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            last = "" if count is None else f" below {count}, the rows of task_cov"
-            raise ValueError(
-                f"{name} has {tasks[row]:g} as task in row {row}, column {self.task_dim}: tasks are "
-                f"whole numbers from 0{last}"
-            )
-        return np.unique(tasks).astype(int)
+        check_labels(X, self.task_dim, self.task_count, name, "task", "task_cov")
+        return np.unique(X[:, self.task_dim]).astype(int)
 
     def roots(self, X) -> list[Roots]:
         """The last two roots of each term; with tasks, the shared ones and each task's own."""
