@@ -367,8 +367,8 @@ class ObservedGP(FeatureGP):
     def _checked(self, X, y, sigma):
         if "missing targets" in self.abilities:
             X, y, sigma = rows_with_targets(X, y, sigma)
-        X, y = self._checked_pair(X, y)
-        return X, y, check_sigma(sigma, None if X.mutable else X.value.shape[0])
+        data, y = self._checked_pair(X, y)
+        return data, y, check_sigma(sigma, None if data.mutable else data.value.shape[0], X)
 
     def _checked_pair(self, X, y) -> tuple[Data, Data]:
         """Inputs and targets, none of which is missing."""

@@ -202,6 +202,9 @@ def _expand(cov) -> list[list]:
                 return [[cov]]  # one 1-D kernel
             return [parts for expansion in inner for parts in expansion]
         return [list(chain.from_iterable(choice)) for choice in cartesian(*inner)]
+    if isinstance(cov, Exponentiated) and len(inner := _expand(cov.kernel)) == 1:
+        parts = [part.c if isinstance(part, Constant) else part for part in inner[0]]
+        return [[part**cov.power for part in parts]]  # of a product, the product of powers
     return [[cov]]
 
 

@@ -400,3 +400,13 @@ def test_rows_of_pandas_in_another_order_are_refused_wherever_they_go_in():
         ):
             with pytest.raises(ValueError, match=r"give y.loc\[X.index\]"):
                 call(back)
+        y, own = pd.Series(Y), pd.Series(np.full(20, 0.1), back.index)
+        for call in (
+            lambda s: sgp.subset_map(soft, frame, y, s, progressbar=False),
+            lambda s: sgp.fit_inducing(soft, frame, y, sigma=s, progressbar=False),
+            lambda s: discrete.select_inducing(frame, y, s, progressbar=False),
+            lambda s: exact.marginal_likelihood("y", frame, y, s),
+            lambda s: exact.marginal_likelihood("y", frame, y.where(y != y.iloc[3]), s),
+        ):
+            with pytest.raises(ValueError, match=r"give sigma.loc\[X.index\]"):
+                call(own)

@@ -62,6 +62,9 @@ KERNELS = {
     "Gibbs": lambda: c.Gibbs(lengthscale_func=lengthscale, **on(2)),
     "Exponentiated": lambda: c.ExpQuad(3, ls=ELL) ** 1.5,
     "Exponentiated Matern": lambda: c.Matern52(ls=0.7, **on(1)) ** 2,
+    "power of a scaled product": lambda: (
+        (1.7 * sgp.cov.Product(c.Matern52, 3, ls=ELL) * c.Constant(0.6)) ** 1.5
+    ),
     "sum": lambda: 2.0 * c.ExpQuad(3, ls=ELL) + 0.5 * c.Matern32(ls=0.7, **on(1)),
     "sum with a constant": lambda: c.ExpQuad(3, ls=ELL) + 0.4,
     "sum with Constant": lambda: c.Constant(0.4) + c.ExpQuad(3, ls=ELL),

@@ -127,15 +127,16 @@ def refuse_masked(value, name: str) -> None:
         )
 
 
-def refuse_another_order(X, y) -> None:
-    """Raise ValueError for pandas' rows y that are those of X, by their index, in another order."""
-    indices = [getattr(rows, "index", None) for rows in (X, y)]
+def refuse_another_order(X, values, name: str = "y") -> None:
+    """Raise ValueError for pandas' `values` whose rows are those of X, by index, in another order."""
+    indices = [getattr(rows, "index", None) for rows in (X, values)]
     if not all(type(index).__module__.split(".")[0] == "pandas" for index in indices):
         return
     first, second = indices
     if len(first) == len(second) and not first.equals(second) and set(first) == set(second):
         raise ValueError(
-            "y has the index of X in another order, and rows go by their place: give y.loc[X.index]"
+            f"{name} has the index of X in another order, and rows go by their place: give "
+            f"{name}.loc[X.index]"
         )
 
 
@@ -202,8 +203,12 @@ def split_noise(sigma) -> tuple[Any, BaseCovariance | None]:
     return total, kernel
 
 
-def check_sigma(sigma, n: int | None) -> TensorVariable:
-    """Noise standard deviation: a positive scalar or one value per row, constant or random."""
+def check_sigma(sigma, n: int | None, X=None) -> TensorVariable:
+    """Noise standard deviation: a positive scalar or one value per row, constant or random.
+
+    X are the inputs as they came, by which an index of sigma is checked.
+    """
+    refuse_another_order(X, sigma, "sigma")
     if isinstance(sigma, WhiteNoise):
         sigma = sigma.sigma
     if isinstance(sigma, BaseCovariance):

@@ -18,6 +18,7 @@ def rows_with_targets(X, y, sigma):
     if isinstance(y, Variable) or isinstance(X, Variable):
         return X, y, sigma
     refuse_another_order(X, y)
+    refuse_another_order(X, sigma, "sigma")
     values, missing = np.ma.getdata(y), np.ma.getmaskarray(y) if np.ma.isMA(y) else False
     if values.dtype.kind == "f":
         missing = np.isnan(values) | missing

@@ -79,7 +79,7 @@ def subset_map(
     whole = getattr(gp, "prior_cov", gp.cov_func)  # with tasks, and of sums
     check_rows(whole, X)
     y = check_target(y, X.shape[0], given).value
-    sigma = check_sigma(sigma, X.shape[0])
+    sigma = check_sigma(sigma, X.shape[0], given)
     rng = np.random.default_rng(random_seed)
     rows = np.sort(rng.permutation(X.shape[0])[: min(count, X.shape[0])])
     Xs, ys = pt.constant(X[rows]), y[rows]
