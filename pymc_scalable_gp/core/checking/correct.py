@@ -187,7 +187,7 @@ def _local(gp, training, neighbors, n_inducing, point, budget) -> tuple:
         own = rows.settings.neighbors if isinstance(rows, NeighborRows) else NEIGHBORS
         neighbors = max(own, NEIGHBORS)
     neighbors = check_count("neighbors", neighbors)
-    count = POINTS if n_inducing is None else check_count("n_inducing", n_inducing)
+    count = POINTS if n_inducing is None else check_count("n_inducing", n_inducing, 0)
     better = with_neighbors(training, gp.prior_cov, neighbors, point, budget.progressbar, count)
     return better, f"{count} inducing points and {neighbors} neighbors"
 

@@ -216,6 +216,8 @@ def pivoted_rows(cov_func, X, count: int, random_seed=0, point=None) -> np.ndarr
     """Rows of X (n, d) chosen by the kernel alone, among at most `ROWS` random ones; see :func:`pivots`."""
     rng = np.random.default_rng(random_seed)
     rows = np.arange(len(X))
+    if not count:
+        return rows[:0]
     if len(X) > ROWS:
         rows = np.sort(rng.permutation(len(X))[:ROWS])
     return rows[pivots(kernel_columns(cov_func, X[rows], point), count, rng)]

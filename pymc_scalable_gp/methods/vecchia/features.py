@@ -25,10 +25,7 @@ class VecchiaSpec:
 
     def points(self, X, point=None, random_seed=0) -> np.ndarray:
         """The points (m, d)."""
-        count = min(self.count, len(X))
-        if not count:
-            return X[:0]
-        return X[pivoted_rows(self.cov_func, X, count, random_seed, point)]
+        return X[pivoted_rows(self.cov_func, X, min(self.count, len(X)), random_seed, point)]
 
 
 class PivotMap(NystromMap):
