@@ -170,7 +170,8 @@ def _group_gram(group, a, b):
         return pt.stack([f.gram(a[i], b[i]) for i, f in enumerate(group)])
     ls = [f.ls for f in group]
     whole = ls[0].whole
-    if all(entry.whole is whole for entry in ls) and whole.ndim and ls[-1].place == len(ls) - 1:
+    in_order = all(entry.whole is whole and entry.place == k for k, entry in enumerate(ls))
+    if in_order and whole.ndim:
         # One ARD kernel, or its first factors: the lengthscales as they are.
         stacked = whole[: len(ls)]
     else:

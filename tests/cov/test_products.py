@@ -34,6 +34,7 @@ KERNELS = {
     "one lengthscale": lambda: c.ExpQuad(3, ls=0.5),
     "integer lengthscale": lambda: c.ExpQuad(3, ls=2),
     "some columns": lambda: c.ExpQuad(3, ls=ELL[:2], active_dims=[2, 0]),
+    "columns in another order": lambda: c.ExpQuad(3, ls=ELL, active_dims=[1, 0, 2]),
     "scaled": lambda: 1.7 * c.ExpQuad(3, ls=ELL) * 0.5,
     "scaled by a tensor": lambda: pt.constant(0.3) ** 2 * c.ExpQuad(3, ls=ELL),
     "one dimension": lambda: c.Matern52(ls=0.7, **on(1)),
