@@ -21,7 +21,7 @@ from pymc_scalable_gp.ops._jax import jax, jax_funcify
 from pymc_scalable_gp.utils.compiled import FEW_CALLS, IN_PYTHON, evaluate
 from pymc_scalable_gp.utils.internals import compiled_as_one
 
-__all__ = ["check_op", "check_feature_map", "check_marginal_logp"]
+__all__ = ["check_feature_map", "check_marginal_logp", "check_op"]
 
 
 def check_op(

@@ -183,6 +183,6 @@ def neighborhood(ordering, rows) -> dict:
     if not np.allclose(placed, (rows - origin) @ axes, atol=1e-9 * np.abs(placed).max()):
         raise ValueError(
             "neighbours under this kernel are not looked for in scaled inputs, but in features of them, "
-            "which no file can hold: take a sum or product of stationary kernels"
+            "which no file holds: give exact=True, or take a class without neighbors"
         )
     return {"rows": rows, "origin": origin, "axes": axes}

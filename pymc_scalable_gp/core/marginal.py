@@ -131,12 +131,12 @@ class FeatureMarginal(ObservedGP):
         target : {"exact", "likelihood"}
             "exact": the dense likelihood of all rows with the whole kernel, at most 10 000 rows, on
             a GPU (PyTensor's mode "JAX") as many as its memory holds. Under
-            ``likelihood=`` each target also takes away the error of Laplace's approximation, by 64
-            pairs of functions drawn at each mode, and "likelihood" that alone, whatever the number of
-            rows.
+            ``likelihood=`` it also takes away the error of Laplace's approximation, by 64 pairs of
+            functions drawn at each mode, and "likelihood" that alone, whatever the number of rows.
         neighbors, n_inducing : int, optional
             Either of them: the target is the likelihood with that many neighbours (default: this one's
-            own or 60, whichever is more) and inducing points (default: 200) instead.
+            own or 60, whichever is more) and inducing points (default: 200) instead; Laplace's
+            approximation stays.
         draws, cores, client, max_evaluations, max_seconds, progressbar, random_seed
             As for :func:`pymc_scalable_gp.sample_importance`. As many `cores` as memory holds.
         otherwise : {"warn", "nuts"}
@@ -191,6 +191,11 @@ class AdditiveMarginal(Additive, FeatureMarginal):
     def map_for(self, approx):
         """Features of the parts side by side."""
         return SumMap([part.map_for(approx) for part in self.parts])
+
+    def move_points(self, feature_map, X, point):
+        """Choose those of each part."""
+        for part, own in zip(self.parts, feature_map.parts, strict=True):
+            part.move_points(own, X, point)
 
     def check_summarizable(self, approx=None):
         """Check the sum and each of its parts."""

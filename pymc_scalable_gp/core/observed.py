@@ -306,12 +306,12 @@ class ObservedGP(FeatureGP):
                 "again and write the model anew"
             )
         training.reorder(point)
-        self.move_points(training, point)
+        self.move_points(training.prediction_map(), training.present_inputs(), point)
         if isinstance(observed, LaplaceRows):
             observed.begin(point)
 
-    def move_points(self, training, point) -> None:
-        """Choose inducing points again, where :meth:`rebuild` may."""
+    def move_points(self, feature_map, X, point) -> None:
+        """Choose inducing points again among rows X (n, d), where :meth:`rebuild` may."""
 
     def _observe_any(
         self, name, X, y, others, likelihood, progressbar, keywords, weights, **options
@@ -368,7 +368,7 @@ class ObservedGP(FeatureGP):
         if "missing targets" in self.abilities:
             X, y, sigma = rows_with_targets(X, y, sigma)
         data, y = self._checked_pair(X, y)
-        return data, y, check_sigma(sigma, None if data.mutable else data.value.shape[0], X)
+        return data, y, check_sigma(sigma, data.value.shape[0], X)
 
     def _checked_pair(self, X, y) -> tuple[Data, Data]:
         """Inputs and targets, none of which is missing."""

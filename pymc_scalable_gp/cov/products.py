@@ -247,7 +247,7 @@ def _multiply(dim, factors):
 
 def _factors(kernel: Covariance) -> list[Factor]:
     """1-D factors of an atomic kernel."""
-    dims = [int(dim) for dim in kernel.active_dims]
+    dims = [int(dim) % kernel.input_dim for dim in kernel.active_dims]
     if isinstance(kernel, Exponentiated):
         return [
             replace(f, gram=lambda a, b, f=f: f.plain_gram(a, b) ** kernel.power, prototype=None)

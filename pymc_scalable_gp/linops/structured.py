@@ -167,6 +167,8 @@ class Kronecker(LinearOperator):
         return out.reshape((k, size)).T
 
     def diag(self):
+        if any(rows != columns for rows, columns in (f.shape for f in self.factors)):
+            raise ValueError("the diagonal is known for square factors: take diag(A.to_dense())")
         out = self.factors[0].diag()
         for factor in self.factors[1:]:
             out = (out[:, None] * factor.diag()).ravel()

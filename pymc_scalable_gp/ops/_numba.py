@@ -143,18 +143,19 @@ def one_source(op_class, strided=()):
 
 def by_machine_code(op, inputs, output_storage):
     """What an Op's Python form does with much work: call the machine code of all compiled graphs."""
-    found = _machine_code(op, tuple(np.ndim(x) for x in inputs))(inputs)
+    kinds = tuple((np.ndim(x), np.asarray(x).dtype.kind in "iu") for x in inputs)
+    found = _machine_code(op, kinds)(inputs)
     found = found if isinstance(found, tuple) else (found,)
     for storage, value in zip(output_storage, found, strict=True):
         storage[0] = value
 
 
 @cache
-def _machine_code(op, dims):
-    """Function of a list of arrays with these numbers of dimensions."""
-    kinds = ["int64" if place in op.discrete else "float64" for place in range(len(dims))]
+def _machine_code(op, arrays):
+    """Function of a list of arrays, of each the number of dimensions and whether it holds integers."""
+    kinds = ["int64" if whole else "float64" for _, whole in arrays]
     inputs = [pt.tensor(dtype=kind, shape=(None,) * ndim)
-              for kind, ndim in zip(kinds, dims, strict=True)]  # fmt: skip
+              for kind, (ndim, _) in zip(kinds, arrays, strict=True)]  # fmt: skip
     made, _ = nb.numba_funcify_and_cache_key(op, node=op.make_node(*inputs))
     code, strided, shared = made.code, made.strided, made.shared
 

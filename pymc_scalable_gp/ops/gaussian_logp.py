@@ -103,7 +103,7 @@ def _slope(alpha, factor, g):
 
 @jax_form(GaussianLogp)
 def _jax_terms(K, noise, e):
-    L = jnp.linalg.cholesky(K + jnp.diag(noise))
+    L = jax.lax.linalg.cholesky(K + jnp.diag(noise), symmetrize_input=False)  # the lower triangle
     alpha = jax.scipy.linalg.cho_solve((L, True), e)
     logp = -0.5 * e @ alpha - jnp.log(jnp.diag(L)).sum() - 0.5 * len(e) * LOG_2PI
     return tuple(jnp.where(jnp.isfinite(logp), x, jnp.nan) for x in (logp, alpha, L))

@@ -5,7 +5,7 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._elementwise import fill_from
-from pymc_scalable_gp.ops._jax import jax, jax_form
+from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
 from pymc_scalable_gp.ops._kernels import solve_lower
 from pymc_scalable_gp.ops._numba import one_source
 from pymc_scalable_gp.ops.stacked_product import stacked_product
@@ -88,6 +88,8 @@ def _solutions(lower, right, transpose):
 
 @jax_form(StackedSolve)
 def _jax_solutions(lower, right, transpose):
-    return jax.scipy.linalg.solve_triangular(
+    singular = (jnp.diagonal(lower, axis1=1, axis2=2) == 0.0).any(axis=1)
+    found = jax.scipy.linalg.solve_triangular(
         lower, right, lower=True, trans="T" if transpose else "N"
     )
+    return jnp.where(singular[:, None, None], jnp.nan, found)

@@ -168,7 +168,14 @@ def point_values(inputs, point, model, fill: bool = False, whole: bool = True) -
     if missing and not fill:
         raise ValueError(f"point lacks a value for {', '.join(missing)}; it holds {list(point)}")
     start = make_initial_point_fn(model=model, return_transformed=False)(0) if missing else {}
-    return [np.asarray(point.get(v.name, start.get(v.name)), dtype=v.dtype) for v in inputs]
+    found = [np.asarray(point.get(v.name, start.get(v.name)), dtype=v.dtype) for v in inputs]
+    for variable, value in zip(inputs, found, strict=True):
+        if not variable.type.is_super(variable.type.clone(shape=value.shape)):
+            raise ValueError(
+                f"point has {variable.name} of shape {value.shape}; the model's has shape "
+                f"{variable.type.shape}"
+            )
+    return found
 
 
 def as_point(point) -> dict:
@@ -176,7 +183,14 @@ def as_point(point) -> dict:
     if point is None:
         return {}
     if "posterior" in getattr(point, "children", {}):
-        return {name: v.values[0, 0] for name, v in point["posterior"].data_vars.items()}
+        draws = point["posterior"].dataset
+        if draws.sizes["chain"] * draws.sizes["draw"] != 1:
+            raise ValueError(
+                f"a point is one value of each variable, got {draws.sizes['chain']} x "
+                f"{draws.sizes['draw']} draws: predict_posterior takes them all; for one point give "
+                "dict(idata.posterior.mean(['chain', 'draw']))"
+            )
+        return {name: v.values[0, 0] for name, v in draws.data_vars.items()}
     if not isinstance(point, Mapping):
         raise TypeError(
             "point must be a dictionary of values by name, such as pm.find_MAP returns, or posterior "

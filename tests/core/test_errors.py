@@ -1,5 +1,7 @@
 """Wrong calls: each raises before compilation and says what came and what would work."""
 
+import datetime as dt
+
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -56,8 +58,10 @@ def spoiled(array, *places, value=np.nan):
         ({"X": np.array([["a", 1.0, 2.0]] * 20, dtype=object)}, TypeError,
          "X must be numeric, got dtype object: encode text and categories as numbers"),
         ({"X": X + 0j}, TypeError, "X must be numeric, got dtype complex128"),
-        ({"X": X.astype("datetime64[s]")}, TypeError, "datetime64.*: give days or seconds since a start"),
-        ({"X": X.astype("timedelta64[s]")}, TypeError, "timedelta64.*: give days or seconds since"),
+        ({"X": X.astype("datetime64[s]")}, TypeError, "datetime64.*: of dates give days or seconds"),
+        ({"X": np.array([[dt.date(2026, 1, 1), 1.0, 2.0]] * 20, dtype=object)}, TypeError,
+         "object: of dates give days"),
+        ({"X": X.astype("timedelta64[s]")}, TypeError, "timedelta64.*: of dates give days or seconds"),
         ({"X": sparse.csr_array(X)}, TypeError, r"X is sparse, and must be dense: give X.toarray\(\)"),
         ({"y": spoiled(Y, 3, 5)}, ValueError, "y has 2 NaN or infinite values: drop those rows"),
         ({"X": pd.DataFrame(X), "y": pd.Series(Y, np.arange(20)[::-1])}, ValueError,

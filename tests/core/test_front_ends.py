@@ -66,6 +66,16 @@ def test_a_column_of_means_does_not_broadcast():
     assert_allclose(values[1], values[2], atol=0.5)
 
 
+def test_a_column_in_a_sum_or_product_of_means():
+    line, level, x = pm.gp.mean.Linear(coeffs=2.0), pm.gp.mean.Constant(3.0), X[:, :1]
+    for mean_func, values in ((line + level, 2.0 * x + 3.0), (level * (line + line), 12.0 * x)):
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=0.7), mean_func=mean_func)
+        with pm.Model():
+            gp.marginal_likelihood("y", X=x, y=values[:, 0], sigma=0.3)
+            mean, _ = gp.predict(x[:4], {}, diag=True)
+        assert_allclose(mean, values[:4, 0])
+
+
 def test_a_mean_of_many_columns_is_refused():
     class Two(pm.gp.mean.Mean):
         def __call__(self, X):

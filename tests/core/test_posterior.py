@@ -110,3 +110,26 @@ def test_the_posterior_is_that_of_the_exact_gp(method):
     if tolerance is not None:
         point = {k: posterior[k].mean(("chain", "draw")).values for k in NAMES}
         assert gp.check(point, model=model, progressbar=False).missing.max() < tolerance
+
+
+def test_what_is_no_point():
+    """Of many draws the first was taken."""
+    with pm.Model():
+        ell = pm.HalfNormal("ell", shape=1)
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=ell))
+        x = np.linspace(0.0, 1.0, 8)[:, None]
+        gp.marginal_likelihood("y", X=x, y=np.sin(9.0 * x[:, 0]), sigma=0.1)
+        many = az.from_dict({"posterior": {"ell": np.array([[[3.0], [0.2]]])}})
+        one = az.from_dict({"posterior": {"ell": np.array([[[0.2]]])}})
+        with pytest.raises(
+            ValueError, match="a point is one value of each variable, got 1 x 2 draws"
+        ):
+            gp.predict(x, many)
+        mean = dict(many.posterior.mean(["chain", "draw"]))
+        assert_allclose(gp.predict(x, mean)[0], gp.predict(x, {"ell": [1.6]})[0])
+        assert_allclose(gp.predict(x, one)[0], gp.predict(x, {"ell": [0.2]})[0])
+        for value in (0.3, [0.3, 0.4]):
+            with pytest.raises(
+                ValueError, match=r"point has ell of shape .*; the model's has shape \(1,\)"
+            ):
+                gp.predict(x, {"ell": value})

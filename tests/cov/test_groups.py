@@ -297,3 +297,19 @@ def test_a_new_group_has_the_prior_where_groups_share_their_parameters():
     mean, var = gp.predict(np.array([[1.0, 7.0]]), point={}, diag=True, model=model)
     assert_allclose(mean, 0.0, atol=1e-12)
     assert_allclose(var, 2.25, rtol=1e-6)
+
+
+def test_a_group_without_a_function_of_its_own():
+    """Scales of 0: gradients divided by them."""
+    found = []
+    for kind, options in (
+        (sgp.ExactMarginal, {}),
+        (sgp.VecchiaMarginal, {"n_inducing": 0, "neighbors": N}),
+    ):
+        with pm.Model() as model:
+            eta = pm.Flat("eta", shape=3)
+            own = sgp.cov.PerGroup(c.Matern52, 2, ls=0.7, scale=eta, group_dim=1)
+            gp = kind(cov_func=c.Matern52(2, ls=1.0, active_dims=[0]) + own, **options)
+            gp.marginal_likelihood("y", X=X, y=Y, sigma=0.3)
+        found.append(model.compile_dlogp(mode="FAST_COMPILE")({"eta": np.array([0.0, 0.8, 0.0])}))
+    assert_allclose(found[1], found[0], rtol=1e-8, atol=1e-10)

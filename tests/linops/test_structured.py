@@ -124,6 +124,8 @@ def test_bad_operators():
         Kronecker([])
     with pytest.raises(ValueError, match=r"cannot add operators of shapes \[\(3, 3\), \(4, 2\)\]"):
         Dense(A) + Dense(B)
+    with pytest.raises(ValueError, match="diagonal is known for square factors"):
+        Kronecker([Dense(np.ones((2, 3))), Dense(np.ones((3, 2)))]).diag()
     with pytest.raises(TypeError, match="integer places"):
         Masked(Dense(A), np.array([0.5]))
     with pytest.raises(ValueError, match=r"outside 0\.\.2"):

@@ -57,6 +57,16 @@ def test_in_blocks_of_rows_by_the_lower_triangle(monkeypatch):
     assert_allclose(pt.grad(logp, K).eval(mode=IN_PYTHON), slope, rtol=1e-10, atol=1e-12)
 
 
+def test_the_lower_triangle_in_jax():
+    pytest.importorskip("jax")
+    K = pt.matrix(dtype="float64")
+    value = gaussian_logp(K, np.zeros(2), np.ones(2))
+    found = pytensor.function([K], [value, pt.grad(value, K)], mode="JAX")
+    above = np.array([[2.0, 9.0], [0.5, 1.0]])
+    for a, b in zip(found(above), found(np.array([[2.0, 0.5], [0.5, 1.0]])), strict=True):
+        assert_allclose(a, b, rtol=1e-12)
+
+
 @pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
 def test_failure_gives_nan(mode):
     K = pt.matrix(dtype="float64")

@@ -162,7 +162,7 @@ def _features(job) -> list:
     where = pt.constant(job.X[job.outside])
     prior = feature_map.kernel_diag(where)
     missed = prior - (feature_map.features(where) ** 2).sum(axis=1)
-    return [missed / prior, missed.mean(), noise]
+    return [pt.switch(pt.gt(prior, 0.0), missed / prior, 0.0), missed.mean(), noise]
 
 
 def _noise(job, sigma):

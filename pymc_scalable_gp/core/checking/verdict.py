@@ -53,7 +53,7 @@ def verdict(gp, training, check) -> tuple[str, str]:
     rows = training.data.size if training is not None and training.gaussian is not None else np.inf
     compared = _subset(check), _frozen(check), _all(check), _laplace(check)
     text, bad = "", []
-    for said, faults in (*compared, _missing(check, training), _solver(check, rows)):
+    for said, faults in (*compared, _missing(gp, check, training), _solver(check, rows)):
         text, bad = text + said, bad + faults
     if gp.approx == "VIF" and rows <= FASTER_EXACT:
         text += f"Up to about {FASTER_EXACT} rows sgp.ExactMarginal is exact and costs less. "
@@ -215,16 +215,16 @@ def _laplace(check):
     return text, bad
 
 
-def _missing(check, training):
+def _missing(gp, check, training):
     """Report the residual variance, which features do not explain, unless neighbours account for it."""
     if check.attrs["holds_residual"]:
         return "", []
     missing = check.attrs["missing_mean"]
     worst = int(check.missing.values.argmax())
-    text = f"The features do not explain {missing:.1%} of the prior variance, "
+    text = f"The features do not explain {max(missing, 0.0):.1%} of the prior variance, "
     text += f"{check.missing.values[worst]:.1%} at row {int(check.obs[worst])}. "
     if not missing <= LIMITS["missing"]:
-        if training is not None and training.sigma is not None:
+        if hasattr(gp, "loo") if training is None else training.sigma is not None:
             return text, ["sigma may contain variance that the features do not explain"]
         return text, ["the function lacks variance that the features do not explain"]
     return text, []
@@ -267,10 +267,11 @@ def remedy(gp, training, check) -> str:
         text += f" (more than {check.attrs['rows'] // 2} features are needed)"
     elif needed > check.attrs["rank"]:
         text += f" to {int(needed)} features or more"
-    latent = training is None or training.sigma is None
-    if "VIF" in gp.approximations and not latent and training.data.weights is None:
+    marginal = hasattr(gp, "loo") if training is None else training.gaussian is not None
+    free = training is not None and marginal and training.data.weights is not None
+    if "VIF" in gp.approximations and marginal and not free:
         return f'{text}, or take approx="VIF", whose neighbors hold what they do not explain.'
-    other = "VecchiaLatent" if latent else "VecchiaMarginal"
+    other = "VecchiaMarginal" if marginal else "VecchiaLatent"
     return f"{text}." if type(gp).__name__ == other else f"{text}, or take {other}."
 
 

@@ -26,6 +26,8 @@ COARSE = 1e-3
 # Rows up to which numbers may lie on steps of float32 by chance.
 FEW = 10
 
+DATES = "of dates give days or seconds since a start"
+
 # Type names of the values that pandas uses for missing entries; pandas itself is not imported.
 ABSENT = ("NAType", "NaTType", "NoneType")
 
@@ -159,7 +161,7 @@ def check_target(y, n: int, X=None) -> Data:
     if bad:
         raise ValueError(
             f"y has {bad} NaN or infinite values: drop those rows of X and y. Missing targets of Gaussian "
-            f"noise can stay in {Listed.names_with('missing targets')}"
+            f"noise can stay in {Listed.names_with('missing targets')}, of arrays"
         )
     return data
 
@@ -347,13 +349,11 @@ def _numeric(value, name):
         try:
             array = array.astype("float64")
         except (TypeError, ValueError):
-            raise TypeError(
-                f"{name} must be numeric, got dtype object: encode text and categories as numbers"
-            ) from None
+            dates = any(hasattr(v, "year") for v in array.flat)
+            way = DATES if dates else "encode text and categories as numbers"
+            raise TypeError(f"{name} must be numeric, got dtype object: {way}") from None
     if array.dtype.kind in "mM":
-        raise TypeError(
-            f"{name} must be numeric, got dtype {array.dtype}: give days or seconds since a start"
-        )
+        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}: {DATES}")
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be numeric, got dtype {array.dtype}")
     return np.asarray(array, dtype="float64")

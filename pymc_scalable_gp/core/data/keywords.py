@@ -106,8 +106,8 @@ def prior_keywords(owner, given: dict) -> dict[str, Any]:
     outputs = rest.pop("n_outputs", 1)
     if outputs != 1:
         raise TypeError(
-            f"{where} takes no n_outputs={outputs}: call prior once for each output, or relate them "
-            "by SKIPLatent's task_dim= and task_cov="
+            f"{where} takes no n_outputs={outputs}: make a GP for each output, or relate them by "
+            "SKIPLatent's task_dim= and task_cov="
         )
     check_keywords(where, rest, ("dims",), _PRIOR | {"Xu": _points(owner)})
     return rest

@@ -1,9 +1,10 @@
 """Mean functions: their values, and their fixed part beside one that is linear in free coefficients."""
 
+from operator import add, mul
 from typing import NamedTuple
 
 import pytensor.tensor as pt
-from pymc.gp.mean import Add, Constant, Linear, Zero
+from pymc.gp.mean import Add, Constant, Linear, Prod, Zero
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.utils.graphs import depends_only_on
@@ -23,8 +24,11 @@ def mean_vector(mean_func, X: TensorVariable) -> TensorVariable:
     """``mean_func(X)`` (n,), for functions that return a scalar, (n,) or one column (n, 1).
 
     ``pm.gp.mean.Linear`` with scalar coefficients returns a column, which would broadcast against the
-    targets to an n x n matrix.
+    targets to an n x n matrix, and in a sum or product against its other parts.
     """
+    if isinstance(mean_func, Add | Prod):
+        parts = (mean_vector(part, X) for part in (mean_func.m1, mean_func.m2))
+        return (add if isinstance(mean_func, Add) else mul)(*parts)
     mean = pt.as_tensor_variable(mean_func(X)).astype("float64")
     if mean.ndim == 0 or (mean.ndim == 1 and mean.type.shape[0] == 1):
         return mean + pt.zeros_like(X[:, 0])

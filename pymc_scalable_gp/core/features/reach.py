@@ -67,7 +67,8 @@ class InputRange:
             raise ValueError(
                 f"column {j} of X reaches from {X[:, j].min():.4g} to {X[:, j].max():.4g}, but the GP "
                 f"was built on inputs between {self.low[j]:.4g} and {self.high[j]:.4g}, beyond which "
-                "its features hold no prior variance: call gp.build(X) on inputs that cover these"
+                "its features hold no prior variance: call gp.build(X), before the likelihood, on inputs "
+                "that cover these"
             )
 
     def guard(self, X: TensorVariable, rows: TensorVariable) -> TensorVariable:

@@ -88,10 +88,15 @@ def fused_kernel(cov_func, X, origin=None) -> FusedKernel | None:
     rows = None
     if any(each.scale.ndim for each in factors):
         ones = pt.ones(X.shape[0])
-        rows = pt.stack([each.scale if each.scale.ndim else ones for each in factors])
+        rows = pt.stack([_not_zero(each.scale) if each.scale.ndim else ones for each in factors])
     return FusedKernel(
         tuple(summands), inputs, rates, pt.stack(variances), shape, is_random(inputs), rows
     )
+
+
+def _not_zero(scale):
+    """Scales (n,) of rows, by which blocks' gradients divide: those of 0 by next to nothing more."""
+    return scale + 1e-150 * pt.eq(scale, 0.0)
 
 
 class _Factor(NamedTuple):

@@ -6,6 +6,7 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_sigma, check_target
 from pymc_scalable_gp.core.data.mean import mean_vector
+from pymc_scalable_gp.core.data.missing import rows_with_targets
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.cov.queries import check_rows
@@ -75,6 +76,8 @@ def subset_map(
     (['ell', 'sigma'], 0.1)
     """
     model = pm.modelcontext(model)
+    if "missing targets" in getattr(gp, "abilities", ()):
+        X, y, sigma = rows_with_targets(X, y, sigma)
     given, X, count = X, check_inputs(X).value, check_count("max_rows", max_rows, 2)
     whole = getattr(gp, "prior_cov", gp.cov_func)  # with tasks, and of sums
     check_rows(whole, X)

@@ -82,7 +82,7 @@ def _chunks(source, y, columns) -> tuple[list, str, int | None]:
         return list(parts), "dask DataFrame", None
     elif columns is not None:
         raise TypeError("columns= is for tables: of an array take X[:, ...]")
-    X, y = _bare(source), _bare(y)
+    X, y = _bare(source), _bare(np.asarray(y) if isinstance(y, list | tuple) else y)
     if y is None or X.ndim != 2 or y.ndim != 1:
         raise ValueError("of a dask array, give X (n, d) and y (n,)")
     X = X.rechunk({1: -1})

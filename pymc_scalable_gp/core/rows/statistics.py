@@ -18,7 +18,7 @@ _SAME = 1e-7
 
 @dataclass(frozen=True, eq=False)
 class BasisMark:
-    """Marks by which a basis is recognised: its values (p, k + h) at some inputs (p, d), and its widths."""
+    """Marks of a basis: values (p, k + h + 1) at some inputs (p, d), the fixed mean's last; its widths."""
 
     inputs: np.ndarray
     values: np.ndarray
@@ -33,16 +33,24 @@ class BasisMark:
             return f"the basis has {self.columns} functions, not {other.columns}"
         if self.design != other.design:
             return f"the mean has {self.design} coefficients, not {other.design}"
-        if self.inputs.shape != other.inputs.shape or not _close(self.inputs, other.inputs):
+        low = self.inputs.min(axis=0, initial=np.inf)
+        if self.inputs.shape != other.inputs.shape or not _close(
+            self.inputs - low, other.inputs - low
+        ):
             return "the basis covers another range of inputs"
-        if not _close(self.values, other.values):
+        basis, mean = np.split(self.values, [self.columns], axis=1)
+        theirs, their_mean = np.split(other.values, [self.columns], axis=1)
+        if not _close(basis, theirs, axis=None):
             return "the basis' functions have other values: other points, kernel or settings"
+        if not _close(mean, their_mean):
+            return "the mean's functions have other values"
         return None
 
 
-def _close(a, b) -> bool:
-    scale = max(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0))
-    return bool(np.abs(a - b).max(initial=0.0) <= _SAME * scale)
+def _close(a, b, axis=0) -> bool:
+    """Whether matrices agree, to the largest number of each column; with `axis` None to that of all."""
+    both = np.abs(np.stack([a, b])).max(axis=0)
+    return bool((np.abs(a - b) <= _SAME * both.max(axis=axis, initial=0.0)).all())
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -52,7 +52,7 @@ class VecchiaSettings:
 
     def order(self, cov_func, X, point=None, progressbar=True) -> Ordering:
         """An ordering of the rows X (n, d), by the kernel at a point of the model."""
-        single = self.block >= len(X) and not self.neighbors
+        single = self.block >= len(X) and not (self.neighbors or self.pred_neighbors)
         return self.order_by(None if single else Metric(cov_func, X, point), X, progressbar)
 
     def order_by(self, metric: Metric | None, X, progressbar=False) -> Ordering:

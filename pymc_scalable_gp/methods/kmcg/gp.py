@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_target
 from pymc_scalable_gp.core.data.mean import mean_vector
@@ -17,7 +16,7 @@ from pymc_scalable_gp.methods.kmcg.features import KMCGMap
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator, warn_of_grid
 from pymc_scalable_gp.methods.kmcg.kronecker import GridLikelihood
 from pymc_scalable_gp.methods.kmcg.likelihood import KrylovSettings, likelihood_for
-from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
+from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid, at_cells
 from pymc_scalable_gp.utils.checks import check_count, check_positive
 from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.warn import warn
@@ -327,9 +326,13 @@ class KMCGMarginal(FeatureMarginal):
             raise ValueError("inducing is for scattered rows: on a RegularGrid all cells are used")
         if data.grid is not None:
             kernel_operator(self.cov_func, data.grid, data.grid)  # raises if it has no structure
-            if not isinstance(y, TensorVariable):
-                y = data.grid.ravel(y)
+            y = at_cells(data.grid, y, "y")
         return data, check_target(y, data.value.shape[0], X)
+
+    def _checked(self, X, y, sigma):
+        if isinstance(X, RegularGrid):
+            sigma = at_cells(X, sigma, "sigma")
+        return super()._checked(X, y, sigma)
 
     def _map_for(self, X):
         """None: the features are those of the likelihood's basis."""

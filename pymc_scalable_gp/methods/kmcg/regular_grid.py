@@ -3,9 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pytensor.tensor as pt
 import xarray as xr
+from pymc.gp.cov import BaseCovariance
+from pytensor.graph.basic import Variable
 
-from pymc_scalable_gp.core.data.inputs import refuse_masked
+from pymc_scalable_gp.core.data.inputs import check_inputs, refuse_masked
+from pymc_scalable_gp.utils.graphs import present_value
 
 # An axis is equally spaced when its steps differ by less than this share of their mean.
 EQUAL_SPACING = 1e-6
@@ -149,16 +153,14 @@ class RegularGrid:
         -------
         grid : RegularGrid
         order : int array, shape (n,)
-            ``grid.points`` is ``X[order]`` to rounding; use ``y[order]``.
+            ``grid.points`` is ``X[order]``, to a thousandth of a step; use ``y[order]``.
 
         Raises
         ------
-        ValueError
-            For points that occur twice, or a grid with over 100 cells per point.
+        TypeError, ValueError
+            For bad inputs, points that occur twice, or a grid with over 100 cells per point.
         """
-        refuse_masked(X, "X")
-        X = np.asarray(X, dtype="float64")
-        X = X[:, None] if X.ndim == 1 else X
+        X = check_inputs(np.reshape(X, (-1, 1)) if np.ndim(X) == 1 else X).value
         axes = [_complete(_distinct(column)) for column in X.T]
         size = float(np.prod([len(axis) for axis in axes]))
         if size > 100.0 * max(len(X), 100):
@@ -197,6 +199,22 @@ class RegularGrid:
         observed = np.isfinite(values)
         grid = cls(axes, None if observed.all() else observed)
         return grid, grid.ravel(values)
+
+
+def at_cells(grid: RegularGrid, values, name: str):
+    """Values (n,) at the observed cells, as `RegularGrid.ravel`, of tensors too; scalars as they are."""
+    if isinstance(values, BaseCovariance) or np.ndim(values) == 0:
+        return values
+    if not isinstance(values, Variable):
+        return grid.ravel(values, name)
+    if values.ndim != len(grid.axes) or values.ndim == 1:
+        return values
+    present = present_value(values)
+    shape = values.type.shape if present is None else present.shape
+    if any(length not in (None, own) for length, own in zip(shape, grid.shape, strict=True)):
+        raise ValueError(f"{name} must have the grid's shape {grid.shape}, got shape {shape}")
+    flat = pt.specify_shape(values, grid.shape).ravel()
+    return flat if grid.places is None else flat[grid.places]
 
 
 @dataclass(frozen=True, eq=False)

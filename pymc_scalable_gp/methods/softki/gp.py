@@ -1,5 +1,6 @@
 """SoftKI: soft kernel interpolation from learned points."""
 
+import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_temperature
@@ -16,8 +17,12 @@ from pymc_scalable_gp.methods.softki.points import (
     present_points,
     spread_points,
 )
+from pymc_scalable_gp.utils.blocks import evenly
 from pymc_scalable_gp.utils.classes import as_typed
+from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.warn import warn
+
+ALL = 0.99  # the weight of a point that has next to all of it
 
 
 @as_typed
@@ -69,6 +74,7 @@ class _SoftKI(FeatureGP):
         """Take the points given, or the k-means centres of X (n, d); note the range of X."""
         warn_unused_columns(self.cov_func, X.shape[1])
         given = self.given_inducing
+        self._are_centres = Xu is None and not isinstance(given, Data)
         if Xu is not None:
             points = present_points(check_points(Xu, "Xu"), X.shape[1], "Xu")
         elif isinstance(given, Data):
@@ -79,7 +85,17 @@ class _SoftKI(FeatureGP):
         return SoftKIMap(self.cov_func, self.temperature, points, *ends, by_default)
 
     def _warn_untrained(self) -> None:
-        """Warn of prior variance that points chosen by default miss, in the model of the context."""
+        """Warn of what points that were not learned make of the function, in the model of the context."""
+        rows = evenly(self.training.X.value, self.feature_map.block_rows)
+        if self._are_centres and len(rows) > self.rank:
+            (weights,) = evaluate([self.feature_map.basis(pt.constant(rows))])
+            alone = (weights.max(axis=1) > ALL).mean()
+            if alone > 0.5:
+                warn(
+                    f"at {alone:.0%} of the rows one of the {self.rank} points has all of the weight, so "
+                    "that the function is a staircase: standardise X, or raise temperature= towards the "
+                    f"distance between points, {self.feature_map.spacing:.2g}"
+                )
         if not self.feature_map.by_default:
             return
         missed = missing_share(self.feature_map, self.training.X)
@@ -247,10 +263,10 @@ class SoftKILatent(_SoftKI, FeatureLatent):
     (for counts: their logarithm).
 
     **The prior is not that of the kernel.** f(x) is a mean of the function's values at the points, so that
-    its prior variance ``|L'w(x)|^2`` is below ``k(x, x)`` everywhere, and it cannot vary over distances
-    shorter than the weights' width. Scale and lengthscales compensate for that: they do not estimate the
-    kernel's own. With k-means centres at the default temperature this is worst, and intervals are too
-    narrow. In up to about eight inputs and for product kernels :class:`GriefGP` and :class:`SKIPLatent`
+    its prior variance ``|L'w(x)|^2``, under stationary kernels, is below ``k(x, x)`` everywhere, and it
+    cannot vary over distances shorter than the weights' width. Scale and lengthscales compensate for that:
+    they do not estimate the kernel's own. With k-means centres at the default temperature this is worst,
+    and intervals are too narrow. In up to about eight inputs and for product kernels :class:`GriefGP` and :class:`SKIPLatent`
     keep the kernel's prior.
 
     Parameters

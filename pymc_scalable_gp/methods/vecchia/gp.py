@@ -48,9 +48,9 @@ class PivotedGP(FeatureGP):
         """
         return self._build(check_inputs(X).value, point=point, random_seed=random_seed)
 
-    def move_points(self, training, point) -> None:
+    def move_points(self, feature_map, X, point) -> None:
         """Choose inducing points again."""
-        training.prediction_map().move(self._spec.points(training.present_inputs(), point))
+        feature_map.move(self._spec.points(X, point))
 
 
 class VecchiaMarginal(PivotedGP, FeatureMarginal):

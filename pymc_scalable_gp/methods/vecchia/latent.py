@@ -128,4 +128,4 @@ class VecchiaLatent(PivotedGP, FeatureLatent):
                 "model again"
             )
         training.reorder(point)
-        self.move_points(training, point)
+        self.move_points(training.prediction_map(), training.present_inputs(), point)

@@ -270,6 +270,26 @@ def test_latent_functions(rank, verdict):
     assert over.attrs["draws"] == 40
 
 
+def test_features_alone_of_a_class_that_integrates_them_out():
+    with pm.Model():
+        gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=0.2), inducing=10)
+        found = gp.check({}, X, progressbar=False).attrs["verdict"]
+    assert "sigma may contain variance" in found
+    assert 'or take approx="VIF"' in found
+
+
+def test_a_row_without_prior_variance():
+    """Its share of unexplained variance was 0 / 0."""
+    line = np.linspace(-1.0, 1.0, 31)[:, None]
+    with pm.Model():
+        gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.Linear(1, c=0.0))
+        gp.build(line, indices=[0])
+        gp.marginal_likelihood("y", X=line, y=line[:, 0], sigma=0.1)
+        found = gp.check({}, rows=10, progressbar=False)
+    assert found.attrs["missing_mean"] < 1e-9
+    assert found.attrs["verdict"].startswith("Good.")
+
+
 @pytest.mark.filterwarnings("ignore:the features do not explain")
 def test_so_many_rows_are_compared_at_most():
     """Of more rows a part that lies as all do gets the likelihood with neighbours."""

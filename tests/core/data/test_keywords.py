@@ -80,7 +80,7 @@ def test_jitter_is_a_number_above_zero(jitter):
     ("keyword", "value", "match"),
     [
         ("reparameterize", False, "takes no reparameterize=False: the coefficients"),
-        ("n_outputs", 2, "takes no n_outputs=2: call prior once for each"),
+        ("n_outputs", 2, "takes no n_outputs=2: make a GP for each output"),
         ("jitter", 1e-6, "takes no jitter=: the features are not factorised"),
         ("observed", Y, "takes no observed=: write the likelihood of f"),
         ("sigma", 0.1, "takes no sigma=: write the likelihood of f"),

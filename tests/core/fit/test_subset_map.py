@@ -1,5 +1,7 @@
 """Start values from the exact GP on a few rows: the posterior's mode, and starts that are refused."""
 
+import warnings
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -159,3 +161,16 @@ def test_tasks_are_part_of_the_kernel(free):
     assert abs(found["sigma"] - sigma) < 0.1
     share = np.corrcoef((found["B"] @ found["B"].T).ravel(), (B @ B.T).ravel())[0, 1]
     assert share > 0.8
+
+
+def test_rows_without_targets_are_left_out():
+    missing = np.where(np.arange(40) % 4 == 1, np.nan, Y)
+    keep, options = ~np.isnan(missing), {"max_rows": 40, "random_seed": 0} | QUIET
+    found = []
+    for rows, y in ((X, missing), (X[keep], Y[keep])):
+        with pm.Model():
+            gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ell")))
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="y has 10 missing values")
+                found.append(sgp.subset_map(gp, rows, y, 0.2, **options)["ell"])
+    assert found[0] == found[1]

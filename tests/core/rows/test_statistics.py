@@ -436,6 +436,23 @@ def test_statistics_of_another_basis_are_refused(softki):
                 stats + other.summarize(X, Y)
 
 
+def test_another_basis_beside_a_mean_of_large_inputs():
+    """UTM metres or Unix seconds, which the mean multiplies, hid any difference of the features."""
+    made = []
+    rows = 1.7e9 + 1000.0 * (X[:, :1] + 1.0)
+    for ls in (200.0, 201.0):
+        with pm.Model():
+            mean = pm.gp.mean.Linear(pm.Normal("slope", shape=1), pm.Normal("c"))
+            gp = sgp.GriefGP(
+                mean_func=mean, cov_func=pm.gp.cov.ExpQuad(1, ls=ls), grid=10, rank=8, approx="DTC"
+            )
+            gp.build(rows)
+            made.append(gp.summarize(rows, Y, progressbar=False))
+    assert (made[0] + made[0]).size == 2 * N
+    with pytest.raises(ValueError, match="other values: other points, kernel"):
+        made[0] + made[1]
+
+
 def test_the_range_is_that_of_the_rows():
     """Points fixed on a sample: the features reach as far as the rows that were summarised."""
     inner = np.abs(X).max(axis=1) < 0.7

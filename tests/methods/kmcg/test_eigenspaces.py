@@ -7,6 +7,7 @@ from marks import often
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.ops._by_ops import BY_OPS
 
 FAST = {"mode": "FAST_COMPILE"}
 AXIS = np.linspace(0.0, 1.0, 7)
@@ -58,3 +59,13 @@ def test_equal_axes(steps):
             ends = [float(logp(point | {name: point[name] + k * 1e-4})) for k in (-2, -1, 1, 2)]
             slope = (ends[0] - 8.0 * ends[1] + 8.0 * ends[2] - ends[3]) / 12e-4
             assert_allclose(gradient[place], slope, rtol=1e-6)
+
+
+def test_densities_without_machine_code_around_them():
+    """Steps take the places of eigenspaces, integers, which machine code was made for as floats."""
+    with pm.Model() as model:
+        ell = pm.Flat("ell")
+        gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), n_iter=20, probes=0)
+        gp.marginal_likelihood("y", X=sgp.RegularGrid([AXIS, AXIS]), y=Y, sigma=0.3)
+    found = float(model.compile_logp(mode=BY_OPS)({"ell": 0.3}))
+    assert_allclose(found, float(model.compile_logp(**FAST)({"ell": 0.3})), rtol=1e-10)

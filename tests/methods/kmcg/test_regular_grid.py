@@ -123,3 +123,53 @@ def test_a_sum_takes_the_most_steps_and_probes_of_its_parts():
         sgp.KMCGMarginal(cov_func=cov, **settings[0]),
     )
     assert (total.n_iter, total.probes, total.approx) == (7, 8, "DTC")
+
+
+def test_targets_and_noise_of_the_grids_shape():
+    """As arrays or as data of the model, with and without missing cells."""
+    sigma, values = 0.2 + 0.01 * Y, {"mode": "FAST_COMPILE"}
+    for observed in (None, ~MASK):
+        grid = sgp.RegularGrid(AXES, observed)
+        flat = sigma.ravel() if observed is None else sigma[observed]
+        found = []
+        for y, noise, shared in ((Y, flat, False), (Y, sigma, False), (Y, sigma, True)):
+            with pm.Model() as model:
+                gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=2.0), n_iter=10)
+                y = pm.Data("data", y) if shared else y
+                noise = pm.Data("noise", noise) if shared else noise
+                gp.marginal_likelihood("y", X=grid, y=y, sigma=noise)
+            found.append(float(model.compile_logp(**values)({})))
+        np.testing.assert_allclose(found, found[0], rtol=1e-12)
+        with pm.Model(), pytest.raises(ValueError, match=r"y must have the grid's shape \(4, 5\)"):
+            gp.marginal_likelihood("y", X=grid, y=pm.Data("data", Y.T), sigma=0.3)
+        with pm.Model(), pytest.raises(ValueError, match=r"sigma must have the grid's shape"):
+            gp.marginal_likelihood("y", X=grid, y=Y, sigma=sigma.T)
+
+
+@pytest.mark.parametrize(
+    ("points", "words"),
+    [
+        (np.array([0.0, np.nan, 2.0]), "X has 1 NaN or infinite"),
+        (np.zeros((0, 2)), "at least one row"),
+        (np.zeros((3, 0)), "at least one row and one column"),
+        (np.zeros((2, 2, 2)), r"X must have shape \(n, d\)"),
+    ],
+)
+def test_points_of_no_grid(points, words):
+    with pytest.raises(ValueError, match=words):
+        sgp.RegularGrid.from_points(points)
+
+
+def test_columns_that_are_counted_from_the_last():
+    grid, logps = sgp.RegularGrid(AXES), []
+    for dims, input_dim in (([1], 2), ([-1], 2), ([-1], 3)):
+        kernel = pm.gp.cov.ExpQuad(input_dim, ls=1.5, active_dims=dims)
+        gp = sgp.KMCGMarginal(cov_func=kernel)
+        with pm.Model() as model:
+            if input_dim == 3:
+                with pytest.raises(ValueError, match=r"from the last of input_dim=3, but X has 2"):
+                    sgp.ExactMarginal(cov_func=kernel).build(grid.points)
+            else:
+                gp.marginal_likelihood("y", X=grid, y=Y, sigma=0.3)
+                logps.append(float(model.compile_logp(mode="FAST_COMPILE")({})))
+    assert logps[0] == logps[1]

@@ -517,6 +517,15 @@ def test_default_points_say_what_they_lose():
         sgp.SoftKILatent(cov_func=cov).prior("f", X)
 
 
+@pytest.mark.parametrize("inducing", [None, 15])
+def test_points_among_inputs_in_metres_make_a_staircase(inducing):
+    X = 5e5 + np.random.default_rng(0).uniform(0.0, 2000.0, (60, 2))
+    gp = sgp.SoftKILatent(cov_func=pm.gp.cov.ExpQuad(2, ls=800.0), inducing=inducing)
+    said = "of the rows one of the .* points has all of the weight.*: standardise X, or raise temperature"
+    with pm.Model(), pytest.warns(UserWarning, match=said):
+        gp.prior("f", X)
+
+
 @pytest.mark.parametrize(
     "options", [{"inducing": 20}, {"inducing": np.linspace(0, 10, 20)[:, None]}, {"Xu": True}]
 )

@@ -515,3 +515,41 @@ def test_given_other_data():
     K = POINT["eta"] ** 2 * pm.gp.cov.Matern52(D, ls=POINT["ell"])
     S = K(X[:30]).eval() + 0.0625 * np.eye(30)
     assert_allclose(mean, K(NEW, X[:30]).eval() @ np.linalg.solve(S, y[:30]), atol=1e-6)
+
+
+def test_neighbors_for_predictions_alone():
+    """All rows in one block: predictions had no neighbours, and were the prior's."""
+    with pm.Model():
+        cov, sigma = pm.gp.cov.Matern52(D, ls=1.0), 0.2
+        gp = sgp.VecchiaMarginal(cov_func=cov, n_inducing=0, neighbors=0, block=N, pred_neighbors=N)
+        gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+        whole = sgp.ExactMarginal(cov_func=cov)
+        whole.marginal_likelihood("z", X=X, y=y, sigma=sigma)
+        for a, b in zip(
+            gp.predict(NEW, {}, diag=True), whole.predict(NEW, {}, diag=True), strict=True
+        ):
+            assert_allclose(a, b, rtol=1e-6, atol=1e-9)
+
+
+def test_rebuild_moves_the_points_of_all_parts():
+    with pm.Model():
+        ell = pm.InverseGamma("ell", 3, 3, shape=D)
+        gps = [
+            sgp.VecchiaMarginal(cov_func=kind(D, ls=ell), n_inducing=8, neighbors=6)
+            for kind in (pm.gp.cov.Matern52, pm.gp.cov.Matern32)
+        ]
+        total = gps[0] + gps[1]
+        total.marginal_likelihood("y", X=X, y=y, sigma=0.3)
+        parts = total.training.prediction_map().parts
+        before = [part.points.get_value() for part in parts]
+        total.rebuild({"ell": np.array([20.0, 0.05])})
+    for part, points in zip(parts, before, strict=True):
+        assert np.abs(part.points.get_value() - points).max() > 0.1
+
+
+def test_sigmas_of_another_length_under_data_of_the_model():
+    """More of them than rows were cut."""
+    with pm.Model():
+        gp = sgp.VecchiaMarginal(cov_func=pm.gp.cov.Matern52(D, ls=1.0), n_inducing=5)
+        with pytest.raises(ValueError, match=f"sigma has {N + 5} values, but X has {N} rows"):
+            gp.marginal_likelihood("y", X=pm.Data("X", X), y=y, sigma=np.full(N + 5, 0.3))
