@@ -266,8 +266,8 @@ class SoftKILatent(_SoftKI, FeatureLatent):
     its prior variance ``|L'w(x)|^2``, under stationary kernels, is below ``k(x, x)`` everywhere, and it
     cannot vary over distances shorter than the weights' width. Scale and lengthscales compensate for that:
     they do not estimate the kernel's own. With k-means centres at the default temperature this is worst,
-    and intervals are too narrow. In up to about eight inputs and for product kernels :class:`GriefGP` and :class:`SKIPLatent`
-    keep the kernel's prior.
+    and intervals are too narrow. In up to about eight inputs and for product kernels :class:`GriefGP` and
+    :class:`SKIPLatent` keep the kernel's prior.
 
     Parameters
     ----------

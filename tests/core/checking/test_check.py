@@ -285,8 +285,8 @@ def test_a_row_without_prior_variance():
         gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.Linear(1, c=0.0))
         gp.build(line, indices=[0])
         gp.marginal_likelihood("y", X=line, y=line[:, 0], sigma=0.1)
-        found = gp.check({}, rows=10, progressbar=False)
-    assert found.attrs["missing_mean"] < 1e-9
+        found = gp.check({}, progressbar=False)
+    assert found.attrs["missing_mean"] < 1e-7
     assert found.attrs["verdict"].startswith("Good.")
 
 
