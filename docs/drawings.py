@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pymc as pm
-
 import pymc_scalable_gp as sgp
 
 SIZE = 64

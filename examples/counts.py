@@ -64,9 +64,7 @@ def fit(X, exposure, counts, points, draws):
         mean = pm.gp.mean.Constant(center)
         # A smooth kernel: the points hold it, and predictions carry what little they miss. For a rough
         # one give neighbors=15, which adds a latent variable per row.
-        gp = sgp.VecchiaLatent(
-            mean_func=mean, cov_func=covariance(), n_inducing=points, neighbors=None
-        )
+        gp = sgp.VecchiaLatent(mean_func=mean, cov_func=covariance(), n_inducing=points, neighbors=None)
         gp.build(X, point=start)
         f = gp.prior("f", X=X)
         pm.Poisson("visits", exposure * pm.math.exp(f), observed=counts)
@@ -87,9 +85,7 @@ def deviance(counts, expected):
 def picture(out, truth, mean, sd):
     """Posterior of the log rate against the truth at held-out places."""
     fig, ax = plt.subplots(figsize=(5.2, 4.6), layout="constrained")
-    ax.errorbar(
-        truth, mean, 1.645 * sd, fmt=".", ms=3, lw=0.4, alpha=0.5, label="mean, 90% interval"
-    )
+    ax.errorbar(truth, mean, 1.645 * sd, fmt=".", ms=3, lw=0.4, alpha=0.5, label="mean, 90% interval")
     ax.plot(ax.get_xlim(), ax.get_xlim(), "k:", lw=1)
     ax.set(xlabel="true log rate", ylabel="posterior of f", title="held-out places")
     ax.legend(frameon=False)
@@ -112,9 +108,7 @@ def main():
     clock, cpu = time.perf_counter(), time.process_time()
     gp, model, idata = fit(X, exposure, counts, args.points, args.draws)
     print(az.summary(idata, var_names=["ell", "eta", "center"]))
-    pred = gp.predict_posterior(
-        Xnew, idata, num_samples=200, random_seed=0, model=model, progressbar=False
-    )
+    pred = gp.predict_posterior(Xnew, idata, num_samples=200, random_seed=0, model=model, progressbar=False)
     mean, sd = pred["mean"].values, pred["sd"].values
     truth = log_rate(Xnew)
     constant = new_exposure * counts.sum() / exposure.sum()

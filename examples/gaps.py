@@ -46,9 +46,7 @@ def report(idata, seconds):
 def sample(draws, seed):
     """NUTS in the model context, timed."""
     start = time.perf_counter()
-    idata = pm.sample(
-        draws, tune=draws, chains=2, random_seed=seed, compute_convergence_checks=False
-    )
+    idata = pm.sample(draws, tune=draws, chains=2, random_seed=seed, compute_convergence_checks=False)
     return idata, time.perf_counter() - start
 
 
@@ -70,9 +68,7 @@ def co2(path, draws, out, rng):
         long, rise = pm.InverseGamma("long", 5, 20), pm.HalfNormal("rise", 1)
         season, shape = pm.HalfNormal("season", 2), pm.InverseGamma("shape", 5, 5)
         sigma = pm.HalfNormal("sigma", 0.3)
-        trend = sgp.KMCGMarginal(
-            cov_func=rise**2 * pm.gp.cov.ExpQuad(1, ls=long), n_iter=40, probes=4
-        )
+        trend = sgp.KMCGMarginal(cov_func=rise**2 * pm.gp.cov.ExpQuad(1, ls=long), n_iter=40, probes=4)
         yearly = sgp.KMCGMarginal(
             cov_func=season**2 * pm.gp.cov.Periodic(1, 1.0, ls=shape), n_iter=40, probes=4
         )

@@ -33,8 +33,7 @@ KINDS, NOISE, FIRST = 3, 0.1, 4
 def curve(kind, t):
     """Mean curves of the three kinds, standardised heights."""
     return np.select(
-        [kind == 0, kind == 1, kind == 2],
-        [2.0 * t - 1.0, 1.2 * np.tanh(4 * (t - 0.3)), 2.2 * t**3 - 1.0],
+        [kind == 0, kind == 1, kind == 2], [2.0 * t - 1.0, 1.2 * np.tanh(4 * (t - 0.3)), 2.2 * t**3 - 1.0]
     )
 
 
@@ -128,9 +127,7 @@ def sample_tasks(args, gp, model, new, truth):
     print(az.summary(idata, kind="stats").to_string())
     chains(idata)
     error = truth - found["mean"].values
-    print(
-        f"NUTS 2 x ({args.draws} + {args.draws}) {spent:.0f} s; RMSE {np.sqrt(np.mean(error**2)):.3f}"
-    )
+    print(f"NUTS 2 x ({args.draws} + {args.draws}) {spent:.0f} s; RMSE {np.sqrt(np.mean(error**2)):.3f}")
     coverage(error, found["sd"], "later visits")
 
 

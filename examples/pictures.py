@@ -12,9 +12,7 @@ Z90 = 1.6449  # half width of a central 90% interval, in standard deviations
 
 def predict(gp, model, idata, X, draws=50):
     """Posterior mean and sd of the function, averaged over some of the draws (None: all)."""
-    found = gp.predict_posterior(
-        X, idata, num_samples=draws, random_seed=0, model=model, progressbar=False
-    )
+    found = gp.predict_posterior(X, idata, num_samples=draws, random_seed=0, model=model, progressbar=False)
     return found["mean"].values, found["sd"].values
 
 

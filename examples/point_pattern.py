@@ -78,9 +78,7 @@ def plane(points, args):
             f = gp.prior("f", X=X)
             center = pm.Normal("center", rate, 1)
             pm.Poisson("counts", pm.math.exp(center + f), observed=counts.ravel())
-            print(
-                f"\n{name}: {len(points)} points, {counts.size} cells, {args.rank}^2 coefficients"
-            )
+            print(f"\n{name}: {len(points)} points, {counts.size} cells, {args.rank}^2 coefficients")
             found[name] = sample(args, 1)
     surface = {
         name: (posterior["f"] + posterior["center"]).stack(s=("chain", "draw"))
@@ -132,9 +130,7 @@ def space_time(points, args):
     intensity = intensity.reshape(cells)
     figure, panels = plt.subplots(1, 4, figsize=(12, 3), constrained_layout=True)
     for panel, k in zip(panels, (1, 4, 7, 10), strict=True):
-        image = panel.imshow(
-            intensity[:, :, k].T, origin="lower", vmin=0, vmax=np.nanmax(intensity)
-        )
+        image = panel.imshow(intensity[:, :, k].T, origin="lower", vmin=0, vmax=np.nanmax(intensity))
         panel.set(title=f"period {k + 1} of {cells[2]}", xticks=[], yticks=[])
     figure.colorbar(image, ax=panels)
     save(figure, args.out / "space_time.png")

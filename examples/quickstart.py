@@ -42,9 +42,7 @@ prediction = gp.predict_posterior(Xnew, idata, num_samples=30, random_seed=1)  #
 seconds = time.perf_counter() - began
 
 mean, sd = prediction["mean"].values, prediction["sd"].values
-figure, panels = plt.subplots(
-    1, 3, figsize=(12, 3.6), sharex=True, sharey=True, layout="constrained"
-)
+figure, panels = plt.subplots(1, 3, figsize=(12, 3.6), sharex=True, sharey=True, layout="constrained")
 drawn = panels[0].scatter(*X.T, c=y, s=3)
 figure.colorbar(drawn, ax=panels[0])
 for panel, values in zip(panels[1:], (mean, sd), strict=True):

@@ -30,9 +30,7 @@ def chains(idata, names=None) -> bool:
         if bad
     ]
     if faults:
-        print(
-            f"NOT to be relied on yet: {'; '.join(faults)}. Sample longer, or from a better start."
-        )
+        print(f"NOT to be relied on yet: {'; '.join(faults)}. Sample longer, or from a better start.")
     return not faults
 
 

@@ -57,9 +57,7 @@ def main():
     error = y[~train] - found["mean"].values
     print(f"held out: RMSE {np.sqrt(np.mean(error**2)):.3f} (sd of the target {y.std():.3f})")
     if not coverage(error, found["sd"], "held-out strengths"):
-        print(
-            "What the points miss is counted as noise, and again in each prediction: take more of them."
-        )
+        print("What the points miss is counted as noise, and again in each prediction: take more of them.")
 
 
 if __name__ == "__main__":

@@ -271,6 +271,4 @@ def load_predictor(path) -> ExportedPredictor:
     if str(file["mark"]) != MARK:
         raise ValueError(foreign)
     numbers = set(file) - {"mark", "format", "package", "settings"}
-    return ExportedPredictor(
-        json.loads(str(file["settings"])), {name: file[name] for name in numbers}
-    )
+    return ExportedPredictor(json.loads(str(file["settings"])), {name: file[name] for name in numbers})

@@ -89,9 +89,7 @@ def check_op(
         in_jax.append(_jax_vjp(tensors, outputs, where))  # runs the pullback too, in JAX
     if twin is not None:
         plain = _tuple(twin(*tensors))
-        twin_function = _value_and_pullback(
-            tensors, plain, range(len(plain)), cotangents, IN_PYTHON
-        )
+        twin_function = _value_and_pullback(tensors, plain, range(len(plain)), cotangents, IN_PYTHON)
 
     for number, inputs in enumerate(cases):
         expected = _tuple(reference(*inputs))
@@ -194,8 +192,7 @@ def _check_differences(function, inputs, bars, where, grads, step, rtol, rng):
             continue
         direction = rng.standard_normal(x.shape)
         sides = [
-            contracted([*inputs[:k], x + sign * step * direction, *inputs[k + 1 :]])
-            for sign in (1, -1)
+            contracted([*inputs[:k], x + sign * step * direction, *inputs[k + 1 :]]) for sign in (1, -1)
         ]
         slope = (sides[0] - sides[1]) / (2.0 * step)
         expected = (grads[k] * direction).sum()
@@ -226,9 +223,7 @@ def _check_bookkeeping(op_class, build, tensors, outputs, inputs, expected):
     used = [n.op for n in applys_between(tensors, outputs) if isinstance(n.op, op_class)]
     assert used, f"{op_class.__name__} is not used by build"
 
-    again = [
-        n.op for n in applys_between(tensors, _tuple(build(*tensors))) if type(n.op) is op_class
-    ]
+    again = [n.op for n in applys_between(tensors, _tuple(build(*tensors))) if type(n.op) is op_class]
     for op, same in zip(used, again, strict=True):
         assert op == same
         assert hash(op) == hash(same)
@@ -277,14 +272,7 @@ def check_feature_map(gp, X: np.ndarray, *, point=None, model=None, tol: float =
 
 
 def check_marginal_logp(
-    gp,
-    model,
-    name: str = "y",
-    *,
-    points=None,
-    mode=None,
-    rtol: float = 1e-8,
-    grad_rtol: float = 1e-6,
+    gp, model, name: str = "y", *, points=None, mode=None, rtol: float = 1e-8, grad_rtol: float = 1e-6
 ) -> list[float]:
     """Check a marginal likelihood and its gradient against a dense multivariate normal.
 

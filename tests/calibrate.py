@@ -42,9 +42,7 @@ def run(case, store, replications, progressbar=True, fitted=None) -> None:
     fitted = fitted or sampler_of(case)
     progress = create_simple_progress(progressbar=progressbar)
     with progress:
-        task = progress.add_task(
-            case.name, completed=replications - len(missing), total=replications
-        )
+        task = progress.add_task(case.name, completed=replications - len(missing), total=replications)
         for k in missing:
             rng = np.random.default_rng([zlib.crc32(case.name.encode()), k])
             truth = case.problem.truth(rng)

@@ -52,6 +52,4 @@ def split():
 
 if __name__ == "__main__":
     before, _, after = split()
-    (ROOT / "CONTRIBUTING.md").write_text(
-        before + BEGIN + code_map() + END + after, encoding="utf-8"
-    )
+    (ROOT / "CONTRIBUTING.md").write_text(before + BEGIN + code_map() + END + after, encoding="utf-8")

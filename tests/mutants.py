@@ -37,13 +37,8 @@ from mutation.rules import Fault, faults
 
 ENOUGH = 0.9  # share of the mutants that must be killed
 COUNT = 150  # by rule
-SECONDS = (
-    300  # of the processor that the tests of one mutant may take; a loop without end counts as seen
-)
-FAILED, INTERRUPTED = (
-    1,
-    2,
-)  # pytest's exit codes when a test failed, and when one cannot be imported
+SECONDS = 300  # of the processor that the tests of one mutant may take; a loop without end counts as seen
+FAILED, INTERRUPTED = (1, 2)  # pytest's exit codes when a test failed, and when one cannot be imported
 # In the copy only: Python is what the other back-ends are compared with.
 CONFTEST = f"""
 from {PACKAGE} import testing
@@ -101,9 +96,7 @@ def sample(mutants: list[Mutant], count: int, seed: int) -> list[Mutant]:
     ranked = []
     for file, rules in files.items():
         rng = Random(f"{seed} {file}")
-        groups = [
-            rng.sample(group, len(group)) for group in rng.sample([*rules.values()], len(rules))
-        ]
+        groups = [rng.sample(group, len(group)) for group in rng.sample([*rules.values()], len(rules))]
         turns = [mutant for turn in zip_longest(*groups) for mutant in turn if mutant]
         begin, share = rng.random(), len(turns) ** 0.5
         ranked += [((place + begin) / share, mutant) for place, mutant in enumerate(turns)]

@@ -92,8 +92,7 @@ def faults(driver, page, theme, width, height) -> list[str]:
         {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600},
     )
     driver.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia",
-        {"features": [{"name": "prefers-color-scheme", "value": theme}]},
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": theme}]}
     )
     driver.get(page.as_uri())
     driver.execute_async_script(

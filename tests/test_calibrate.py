@@ -166,9 +166,7 @@ def test_models_have_the_names_that_are_ranked(name):
         warnings.simplefilter("ignore")  # few features, on purpose
         model, gp = case.model(y)
     assert {v.name for v in model.free_RVs} == set(truth)
-    assert gp.likelihood_path == (
-        "summarized" if case.renew else "vecchia" if "V" in name else "full"
-    )
+    assert gp.likelihood_path == ("summarized" if case.renew else "vecchia" if "V" in name else "full")
 
 
 @pytest.mark.slow

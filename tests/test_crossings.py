@@ -141,9 +141,7 @@ class Crossing:
 @st.composite
 def kernels(draw, depth=2, leaves=LEAVES):
     """A leaf, or a sum, product, power or multiple of kernels."""
-    form = draw(
-        st.sampled_from(("leaf", "+", "*", "**", "scale", "scale")) if depth else st.just("leaf")
-    )
+    form = draw(st.sampled_from(("leaf", "+", "*", "**", "scale", "scale")) if depth else st.just("leaf"))
     if form == "leaf":
         return (
             "leaf",
@@ -165,9 +163,7 @@ def crossings(draw, classes=tuple(CLASSES)):
     sizes = (2, 7, 20) if not family.neighbors and approx != "VIF" else (7, 20)
     sizes = (*sizes, 40) if "kmcg" in kind else sizes  # whose basis runs out
     d, n = 1 if family.series else draw(st.integers(1, 3)), draw(st.sampled_from(sizes))
-    parts = [
-        k for k, f in CLASSES.items() if f.latent == family.latent and approx in f.approximations
-    ]
+    parts = [k for k, f in CLASSES.items() if f.latent == family.latent and approx in f.approximations]
     other = draw(st.sampled_from(parts)) if draw(st.integers(0, 4)) == 0 else None
     products = family.products or (other and CLASSES[other].products)
     leaves = MARKOV if family.series else LEAVES
@@ -217,9 +213,7 @@ def covariance(form, d, ell, eta) -> Covariance:
                 cov.Matern52, d + 1, ls=pt.stack([ell[0], 0.6]), scale=pt.stack([1.0, eta]),
                 group_dim=d,
             )  # fmt: skip
-            return cov.WarpedInput(
-                d, inner, lambda x: pt.concatenate([x, 1.0 * (x[:, -1:] > 0)], 1)
-            )
+            return cov.WarpedInput(d, inner, lambda x: pt.concatenate([x, 1.0 * (x[:, -1:] > 0)], 1))
         case name:
             return getattr(cov, name)(d, ls=ls, **own)
 
@@ -270,9 +264,7 @@ class Model:
             t = pm.Flat("t", shape=d + 3, initval=case.points[0])
             ell, eta = pt.exp(t[:d]), pt.exp(t[d])
             X, y, s = (pm.Data(name, value) for name, value in data.items())
-            sigma = {"scalar": pt.exp(t[d + 1]), "rows": s * pt.exp(t[d + 1]), "number": 0.3}[
-                case.sigma
-            ]
+            sigma = {"scalar": pt.exp(t[d + 1]), "rows": s * pt.exp(t[d + 1]), "number": 0.3}[case.sigma]
             cov = covariance(case.kernel, d, ell, eta)
             parts = [CLASSES[case.kind].make(
                 n, case.approx, cov_func=cov, mean_func=mean_function(case.mean, d, t[d + 2])

@@ -7,11 +7,7 @@ import pytest
 import pymc_scalable_gp as sgp
 
 ROOMS = {"": sgp, "cov.": sgp.cov, "ops.": sgp.ops, "linops.": sgp.linops}
-PUBLIC = {
-    f"{prefix}{name}": getattr(room, name)
-    for prefix, room in ROOMS.items()
-    for name in room.__all__
-}
+PUBLIC = {f"{prefix}{name}": getattr(room, name) for prefix, room in ROOMS.items() for name in room.__all__}
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 

@@ -39,9 +39,7 @@ CLASSES = {
     "latent softki": lambda cov, n: sgp.SoftKILatent(cov_func=cov),
     "grief frozen": lambda cov, n: sgp.GriefGP(cov_func=cov, grid=6, rank=12, basis="frozen"),
     "grief weights": lambda cov, n: sgp.GriefGP(cov_func=cov, grid=6, rank=12),
-    "grief weights, rotated": lambda cov, n: sgp.GriefGP(
-        cov_func=cov, grid=6, rank=12, rotate=True
-    ),
+    "grief weights, rotated": lambda cov, n: sgp.GriefGP(cov_func=cov, grid=6, rank=12, rotate=True),
     "grief category": lambda cov, n: sgp.GriefGP(cov_func=cov, grid=6, rank=12),
     "skip category": lambda cov, n: sgp.SKIPMarginal(cov_func=cov, grid_size=12, rank=4),
     "vecchia category": lambda cov, n: sgp.VecchiaMarginal(
@@ -118,9 +116,7 @@ def problems(draw, points):
     forms = ["matern", "materns"] if kind == "series" else forms
     kernel = draw(st.sampled_from(forms))
     extreme = rng.random((points, d + 2)) < 0.2
-    logs = np.where(
-        extreme, rng.uniform(-8.0, 8.0, extreme.shape), rng.uniform(-1.0, 1.0, extreme.shape)
-    )
+    logs = np.where(extreme, rng.uniform(-8.0, 8.0, extreme.shape), rng.uniform(-1.0, 1.0, extreme.shape))
     return Problem(kind, kernel, X, y, scales, np.log(10.0) * logs, labels)
 
 
@@ -152,11 +148,7 @@ def model_of(problem):
     d = problem.X.shape[1]
     with pm.Model() as model:
         t = pm.Flat("t", shape=d + 2, initval=np.zeros(d + 2))
-        ell, eta, sigma = (
-            pm.math.exp(t[:d]) * problem.scales,
-            pm.math.exp(t[d]),
-            pm.math.exp(t[d + 1]),
-        )
+        ell, eta, sigma = (pm.math.exp(t[:d]) * problem.scales, pm.math.exp(t[d]), pm.math.exp(t[d + 1]))
         make, n = CLASSES[problem.kind], len(problem.X)
         if "weights" in problem.kind:
             gp = make(covariance(problem, problem.scales, 1.0), n)
@@ -203,9 +195,7 @@ def check_problem(problem):
         for name in point:
             if name != "t":
                 point[name] = rng.standard_normal(np.shape(point[name]))
-        flat = np.concatenate(
-            [np.ravel(point[name]) for name in (v.name for v in model.value_vars)]
-        )
+        flat = np.concatenate([np.ravel(point[name]) for name in (v.name for v in model.value_vars)])
         *_, eta, sigma = np.exp(values)
         check_density(density, flat, differences=eta < LARGEST * sigma)
         check_predictions(gp, model, problem, point, np.isfinite(density(flat)[0]))

@@ -16,7 +16,5 @@ RUN = [page for page in PAGES if blocks(page)]
 def test_a_page_runs(page, tmp_path):
     given = [sys.executable, str(ROOT / "tests" / "snippets.py"), str(page)]
     threads = {"OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(
-        given, cwd=tmp_path, env=os.environ | threads, capture_output=True, text=True
-    )
+    done = subprocess.run(given, cwd=tmp_path, env=os.environ | threads, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -92,8 +92,7 @@ class Grid:
         rng = np.random.default_rng(seed)
         self.shape, self.noise, self.n = shape, noise, int(np.prod(shape))
         self.axes = [
-            np.sort(np.linspace(-g / 4, g / 4, g) + np.sqrt(1e-3) * rng.standard_normal(g))
-            for g in shape
+            np.sort(np.linspace(-g / 4, g / 4, g) + np.sqrt(1e-3) * rng.standard_normal(g)) for g in shape
         ]
         self.factors = [gauss(a[:, None], a[:, None]) for a in self.axes]
         self.eigen = [np.linalg.eigh(K) for K in self.factors]
@@ -101,9 +100,7 @@ class Grid:
         field = self._multiply(roots, rng.standard_normal(self.n))
         self.y = field + np.sqrt(noise) * rng.standard_normal(self.n)
         self.test = np.column_stack([rng.uniform(-g / 4, g / 4, 100) for g in shape])
-        self.cross = [
-            gauss(t[:, None], a[:, None]) for t, a in zip(self.test.T, self.axes, strict=True)
-        ]
+        self.cross = [gauss(t[:, None], a[:, None]) for t, a in zip(self.test.T, self.axes, strict=True)]
 
     def _multiply(self, matrices, v):
         out = v.reshape(self.shape)
@@ -248,9 +245,7 @@ def dense_errors(path, rows, steps, seed):
         for name, got in inducing_predictions(
             lambda: [(train, y)], test, Z, rows, noise, lambda a, b: prior * gauss(a, b), prior
         ):
-            for quantity, mine, true in zip(
-                ("mean", "variance", "evidence"), got, exact, strict=True
-            ):
+            for quantity, mine, true in zip(("mean", "variance", "evidence"), got, exact, strict=True):
                 inducing[f"{quantity}, {name}"].append(relative(np.asarray(mine), np.asarray(true)))
     found |= {k: np.interp(np.arange(1, steps + 1), counts, v) for k, v in inducing.items()}
     wins = {

@@ -136,9 +136,7 @@ def compare(title, cov_of, X, y, test, sizes, names, approx="VFE", seed=0, round
         for name in names:
             value, gp, model, point, spent = fit(name, cov_of, X, y, m, approx, seed, rounds)
             smse, snlp = scores(gp, model, point, X, y, test)
-            print(
-                f"{m:>5} {name:12}{value:>12.1f}{smse:>9.4f}{snlp:>9.3f}{spent:>9.1f}", flush=True
-            )
+            print(f"{m:>5} {name:12}{value:>12.1f}{smse:>9.4f}{snlp:>9.3f}{spent:>9.1f}", flush=True)
 
 
 def ard():
@@ -229,16 +227,12 @@ def start(args):
     for title, rows in (("200 rows", np.arange(200)), ("every 10th", np.arange(0, 200, 10))):
         for name, first in (("one end", np.arange(8)), ("spread", np.linspace(0, 1, 8))):
             first = first if name == "one end" else (first * (len(rows) - 1)).astype(int)
-            model, cov, sigma = model_of(
-                lambda: pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("l", 0, 1)), y
-            )
+            model, cov, sigma = model_of(lambda: pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("l", 0, 1)), y)
             gp = sgp.CholQRMarginal(cov_func=cov, n_inducing=8)
             chosen = gp.select_inducing(
                 x[rows], y[rows], sigma, start=first, model=model, progressbar=False
             )
-            print(
-                f"{title:12}{name:10} from {chosen.objective[0]:10.2f} to {chosen.objective[-1]:10.2f}"
-            )
+            print(f"{title:12}{name:10} from {chosen.objective[0]:10.2f} to {chosen.objective[-1]:10.2f}")
 
 
 def cost(args):

@@ -120,17 +120,7 @@ def matvec(args):
         error, diagonal, *_, best, best_diagonal = np.mean(rows, axis=0)
         build, again, product = np.min(rows, axis=0)[2:5]  # the first seed compiles for the others
         theirs = peer(args.gpytorch, d, rank, args.seeds)
-        values = [
-            theirs[0],
-            error,
-            best,
-            diagonal,
-            best_diagonal,
-            build,
-            again,
-            product,
-            *theirs[1:],
-        ]
+        values = [theirs[0], error, best, diagonal, best_diagonal, build, again, product, *theirs[1:]]
         print(f"{d:>3}{rank:>5}" + "".join(f"{value:>17.4g}" for value in values), flush=True)
 
 
@@ -138,9 +128,7 @@ def lanczos_root(A, B, rank, rng):
     """Root of ``(A A') * (B B')`` from `rank` Lanczos steps, as in the paper."""
     start, vector = rng.standard_normal(len(A)), pt.dvector()
     columns, T = [start / np.linalg.norm(start)], np.zeros((rank, rank))
-    product = pytensor.function(
-        [vector], sgp.ops.hadamard_matvec(A, B, vector), mode="FAST_COMPILE"
-    )
+    product = pytensor.function([vector], sgp.ops.hadamard_matvec(A, B, vector), mode="FAST_COMPILE")
     for j in range(rank):
         w = product(columns[j])
         Q = np.array(columns)
@@ -174,9 +162,7 @@ def frozen(args):
                     ell = pm.HalfNormal("ell", 1)
                     gp = sgp.SKIPMarginal(cov_func=pm.gp.cov.ExpQuad(d, ls=ell), rank=rank)
                     gp.build(X, point={"ell": built})
-                A, B = evaluate(
-                    list(gp.feature_map.roots(pt.constant(X))[0]), {"ell": value}, model
-                )
+                A, B = evaluate(list(gp.feature_map.roots(pt.constant(X))[0]), {"ell": value}, model)
                 low = (A @ A.T) * (B @ B.T)
                 errors.append(relative(low @ v + (1.0 - np.diag(low)) * v, K @ v))
             errors.append(lanczos_error(X, v, K, rank, value, rng))
@@ -194,9 +180,7 @@ def peers(cov, fold, args):
 
 def uci(args):
     """Mean absolute error on test rows of each class, at the exact GP's MAP of 1000 rows."""
-    print(
-        f"{'set':14}{'class':10}{'n':>7}{'d':>4}{'MAE':>9}{'RMSE':>9}{'seconds':>9}   paper MAE / s"
-    )
+    print(f"{'set':14}{'class':10}{'n':>7}{'d':>4}{'MAE':>9}{'RMSE':>9}{'seconds':>9}   paper MAE / s")
     for name in args.sets.split(","):
         path = find(args.data, name)
         if path is None:

@@ -35,19 +35,7 @@ PAPER = {
     "keggdirected": ((0.081, 0.005), 0.096, None),
 }
 KEYS = ("set", "fit", "fold", "points", "epochs", "validation", "objective", "noise", "seed")
-VALUES = (
-    "n",
-    "d",
-    "valid",
-    "rmse",
-    "nlpd",
-    "coverage",
-    "sigma",
-    "seconds",
-    "rhat",
-    "ess",
-    "divergences",
-)
+VALUES = ("n", "d", "valid", "rmse", "nlpd", "coverage", "sigma", "seconds", "rhat", "ess", "divergences")
 
 
 def model_of(fold):

@@ -48,9 +48,7 @@ def main():
         args.rows, args.draws, args.points, args.neighbors = 300, 5, [0, 50], [15]
     rng = np.random.default_rng(0)
     columns = [(d, ls) for d in LENGTHS for ls in LENGTHS[d]]
-    print(
-        f"{'m':>4}{'k':>4}{'g':>4}{'cost':>7}" + "".join(f"  d={d} l={ls:<4}" for d, ls in columns)
-    )
+    print(f"{'m':>4}{'k':>4}{'g':>4}{'cost':>7}" + "".join(f"  d={d} l={ls:<4}" for d, ls in columns))
     settings = [s for s in itertools.product(args.points, args.neighbors, args.blocks)]
     found = {}
     for d, ls in columns:

@@ -110,9 +110,7 @@ def first_point(fold, kernel):
 def rows_of(task, args):
     """One fold of a set under one kernel: a row of scores for each approximation."""
     name, kernel, k = task
-    warnings.filterwarnings(
-        "ignore", message="`find_MAP` will return|The optimizer did not converge"
-    )
+    warnings.filterwarnings("ignore", message="`find_MAP` will return|The optimizer did not converge")
     warnings.filterwarnings("ignore", message="only .* inducing points are independent")
     data = simulate() if args.quick else load(find(args.data, name)).head(args.rows)
     fold = training_fold(data, k, args.share)
@@ -172,9 +170,7 @@ def parse():
     parser.add_argument("--pred-neighbors", type=int, default=240, help="of a new row")
     parser.add_argument("--steps", type=int, nargs="+", default=[40, 40])
     parser.add_argument("--rows", type=int, help="at most so many rows of each set")
-    parser.add_argument(
-        "--share", type=float, help="train on so much of all rows; else on the whole fold"
-    )
+    parser.add_argument("--share", type=float, help="train on so much of all rows; else on the whole fold")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", help="CSV file to append to")
     parser.add_argument("--quick", action="store_true", help="a simulated set")

@@ -45,10 +45,7 @@ def densities(model, draws):
     value = model.compile_fn(
         model.logp(vars=[model["y"]], jacobian=False), inputs=model.value_vars, point_fn=True
     )
-    flat = [
-        {f"{name}_log__": np.log(draws[name][i]) for name in NAMES}
-        for i in range(len(draws["eta"]))
-    ]
+    flat = [{f"{name}_log__": np.log(draws[name][i]) for name in NAMES} for i in range(len(draws["eta"]))]
     return np.array([value(point) for point in flat])
 
 
@@ -64,12 +61,7 @@ def compare(draws, exact, near):
         shifts.append(np.abs(moved - mean) / sd)
         spreads.append(np.sqrt(weights @ (values - moved) ** 2) / sd - 1.0)
     worst = np.concatenate(spreads)
-    return (
-        np.concatenate(shifts).max(),
-        worst[np.abs(worst).argmax()],
-        float(tail),
-        (near - exact).std(),
-    )
+    return (np.concatenate(shifts).max(), worst[np.abs(worst).argmax()], float(tail), (near - exact).std())
 
 
 def thinned(idata, step):

@@ -147,9 +147,7 @@ def expected_loss(candidate: Candidate, sample: Sample, facts: Facts) -> Loss:
         nats = divergence(likelihood, sample)
         if isinstance(likelihood, NeighborRows):
             return Loss(nats, 0.0)
-        (phi,) = evaluate(
-            [likelihood.prediction_map().features(pt.constant(sample.X))], sample.point
-        )
+        (phi,) = evaluate([likelihood.prediction_map().features(pt.constant(sample.X))], sample.point)
     prior = np.diag(sample.K)
     left = 1.0 - (phi**2).sum(axis=1)[prior > 0.0] / prior[prior > 0.0]
     return Loss(nats, float(np.maximum(left, 0.0).mean()))
@@ -161,9 +159,7 @@ def marginal_of(candidate: Candidate, cov_func) -> FeatureMarginal:
     kind = WITH_FEATURES[candidate.class_name[:4]]
     if kind is VecchiaMarginal and chosen["neighbors"] is None:  # inducing points alone
         chosen, kind = {"n_inducing": chosen["n_inducing"]}, CholQRMarginal
-    if kind is not VecchiaMarginal and (
-        candidate.by_prior or len(chosen) < len(candidate.settings)
-    ):
+    if kind is not VecchiaMarginal and (candidate.by_prior or len(chosen) < len(candidate.settings)):
         chosen["approx"] = "DTC"
     return kind(cov_func=cov_func, **chosen)
 
@@ -183,9 +179,7 @@ def likelihood_of(candidate: Candidate, sample: Sample, facts: Facts) -> Likelih
         )
         return FullRows(data)
     gp, rows = marginal_of(candidate, sample.cov_func), sample.base
-    gp.build(
-        rows[:SKIP_ROWS] if candidate.class_name.startswith("SKIP") else rows, point=sample.point
-    )
+    gp.build(rows[:SKIP_ROWS] if candidate.class_name.startswith("SKIP") else rows, point=sample.point)
     return gp.conditioned_on({"X": X, "y": y, "sigma": sigma})
 
 

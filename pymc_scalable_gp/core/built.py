@@ -144,9 +144,7 @@ class BuiltGP(Listed, Base):
 
     def places_of(self, gp: "BuiltGP") -> list[int] | None:
         """Places of the parts of `gp` among this GP's, or None if one is not among them."""
-        found = [
-            next((i for i, own in enumerate(self.parts) if own is part), None) for part in gp.parts
-        ]
+        found = [next((i for i, own in enumerate(self.parts) if own is part), None) for part in gp.parts]
         return None if None in found else found
 
     def check_addable(self) -> None:

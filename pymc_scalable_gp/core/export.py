@@ -76,10 +76,7 @@ class Parameters(list):
             return {"kind": name, "values": self.places("the Constant mean", 1, c=function.c)}
         if kind is mean.Linear:
             found = self.places("the Linear mean", 2, coeffs=function.A)
-            return {
-                "kind": name,
-                "values": found | self.places("the Linear mean", 1, intercept=function.b),
-            }
+            return {"kind": name, "values": found | self.places("the Linear mean", 1, intercept=function.b)}
         if kind in (mean.Add, mean.Prod):
             parts = [self.mean(part) for part in (function.m1, function.m2)]
             return {"kind": name, "parts": parts}

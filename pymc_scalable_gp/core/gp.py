@@ -138,9 +138,7 @@ class FeatureGP(TrainedGP):
 
     # -- predictions ------------------------------------------------------------------------
 
-    def conditional(
-        self, name, Xnew, pred_noise=False, given=None, jitter=JITTER_DEFAULT, **kwargs
-    ):
+    def conditional(self, name, Xnew, pred_noise=False, given=None, jitter=JITTER_DEFAULT, **kwargs):
         r"""Random variable for the function at new inputs, given the training data.
 
         .. math:: f_* \sim N(\mu_* + \Phi_*\,m,\; \Phi_* S \Phi_*^\top
@@ -241,9 +239,7 @@ class FeatureGP(TrainedGP):
             model = self.model_of(model, given)
             if not diag:
                 data = replace(data, grid=None)  # a dense covariance is asked for
-            predictor = self._predictor(
-                data, training, places, given, pred_noise, model, likelihood
-            )
+            predictor = self._predictor(data, training, places, given, pred_noise, model, likelihood)
             state = predictor.state(point)
             self._warn_beyond(training, data, lambda: point, model)
             if diag:
@@ -299,12 +295,8 @@ class FeatureGP(TrainedGP):
             stack.enter_context(blas_threads(training))
             data = self._new_inputs(Xnew, training)
             model = self.model_of(model, given)
-            predictor = self._predictor(
-                data, training, places, given, pred_noise, model, likelihood
-            )
-            found = predictor.mixture(
-                data.value, idata, num_samples, draws, progressbar, random_seed
-            )
+            predictor = self._predictor(data, training, places, given, pred_noise, model, likelihood)
+            found = predictor.mixture(data.value, idata, num_samples, draws, progressbar, random_seed)
             self._warn_beyond(training, data, lambda: model_mean(idata, model), model)
             return found
 
@@ -351,8 +343,6 @@ class FeatureGP(TrainedGP):
             found = Export(self, training.predictive)
             noisy = training.sigma is not None and not training.sigma.ndim
             noisy = noisy and not training.any_likelihood
-            predictor = self._predictor(
-                replace(training.X, grid=None), training, None, None, noisy, model
-            )
+            predictor = self._predictor(replace(training.X, grid=None), training, None, None, noisy, model)
             arrays = found.arrays(predictor, idata, num_samples, noisy, progressbar, random_seed)
             return found.write(Path(path), arrays)

@@ -161,9 +161,7 @@ class ObservedGP(FeatureGP):
            Laplace approximation. NeurIPS 33. https://doi.org/10.48550/arXiv.2004.12550
         """
         keywords = self._likelihood_keywords(kwargs)
-        return self._likelihood_variable(
-            name, X, y, sigma, statistics, progressbar, keywords, likelihood
-        )
+        return self._likelihood_variable(name, X, y, sigma, statistics, progressbar, keywords, likelihood)
 
     def _likelihood_keywords(self, kwargs) -> tuple[float, dict]:
         """Checked keywords of a likelihood, before anything is built."""
@@ -181,9 +179,7 @@ class ObservedGP(FeatureGP):
         if statistics is not None:
             return self._observe_statistics(name, X, y, sigma, statistics, keywords, weights)
         if X is None or y is None or sigma is None:
-            raise TypeError(
-                "give X, y and sigma, or statistics= and sigma, or X, y and likelihood="
-            )
+            raise TypeError("give X, y and sigma, or statistics= and sigma, or X, y and likelihood=")
         if self.approx == "VIF":
             self._build_near_mode(*self._checked(X, y, sigma))
         data, (jitter, kwargs) = self._data(X, y, sigma, weights), keywords
@@ -313,16 +309,12 @@ class ObservedGP(FeatureGP):
     def move_points(self, feature_map, X, point) -> None:
         """Choose inducing points again among rows X (n, d), where :meth:`rebuild` may."""
 
-    def _observe_any(
-        self, name, X, y, others, likelihood, progressbar, keywords, weights, **options
-    ):
+    def _observe_any(self, name, X, y, others, likelihood, progressbar, keywords, weights, **options):
         """The observed variable of a user's likelihood."""
         self.check_integrable()
         jitter, kwargs = keywords
         if X is None or y is None or any(other is not None for other in others) or jitter:
-            raise TypeError(
-                "likelihood= goes with X and y, in place of sigma=, statistics= and jitter="
-            )
+            raise TypeError("likelihood= goes with X and y, in place of sigma=, statistics= and jitter=")
         model = pm.modelcontext(None).root
         inputs, target = self._checked_pair(X, y)
         n = len(held_value(inputs, "X"))

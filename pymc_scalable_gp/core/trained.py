@@ -70,9 +70,7 @@ class TrainedGP(BuiltGP):
         if len(data.value):
             for part in self.parts:
                 check_rows(part.cov_func, data.value, "Xnew")
-            training.predictive.prediction_map().outside(
-                data.value
-            )  # raises for categories that are new
+            training.predictive.prediction_map().outside(data.value)  # raises for categories that are new
         return data
 
     @staticmethod
@@ -102,16 +100,12 @@ class TrainedGP(BuiltGP):
         if places is not None:
             raise ValueError("exact=True predicts a sum as a whole: leave given= out, or exact=")
         check_comparable(self, training)
-        return self._exact.get(
-            (training,), training.present_data, lambda: exact_rows(self, training)
-        ), None
+        return self._exact.get((training,), training.present_data, lambda: exact_rows(self, training)), None
 
     def conditioned_on(self, given: dict) -> Training | None:
         """The likelihood or prior under ``given=``; this GP's own where it brings no data."""
         if "X" in given:
-            raise ValueError(
-                f"{type(self).__name__} has no marginal likelihood: its given takes only 'gp'"
-            )
+            raise ValueError(f"{type(self).__name__} has no marginal likelihood: its given takes only 'gp'")
         return self._training
 
     def _features_of(self, training, places, given) -> tuple[FeatureMap, Coefficients]:
@@ -149,9 +143,7 @@ class TrainedGP(BuiltGP):
         if likelihood is not None and not pred_noise:
             raise TypeError("likelihood= is for new observations: give pred_noise=True with it")
         if places is not None and pred_noise and training.any_likelihood:
-            raise ValueError(
-                "pred_noise=True is for the sum, whose likelihood it is: leave given= out"
-            )
+            raise ValueError("pred_noise=True is for the sum, whose likelihood it is: leave given= out")
         if likelihood is not None:
             return make()  # what the function reads may have changed
         key = (training.present_data, places, bool(pred_noise))

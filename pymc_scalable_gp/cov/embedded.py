@@ -6,14 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.gp.cov import (
-    BaseCovariance,
-    Covariance,
-    ExpQuad,
-    RatQuad,
-    Stationary,
-    WrappedPeriodic,
-)
+from pymc.gp.cov import BaseCovariance, Covariance, ExpQuad, RatQuad, Stationary, WrappedPeriodic
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.cov.kernels import Traits, kernel_matrix

@@ -123,13 +123,9 @@ class GreatCircle(EmbeddedKernel):
         """The same kernel of points in space."""
         lat = pt.where(pt.abs(columns[:, 0]) <= 90.0, columns[:, 0], np.nan) * (np.pi / 180.0)
         lon = columns[:, 1] * (np.pi / 180.0)
-        points = pt.stack(
-            [pt.cos(lat) * pt.cos(lon), pt.cos(lat) * pt.sin(lon), pt.sin(lat)], axis=1
-        )
+        points = pt.stack([pt.cos(lat) * pt.cos(lon), pt.cos(lat) * pt.sin(lon), pt.sin(lat)], axis=1)
         inputs = points if self.distance == "arc" else EARTH_RADIUS * points
-        return Embedded(
-            self.kernel, inputs, (EARTH_RADIUS / self.ls) * points, np.rad2deg(1.0) * points
-        )
+        return Embedded(self.kernel, inputs, (EARTH_RADIUS / self.ls) * points, np.rad2deg(1.0) * points)
 
     def diag(self, X):
         """Prior variances."""

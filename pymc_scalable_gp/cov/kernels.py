@@ -57,9 +57,7 @@ class Traits:
     # A function of |x - z| / ls alone, which products evaluate for all inputs at once.
     stacked: bool = False
     stationary: bool = True  # a function of x - z alone
-    categorical: bool | None = (
-        False  # nothing lies between two values of its column; None: not known
-    )
+    categorical: bool | None = False  # nothing lies between two values of its column; None: not known
 
 
 def traits(cov) -> Traits:

@@ -161,8 +161,7 @@ class FromFunction(_OnObjects):
         value = np.asarray(self.function(self.objects[i], self.objects[j], **self.params))
         if value.shape != () or value.dtype.kind not in "fiub" or not np.isfinite(value):
             raise TypeError(
-                f"the kernel function must return one finite number, got {value!r} for objects "
-                f"{i} and {j}"
+                f"the kernel function must return one finite number, got {value!r} for objects {i} and {j}"
             )
         return float(value)
 

@@ -282,9 +282,7 @@ def _factors(kernel: Covariance) -> list[Factor]:
             for dim, k in zip(dims, one, strict=True)
         ]
     name = type(kernel).__name__
-    has_one_input = (
-        isinstance(kernel, Stationary) and type(kernel).__module__ == Stationary.__module__
-    )
+    has_one_input = isinstance(kernel, Stationary) and type(kernel).__module__ == Stationary.__module__
     product = (
         f"sgp.cov.Product(pm.gp.cov.{name}, {kernel.input_dim}, ...), the product of 1-D {name} "
         "kernels (a different kernel), or ExpQuad, or "

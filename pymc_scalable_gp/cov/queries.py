@@ -135,11 +135,7 @@ def check_labels(X, column: int, count: int | None, name: str, what: str, matrix
     These are whole numbers from 0 below `count`, where that is known; `what` and `matrix` go to the error.
     """
     labels = X[:, column]
-    bad = (
-        (labels != np.floor(labels))
-        | (labels < 0)
-        | (labels >= (np.inf if count is None else count))
-    )
+    bad = (labels != np.floor(labels)) | (labels < 0) | (labels >= (np.inf if count is None else count))
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         last = "" if count is None else f" below {count}, the rows of {matrix}"
@@ -214,11 +210,7 @@ def sum_of_products(cov_func) -> list[tuple[Any, list]]:
     scale, kernels = split_scale(cov_func)
     if len(kernels) != 1 or not isinstance(kernels[0], Add):
         return [(scale, kernels)]
-    return [
-        (scale * own, inner)
-        for part in parts_of(kernels[0])
-        for own, inner in sum_of_products(part)
-    ]
+    return [(scale * own, inner) for part in parts_of(kernels[0]) for own, inner in sum_of_products(part)]
 
 
 def describe(cov_func) -> str:

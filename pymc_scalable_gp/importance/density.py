@@ -53,10 +53,7 @@ class Graphs:
             if kind not in self._functions:
                 outputs = [self.logp]
                 if kind == "gradient":
-                    outputs = [
-                        self.smooth,
-                        pt.grad(self.smooth, self.theta, disconnected_inputs="ignore"),
-                    ]
+                    outputs = [self.smooth, pt.grad(self.smooth, self.theta, disconnected_inputs="ignore")]
                 mode = get_mode(self.mode).register(ZERO_OUTSIDE)
                 mode = some_calls(self.mode) if self.by_ops else mode
                 self._functions[kind] = ForThreads([self.theta], outputs, mode=mode)
@@ -119,9 +116,7 @@ class Density:
         The initial point's for those left out.
         """
         if not isinstance(point, Mapping):
-            raise TypeError(
-                f"start must be a dictionary of values by name, got {type(point).__name__}"
-            )
+            raise TypeError(f"start must be a dictionary of values by name, got {type(point).__name__}")
         names = {v.name for v in self.model.free_RVs}
         unknown = sorted(set(point) - names - set(self.model.named_vars) - set(self._point))
         if unknown:

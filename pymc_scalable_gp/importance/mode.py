@@ -57,9 +57,7 @@ class Mode(NamedTuple):
         return self.logp + float(np.linalg.slogdet(self.factor)[1])
 
 
-def climb(
-    density, start: np.ndarray, maxiter: int = 200, near=None, factor=None, gain=0.0, steps: int = 1
-):
+def climb(density, start: np.ndarray, maxiter: int = 200, near=None, factor=None, gain=0.0, steps: int = 1):
     """Highest point found by L-BFGS from `start` (p,), its value, and scales (p,) of the coordinates there.
 
     With a `factor` L (p, p) the search takes its steps in units of it, as ``start + L z``. It ends early
@@ -99,9 +97,7 @@ def mode_near(density, start: np.ndarray, factor: np.ndarray) -> Mode:
     return mode_at(density, *found)
 
 
-def find_mode(
-    density, start: np.ndarray, maxiter: int = 200, near=None, factor=None
-) -> Mode | None:
+def find_mode(density, start: np.ndarray, maxiter: int = 200, near=None, factor=None) -> Mode | None:
     """Mode by L-BFGS from `start` (p,), with its curvature; None where it is `near` a known one.
 
     It begins in units of a `factor` (p, p). On a ridge steps get small far from the mode. Where a few are,

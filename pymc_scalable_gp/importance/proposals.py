@@ -96,10 +96,7 @@ class Mixture:
     def by_part(self, points: np.ndarray) -> np.ndarray:
         """Log of share times density, (k, n), for each part."""
         return np.array(
-            [
-                np.log(s) + part.logpdf(points)
-                for s, part in zip(self.shares, self.parts, strict=True)
-            ]
+            [np.log(s) + part.logpdf(points) for s, part in zip(self.shares, self.parts, strict=True)]
         )
 
     def adapted(self, points: np.ndarray, weights: np.ndarray, leave_out: bool):

@@ -173,9 +173,7 @@ class Rounds:
         """Move the t proposals to the weighted moments; after two rounds, those that matter."""
         if weighed.ess > 0.0:
             leave_out = len(self.counts) >= 2
-            self.mixture = self.mixture.adapted(
-                weighed.points, truncated(weighed.weights), leave_out
-            )
+            self.mixture = self.mixture.adapted(weighed.points, truncated(weighed.weights), leave_out)
 
     def look_elsewhere(self, weighed: Weighed) -> bool:
         """Search a mode from the point of largest weight; true if that was a new one."""

@@ -27,9 +27,7 @@ def _evaluate(payload: bytes, kind: str, points: np.ndarray) -> np.ndarray:
     """Rows at `points` in a worker."""
     with _unpickling:
         graphs = _graphs(payload)
-    return graphs.rows(
-        kind, np.array(points)
-    )  # what came over a network need not be aligned in memory
+    return graphs.rows(kind, np.array(points))  # what came over a network need not be aligned in memory
 
 
 @contextmanager

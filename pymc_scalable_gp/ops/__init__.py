@@ -13,11 +13,7 @@ array([4., 4.])
 
 from pymc_scalable_gp.ops.cubic_interpolation import cubic_interpolation
 from pymc_scalable_gp.ops.gaussian_logp import gaussian_logp
-from pymc_scalable_gp.ops.hadamard import (
-    hadamard_matvec,
-    row_kronecker_apply,
-    row_kronecker_project,
-)
+from pymc_scalable_gp.ops.hadamard import hadamard_matvec, row_kronecker_apply, row_kronecker_project
 from pymc_scalable_gp.ops.khatri_rao import khatri_rao_features
 from pymc_scalable_gp.ops.kronecker_logp import kronecker_logp
 from pymc_scalable_gp.ops.lanczos import lanczos

@@ -111,9 +111,7 @@ class StationaryBlockOp(BlockOp):
         """
 
         def bars(places, M_bar):
-            found = batches.kernel_bars(
-                self.factors(), X, scale, variance, shape, rows, places, M_bar, xp
-            )
+            found = batches.kernel_bars(self.factors(), X, scale, variance, shape, rows, places, M_bar, xp)
             return found if self.moving else found[1:]
 
         return bars

@@ -110,12 +110,7 @@ def sum_of_products(values, variance, terms):
 @register_jitable
 def no_bars(scale, variance, shape, rows):
     """Zeros for the cotangents of the parameters."""
-    return (
-        np.zeros(scale.shape),
-        np.zeros(variance.shape),
-        np.zeros(shape.shape),
-        np.zeros(rows.shape),
-    )
+    return (np.zeros(scale.shape), np.zeros(variance.shape), np.zeros(shape.shape), np.zeros(rows.shape))
 
 
 @register_jitable

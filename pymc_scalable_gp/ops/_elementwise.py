@@ -33,9 +33,7 @@ def _assigned(name, arguments, body, numbers="", numpy=None):
 
 def _summed(name, arguments, term, numpy):
     """The sum of a term."""
-    return _twin(
-        name, arguments, f"return {numpy}", "total = 0.0", f"total += {term}", "return total"
-    )
+    return _twin(name, arguments, f"return {numpy}", "total = 0.0", f"total += {term}", "return total")
 
 
 def _held(name, condition, numpy):
@@ -50,12 +48,8 @@ subtract = _assigned("subtract", "out, a", "out -= a")
 add_multiple = _assigned("add_multiple", "out, factor, a", "out += factor * a", "factor")
 add_product = _assigned("add_product", "out, a, b", "out += a * b")
 add_square = _assigned("add_square", "out, scale, a", "out += scale * a * a", "scale")
-subtract_from = _assigned(
-    "subtract_from", "out, a", "out = a - out", numpy="np.subtract(a, out, out=out)"
-)
-set_product = _assigned(
-    "set_product", "out, a, b", "out = a * b", numpy="np.multiply(a, b, out=out)"
-)
+subtract_from = _assigned("subtract_from", "out, a", "out = a - out", numpy="np.subtract(a, out, out=out)")
+set_product = _assigned("set_product", "out, a, b", "out = a * b", numpy="np.multiply(a, b, out=out)")
 set_ratio = _assigned("set_ratio", "out, a, b", "out = a / b", numpy="np.divide(a, b, out=out)")
 feature_cotangent = _assigned(
     "feature_cotangent", "out, u, a, b, c, phi", "out = u * a - out * b - c * phi", "u",

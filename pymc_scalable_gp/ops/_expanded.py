@@ -44,9 +44,7 @@ class Expanded(Op):
 
     def expanded(self, inputs) -> list[Variable]:
         """The graph of other inputs."""
-        return graph_replace(
-            self.outputs, dict(zip(self.places, inputs, strict=True)), strict=False
-        )
+        return graph_replace(self.outputs, dict(zip(self.places, inputs, strict=True)), strict=False)
 
     def check_lengths(self, arrays) -> None:
         """The graph's own Ops check them."""

@@ -43,9 +43,7 @@ def jax_form(op_class, differentiable: bool = True):
     """Decorator: ``function(*inputs, *op.options())`` becomes the JAX form of `op_class`."""
 
     def decorate(function):
-        register_jax(op_class, differentiable)(
-            lambda op: lambda *inputs: function(*inputs, *op.options())
-        )
+        register_jax(op_class, differentiable)(lambda op: lambda *inputs: function(*inputs, *op.options()))
         return function
 
     return decorate

@@ -50,9 +50,7 @@ class Products:
         # Static numbers of columns: JAX must know every shape.
         v = pt.tensor("v", dtype="float64", shape=(n, 1))
         V = pt.tensor("V", dtype="float64", shape=(n, chunk))
-        single, product = (
-            clone_replace(operator.matmat(a), replace).astype("float64") for a in (v, V)
-        )
+        single, product = (clone_replace(operator.matmat(a), replace).astype("float64") for a in (v, V))
         self.chunk = chunk
         self.matmat = FunctionGraph([v, *inner], [single], clone=True)
         self.columns = FunctionGraph([V, *inner], [product], clone=True)
@@ -126,9 +124,7 @@ class Products:
             lines.append(f"{a}_bar = flat[start:stop].reshape({a}.shape)")
             made.append(f"{a}_bar")
         name = type(op).__name__.lower()
-        source = "\n    ".join(
-            [f"def {name}({', '.join(names)}):", *lines, f"return {', '.join(made)}"]
-        )
+        source = "\n    ".join([f"def {name}({', '.join(names)}):", *lines, f"return {', '.join(made)}"])
         scope = {"__name__": __name__, "body": body}  # from disk it needs a module's name
         function = from_source(source, name, scope)
         if key is None:

@@ -186,9 +186,7 @@ def factor_qr(phi_t, root_w, variance, residual, lower, beta):
         stop = min(start + rows, n)
         scale = 1.0 / np.sqrt(variance[start:stop])
         for j in range(r):
-            set_product(
-                work[j, r + 1 : r + 1 + stop - start], phi_t[j, start:stop], scale * root_w[j]
-            )
+            set_product(work[j, r + 1 : r + 1 + stop - start], phi_t[j, start:stop], scale * root_w[j])
         set_product(work[r, r + 1 : r + 1 + stop - start], residual[start:stop], scale)
         work[:, r + 1 + stop - start :] = 0.0
         qr_transposed(work)
@@ -225,9 +223,7 @@ def _inverse_diagonal(phi_t, weights, variance):
     return out
 
 
-def logp_grad(
-    phi, weights, noise, residual, kdiag, logp, alpha, coef, root, variance, cotangent, approx
-):
+def logp_grad(phi, weights, noise, residual, kdiag, logp, alpha, coef, root, variance, cotangent, approx):
     """Outputs of `LowRankLogpGrad`."""
     phi_t, g = contiguous(phi.T), cotangent.item()
     r, n = phi_t.shape

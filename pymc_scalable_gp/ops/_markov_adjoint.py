@@ -5,12 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_scalable_gp.ops._elementwise import (
-    add_multiple,
-    add_product,
-    sum_product,
-    sum_product3,
-)
+from pymc_scalable_gp.ops._elementwise import add_multiple, add_product, sum_product, sum_product3
 from pymc_scalable_gp.ops._kernels import matvec
 from pymc_scalable_gp.ops._markov_blocks import features, look, move, product
 from pymc_scalable_gp.ops._markov_steps import (

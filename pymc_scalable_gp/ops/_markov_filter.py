@@ -3,14 +3,7 @@
 from numba.extending import register_jitable
 
 from pymc_scalable_gp.ops._elementwise import add_multiple
-from pymc_scalable_gp.ops._markov_steps import (
-    add_prior,
-    carry,
-    carry_columns,
-    carry_rows,
-    observed,
-    retime,
-)
+from pymc_scalable_gp.ops._markov_steps import add_prior, carry, carry_columns, carry_rows, observed, retime
 
 
 @register_jitable

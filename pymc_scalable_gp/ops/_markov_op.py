@@ -62,9 +62,7 @@ def recursion(op_class, single=None):
         op_class.perform = perform
         if single is not None:
             generic = form_of(op_class, function)
-            register_numba(op_class)(
-                lambda op: single(op.orders[0] + 1) if op.is_single else generic(op)
-            )
+            register_numba(op_class)(lambda op: single(op.orders[0] + 1) if op.is_single else generic(op))
         return found
 
     return decorate

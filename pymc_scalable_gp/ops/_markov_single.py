@@ -90,8 +90,7 @@ class _Names:
     def products(self, out, matrix, vector):
         """``out = matrix vector``."""
         return [
-            f"{out}{a} = "
-            + " + ".join(f"{self.at(matrix, a, b)} * {vector}{b}" for b in self.places)
+            f"{out}{a} = " + " + ".join(f"{self.at(matrix, a, b)} * {vector}{b}" for b in self.places)
             for a in self.places
         ]
 
@@ -242,9 +241,7 @@ def single_columns(q: int, smooth: bool):
         *_indented(gained, 3),
         f"            k = Z[i] - {names.dot('v', 'M')} * kept[i, {q}]",
         "            M0 += G[i, 0] * k",
-        "            out[i, c] += " + names.dot("v", "M")
-        if smooth
-        else "            out[i, c] = k",
+        "            out[i, c] += " + names.dot("v", "M") if smooth else "            out[i, c] = k",
         "            if i:",
         *_indented([*moved, *names.back_mean()], 4),
     ]

@@ -16,11 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_scalable_gp.ops._elementwise import (
-    add_multiple,
-    add_square,
-    sum_product,
-)
+from pymc_scalable_gp.ops._elementwise import add_multiple, add_square, sum_product
 
 STATIC = -1  # the order of a constant
 FACTORIAL = np.array([1.0, 1.0, 2.0, 6.0, 24.0])

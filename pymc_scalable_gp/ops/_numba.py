@@ -102,12 +102,8 @@ def form_of(op_class, function):
         shared = [called[prop] for prop in op.shared]
         single = {each for each, v in zip(names[count:], options, strict=True) if not np.ndim(v)}
         passed = [f"{each}.item()" if each in shared and each in single else each for each in names]
-        source = (
-            f"def {name}({', '.join([*names[:count], *shared])}): return body({', '.join(passed)})"
-        )
-        scope = {
-            each: v for each, v in zip(names[count:], options, strict=True) if each not in shared
-        }
+        source = f"def {name}({', '.join([*names[:count], *shared])}): return body({', '.join(passed)})"
+        scope = {each: v for each, v in zip(names[count:], options, strict=True) if each not in shared}
         # From disk it needs a module's name.
         return from_source(source, name, scope | {"body": part, "__name__": __name__})
 
@@ -124,10 +120,7 @@ def one_source(op_class, strided=()):
     def decorate(function):
         def perform(self, node, inputs, output_storage):
             self.check_lengths(inputs)
-            arrays = [
-                x if place in strided else np.asarray(x, order="C")
-                for place, x in enumerate(inputs)
-            ]
+            arrays = [x if place in strided else np.asarray(x, order="C") for place, x in enumerate(inputs)]
             with np.errstate(all="ignore"):
                 found = function(*arrays, *self.options())
             found = found if isinstance(found, tuple) else (found,)
@@ -243,9 +236,7 @@ def sealed(op, node, function, identity, strided=()):
     values = shared_options(op)
     kinds += tuple(types.Array(types.int64, value.ndim, "C") for value in values.values())
     name = function.__name__
-    if any(
-        hasattr(held, "py_func") for held in getclosurevars(function.py_func).nonlocals.values()
-    ):
+    if any(hasattr(held, "py_func") for held in getclosurevars(function.py_func).nonlocals.values()):
         raise TypeError(f"{name} holds a compiled function, which differs by process")
     function = compiled_once(function, kinds, identity)
     handed = function, tuple(getattr(op, prop) for prop in op.shared)

@@ -8,12 +8,7 @@ covariance, the block given its neighbours has mean ``A v_N``, ``A = M_bN M_NN^-
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_scalable_gp.ops._block_kernel import (
-    add_kernel_bars,
-    block_factors,
-    no_bars,
-    sum_of_products,
-)
+from pymc_scalable_gp.ops._block_kernel import add_kernel_bars, block_factors, no_bars, sum_of_products
 from pymc_scalable_gp.ops._kernels import empty_matrix
 from pymc_scalable_gp.ops._numba import inlined
 from pymc_scalable_gp.ops._small import factor_small, multiply_small, solve_small, subtract_gram
@@ -52,10 +47,7 @@ def take_rows(values, places):
     q = values.shape[1]
     out = np.empty((len(places), q))
     for i in range(len(places)):
-        row, own = (
-            values[places[i]],
-            out[i],
-        )  # faster than by two places: none of them may be negative
+        row, own = (values[places[i]], out[i])  # faster than by two places: none of them may be negative
         for j in range(q):
             own[j] = row[j]
     return out
@@ -264,9 +256,7 @@ def factor_blocks_grad(
             to_stack(M_bar, known, g, blocks_bar[b])
         else:
             factors = block_factors(X, scale, shape, rows, terms, places)
-            add_kernel_bars(
-                factors, M_bar, scale, variance, shape, rows, terms, places, bars, X_bar
-            )
+            add_kernel_bars(factors, M_bar, scale, variance, shape, rows, terms, places, bars, X_bar)
         add_features_bar(M_bar, take_rows(phi, places), places, phi_bar)
         for i in range(s):
             noise_bar[places[i]] += M_bar[i, i]

@@ -7,12 +7,7 @@ With M the covariance of a block's local rows, ``M = R R'``, the last rows of ``
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_scalable_gp.ops._block_kernel import (
-    add_kernel_bars,
-    block_factors,
-    no_bars,
-    sum_of_products,
-)
+from pymc_scalable_gp.ops._block_kernel import add_kernel_bars, block_factors, no_bars, sum_of_products
 from pymc_scalable_gp.ops._elementwise import add, subtract, subtract_from, sum_product
 from pymc_scalable_gp.ops._kernels import add_gram_columns, empty_matrix, matvec, multiply_any
 from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI, factor_qr, factor_scaled

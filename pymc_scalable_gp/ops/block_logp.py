@@ -28,9 +28,7 @@ class BlockLogp(BlockOp):
     def pullback(self, inputs, outputs, cotangents):
         """See `BlockLogpGrad`; the residuals' slopes are known."""
         blocks, phi, noise, _, neighbors = inputs
-        found = BlockLogpGrad(self.block)(
-            blocks, phi, noise, *outputs[1:], neighbors, cotangents[0]
-        )
+        found = BlockLogpGrad(self.block)(blocks, phi, noise, *outputs[1:], neighbors, cotangents[0])
         return [*found, -cotangents[0][:, None] * outputs[4], disconnected_type()]
 
     def connection_pattern(self, node):

@@ -292,9 +292,7 @@ def _jax_products(values):
 @jax_form(KroneckerLogp)
 def _jax_terms(*given):
     *factors, noise, e, _dims = given
-    pairs = [
-        jnp.linalg.eigh(jnp.tril(K) + jnp.tril(K, -1).T, symmetrize_input=False) for K in factors
-    ]
+    pairs = [jnp.linalg.eigh(jnp.tril(K) + jnp.tril(K, -1).T, symmetrize_input=False) for K in factors]
     spread = _jax_products([values for values, _ in pairs]) + noise
     alpha = e
     for _, vectors in pairs:

@@ -217,9 +217,7 @@ def _jax_qr(scaled):
 
 
 @jax_form(LowRankLogpGrad, differentiable=False)
-def _jax_logp_grad(
-    phi, weights, noise, residual, kdiag, logp, alpha, coef, root, variance, g, approx
-):
+def _jax_logp_grad(phi, weights, noise, residual, kdiag, logp, alpha, coef, root, variance, g, approx):
     projected = phi @ (root.T @ root)
     shrunk = (1.0 - (projected * phi).sum(1) / variance) / variance
     if phi.shape[0] <= phi.shape[1]:

@@ -8,12 +8,7 @@ from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._jax import jax_form
 from pymc_scalable_gp.ops._lowrank_terms import logp_terms
 from pymc_scalable_gp.ops._numba import one_source
-from pymc_scalable_gp.ops.lowrank_logp import (
-    LowRankLogp,
-    LowRankTerms,
-    jax_logp_terms,
-    lowrank_inputs,
-)
+from pymc_scalable_gp.ops.lowrank_logp import LowRankLogp, LowRankTerms, jax_logp_terms, lowrank_inputs
 from pymc_scalable_gp.ops.stacked_cholesky import half_lower
 from pymc_scalable_gp.ops.stacked_product import product
 
@@ -92,9 +87,7 @@ def _of_root(bar, phi, weights, alpha, coef, root, variance):
     return 2.0 * rows, weights_bar, variance_bar, pt.zeros_like(variance)
 
 
-def lowrank_posterior(
-    phi, noise, residual, *, weights=None, kdiag=None, approx="DTC"
-) -> LowRankTerms:
+def lowrank_posterior(phi, noise, residual, *, weights=None, kdiag=None, approx="DTC") -> LowRankTerms:
     """Terms of `lowrank_logp` with a gradient for each: parameters and values are the same.
 
     The gradient costs O(n r^2 + r^3) and a second (n, r) array.

@@ -67,9 +67,7 @@ def markov_solve(dt, rates, variances, features, noise, columns, orders, counts,
     >>> print(found.eval()[:, 0].round(4))
     [ 0.5178 -0.0957 -0.0023]
     """
-    return _columns(
-        MarkovSolve, dt, rates, variances, features, noise, columns, orders, counts, sizes
-    )
+    return _columns(MarkovSolve, dt, rates, variances, features, noise, columns, orders, counts, sizes)
 
 
 def markov_color(dt, rates, variances, features, noise, white, orders, counts, sizes):
@@ -86,9 +84,7 @@ def markov_color(dt, rates, variances, features, noise, white, orders, counts, s
     >>> print((L @ L.T).round(4)[0])
     [2.     0.3679 0.0498]
     """
-    return _columns(
-        MarkovColor, dt, rates, variances, features, noise, white, orders, counts, sizes
-    )
+    return _columns(MarkovColor, dt, rates, variances, features, noise, white, orders, counts, sizes)
 
 
 def markov_smooth(dt, rates, variances, features, noise, columns, orders, counts, sizes):
@@ -109,9 +105,7 @@ def markov_smooth(dt, rates, variances, features, noise, columns, orders, counts
     >>> print(mean.eval()[:, 0].round(4), var.eval().round(4))
     [0.5121 0.2455 0.5121] [0.4997 0.9241 0.4997]
     """
-    return _columns(
-        MarkovSmooth, dt, rates, variances, features, noise, columns, orders, counts, sizes
-    )
+    return _columns(MarkovSmooth, dt, rates, variances, features, noise, columns, orders, counts, sizes)
 
 
 def _columns(kind, *args):

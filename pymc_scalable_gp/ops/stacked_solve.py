@@ -89,7 +89,5 @@ def _solutions(lower, right, transpose):
 @jax_form(StackedSolve)
 def _jax_solutions(lower, right, transpose):
     singular = (jnp.diagonal(lower, axis1=1, axis2=2) == 0.0).any(axis=1)
-    found = jax.scipy.linalg.solve_triangular(
-        lower, right, lower=True, trans="T" if transpose else "N"
-    )
+    found = jax.scipy.linalg.solve_triangular(lower, right, lower=True, trans="T" if transpose else "N")
     return jnp.where(singular[:, None, None], jnp.nan, found)

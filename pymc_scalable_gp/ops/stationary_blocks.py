@@ -7,12 +7,7 @@ from pytensor.gradient import disconnected_type
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._block_factor import StationaryBlockOp, summed
-from pymc_scalable_gp.ops._block_kernel import (
-    add_kernel_bars,
-    block_factors,
-    no_bars,
-    sum_of_products,
-)
+from pymc_scalable_gp.ops._block_kernel import add_kernel_bars, block_factors, no_bars, sum_of_products
 from pymc_scalable_gp.ops._numba import inlined, numba_form
 from pymc_scalable_gp.ops._small import subtract_gram
 from pymc_scalable_gp.ops._vecchia_blocks import (
@@ -82,9 +77,7 @@ class MovingBlocksGrad(StationaryBlocksGrad):
     moving = True
 
 
-def stationary_blocks(
-    kind, X, scale, variance, shape, phi, neighbors, block, moving=False, rows=None
-):
+def stationary_blocks(kind, X, scale, variance, shape, phi, neighbors, block, moving=False, rows=None):
     r"""``K - Phi Phi'`` between the local rows of each block: its k neighbours, then its own g rows.
 
     Parameters
@@ -112,9 +105,7 @@ def stationary_blocks(
     >>> from pymc_scalable_gp.ops.stationary_blocks import stationary_blocks
     >>> X, none = np.arange(3.0)[:, None], np.zeros((3, 0))
     >>> neighbors = np.array([[-1], [0], [1]])  # the row before
-    >>> stationary_blocks("Matern12", X, np.ones(1), 1.0, 1.0, none, neighbors, 1).eval()[2].round(
-    ...     3
-    ... )
+    >>> stationary_blocks("Matern12", X, np.ones(1), 1.0, 1.0, none, neighbors, 1).eval()[2].round(3)
     array([[1.   , 0.368],
            [0.368, 1.   ]])
     """

@@ -113,9 +113,7 @@ def stationary_logp(
     >>> from pymc_scalable_gp.ops.stationary_logp import stationary_logp
     >>> X, phi, e = np.arange(3.0)[:, None], np.full((3, 1), 0.1), np.array([1.0, 0.5, -0.5])
     >>> neighbors = np.array([[-1, -1], [0, -1], [1, 0]])  # all rows before
-    >>> logp = stationary_logp(
-    ...     "Matern12", X, np.ones(1), 1.0, 1.0, phi, np.ones(3), e, neighbors, 1
-    ... )
+    >>> logp = stationary_logp("Matern12", X, np.ones(1), 1.0, 1.0, phi, np.ones(3), e, neighbors, 1)
     >>> print(logp.eval().round(4))
     -4.1382
     >>> K = np.exp(-abs(X - X.T)) + np.eye(3)  # the features' part is taken off, and put back

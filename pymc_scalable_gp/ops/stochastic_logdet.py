@@ -6,13 +6,7 @@ from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._jax import SymbolicZero, jax, jnp, register_jax
-from pymc_scalable_gp.ops._krylov_products import (
-    HasProducts,
-    Products,
-    cache_key,
-    cut,
-    python_function,
-)
+from pymc_scalable_gp.ops._krylov_products import HasProducts, Products, cache_key, cut, python_function
 from pymc_scalable_gp.ops._lanczos_steps import CHUNK, jax_backward, jax_forward, plain
 from pymc_scalable_gp.ops._numba import inlined
 from pymc_scalable_gp.ops._pruning import ParametrizedOp
@@ -134,9 +128,7 @@ def _build(op, forward, backward, jit=plain):
             Q, alpha, beta = forward(z, steps, *parameters)
             value, g_alpha, g_beta, g_c = quadrature(alpha, beta, shift.item())
             weight = np.dot(z, z) / count
-            _, more = adjoint(
-                Q, alpha, beta, z, empty, weight * g_alpha, weight * g_beta, parameters
-            )
+            _, more = adjoint(Q, alpha, beta, z, empty, weight * g_alpha, weight * g_beta, parameters)
             total += weight * value
             g_shift += weight * g_c
             flat = more if flat.size == 0 else flat + more

@@ -30,9 +30,7 @@ class VecchiaFactorGrad(BlockOp):
     """Cotangents of the kernel's blocks, of the features and of the noise."""
 
     has_pullback = False
-    gufunc_signature = (
-        "(n,r),(n),(b,k),(),(b,g,k),(b,g,g),(b,k,k),(b,g,k),(b,g,g)->(b,s,s),(n,r),(n)"
-    )
+    gufunc_signature = "(n,r),(n),(b,k),(),(b,g,k),(b,g,g),(b,k,k),(b,g,k),(b,g,g)->(b,s,s),(n,r),(n)"
     discrete = (2, 3)
 
     def values(self, xp, *inputs):

@@ -47,12 +47,7 @@ def _log1mexp(x):
     return pt.switch(x < np.log(0.5), pt.log1p(-pt.exp(x)), pt.log(-pt.expm1(x)))
 
 
-_OF_ARRAYS = {
-    Clip: _clip,
-    Softplus: _softplus,
-    Log1mexp: _log1mexp,
-    TriGamma: lambda x: pt.polygamma(1, x),
-}
+_OF_ARRAYS = {Clip: _clip, Softplus: _softplus, Log1mexp: _log1mexp, TriGamma: lambda x: pt.polygamma(1, x)}
 
 
 @node_rewriter([Elemwise])
@@ -211,9 +206,7 @@ def _check_names(point: Mapping, model, missing: list[str] | None) -> None:
     if missing is not None:
         close = {name: found for name, found in close.items() if found}
     if close:
-        words = [
-            f"{name} (is {found[0]} meant?)" if found else name for name, found in close.items()
-        ]
+        words = [f"{name} (is {found[0]} meant?)" if found else name for name, found in close.items()]
         free = sorted(v.name for v in model.free_RVs)
         raise ValueError(
             f"point has {', '.join(words)}, which the model does not know; its free variables are "
@@ -239,6 +232,4 @@ def evaluate_at(outputs, points, model=None) -> list:
         return [compiled([], list(outputs))()] * len(points)
     model = pm.modelcontext(model)
     function, inputs = compile_outputs(list(outputs), model)
-    return [
-        function(*point_values(inputs, point, model, fill=True, whole=False)) for point in points
-    ]
+    return [function(*point_values(inputs, point, model, fill=True, whole=False)) for point in points]

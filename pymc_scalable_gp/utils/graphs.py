@@ -121,9 +121,7 @@ def same_values(tensor, kept) -> TensorVariable:
 
 def present_value(variable):
     """Current value of a constant or shared variable (perhaps behind a cast), else None."""
-    while variable.owner is not None and isinstance(
-        getattr(variable.owner.op, "scalar_op", None), Cast
-    ):
+    while variable.owner is not None and isinstance(getattr(variable.owner.op, "scalar_op", None), Cast):
         variable = variable.owner.inputs[0]
     if isinstance(variable, SharedVariable):
         return variable.get_value(borrow=True)

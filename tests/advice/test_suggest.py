@@ -16,13 +16,7 @@ from pymc_scalable_gp.advice import costs
 from pymc_scalable_gp.advice.candidates import Candidate, candidates
 from pymc_scalable_gp.advice.costs import cost_of, seconds
 from pymc_scalable_gp.advice.facts import count_distinct, find_facts, find_grid
-from pymc_scalable_gp.advice.loss import (
-    Sample,
-    expected_loss,
-    grid_stretch,
-    profile_noise,
-    take_sample,
-)
+from pymc_scalable_gp.advice.loss import Sample, expected_loss, grid_stretch, profile_noise, take_sample
 from pymc_scalable_gp.advice.report import rank, short, verdict
 from pymc_scalable_gp.advice.suggest import compare
 from pymc_scalable_gp.core.checking.verdict import FASTER_EXACT
@@ -37,16 +31,7 @@ def plane(n, d=2):
 
 
 def table(
-    X,
-    cov,
-    y=None,
-    *,
-    is_free=True,
-    is_normal=True,
-    minutes=60.0,
-    memory=8.0,
-    grid=None,
-    has_modes=True,
+    X, cov, y=None, *, is_free=True, is_normal=True, minutes=60.0, memory=8.0, grid=None, has_modes=True
 ):
     """What `suggest` gives."""
     facts = replace(find_facts(X, grid, cov, is_free, is_normal), has_modes=has_modes)
@@ -92,14 +77,7 @@ def test_a_frozen_basis_ranks_as_if_it_lost_much():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (-1.2e-10, "<0.01"),
-        (0.0, "0"),
-        (3e-5, "<0.01"),
-        (2.14, "2.1"),
-        (1234.5, "1,234"),
-        (np.nan, "-"),
-    ],
+    [(-1.2e-10, "<0.01"), (0.0, "0"), (3e-5, "<0.01"), (2.14, "2.1"), (1234.5, "1,234"), (np.nan, "-")],
 )
 def test_figures_are_short_and_a_loss_that_is_rounding_has_no_digits(value, text):
     assert short(value) == text
@@ -315,9 +293,7 @@ def test_a_budget_that_nothing_meets_names_the_nearest():
     nearest = found.candidate.values[found.minutes.values.argmin()]
     assert found.candidate.values[0] == nearest
     factor = float(found.minutes[0]) / 0.5
-    assert (
-        f"Nothing meets 0.5 minutes and 8 GiB: the nearest is {nearest}" in found.attrs["verdict"]
-    )
+    assert f"Nothing meets 0.5 minutes and 8 GiB: the nearest is {nearest}" in found.attrs["verdict"]
     assert f"{factor:.3g} times the minutes" in found.attrs["verdict"]
     assert "times the memory" not in found.attrs["verdict"]
 
@@ -444,9 +420,7 @@ def test_long_even_axes_are_transformed():
 
 
 def test_a_search_for_inducing_points_comes_once():
-    small, large = (
-        cost_of("CholQRMarginal", {"n_inducing": m}, facts_of(10_000)) for m in (50, 150)
-    )
+    small, large = (cost_of("CholQRMarginal", {"n_inducing": m}, facts_of(10_000)) for m in (50, 150))
     assert small.once == 10_000 * 50 * (160.0 * 50 + 128.0 * costs.ENTRY)
     assert large.once > 3.0 * small.once
     strings = cost_of("CholQRMarginal", {"n_inducing": 50}, facts_of(10_000, is_dear=True))
@@ -474,8 +448,7 @@ def test_what_is_summarised_or_fixed_costs_less():
 
 
 @pytest.mark.parametrize(
-    ("settings", "treatment"),
-    [({}, "FITC"), ({"basis": "frozen"}, "DTC"), ({"rotate": True}, "DTC")],
+    ("settings", "treatment"), [({}, "FITC"), ({"basis": "frozen"}, "DTC"), ({"rotate": True}, "DTC")]
 )
 def test_the_loss_of_few_eigenfunctions_is_that_of_the_class(settings, treatment):
     X, _ = plane(80)

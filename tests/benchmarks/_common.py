@@ -17,9 +17,7 @@ sys.path[:0] = [str(EXAMPLES), str(EXAMPLES / "paper_tables")]
 
 def arguments(doc, *, data=False, out=False):
     """Parser with the options that the scripts have in common."""
-    parser = argparse.ArgumentParser(
-        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a small run of a minute or two")
     if data:
         parser.add_argument("--data", type=Path, help="folder that holds the data sets, NAME.npz")

@@ -29,9 +29,7 @@ def gpytorch_svgp(X, y, Xnew, kind, points=512, epochs=None):
             self.covar_module = gpytorch.kernels.ScaleKernel(base)
 
         def forward(self, x):
-            return gpytorch.distributions.MultivariateNormal(
-                self.mean_module(x), self.covar_module(x)
-            )
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
     torch.manual_seed(0)
     clock = time.perf_counter()

@@ -64,9 +64,7 @@ def posteriors(pm, sgp, args):
             rough, spent = timed(lambda quiet=quiet: sgp.sample_importance(**quiet))
             yield row(f"{name}, {len(y)} rows, VIF", rough, spent, "", "")
             limits = {"draws": args.draws, "max_seconds": args.seconds}
-            better, spent = timed(
-                lambda gp=gp, rough=rough, more=quiet | limits: gp.correct(rough, **more)
-            )
+            better, spent = timed(lambda gp=gp, rough=rough, more=quiet | limits: gp.correct(rough, **more))
             yield row(f"{name}, {len(y)} rows, exact", better, spent, *against(better, rough))
 
 

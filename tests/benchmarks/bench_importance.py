@@ -79,9 +79,7 @@ def exact_rows(pm, sgp, folder, nuts):
         import arviz as az
 
         with model:
-            reference, nuts_seconds = timed(
-                lambda: pm.sample(500, tune=500, chains=4, cores=2, **quiet)
-            )
+            reference, nuts_seconds = timed(lambda: pm.sample(500, tune=500, chains=4, cores=2, **quiet))
         smallest = min(float(v.min()) for v in az.ess(reference, var_names=NAMES).values())
         found.append([f"{name}, exact, NUTS", round(nuts_seconds), "", round(smallest), "", "", ""])
     else:
@@ -89,9 +87,7 @@ def exact_rows(pm, sgp, folder, nuts):
     found.append(row(f"{name}, exact", few, seconds, *against(few, reference)))
     found.append(row(f"{name}, exact, {MORE} draws", many, many_seconds, *against(many, reference)))
     found.append(row(f"{name}, VIF 64/30", rough, rough_seconds, *against(rough, reference)))
-    found.append(
-        row(f"{name}, corrected, {MORE} draws", fixed, fixed_seconds, *against(fixed, reference))
-    )
+    found.append(row(f"{name}, corrected, {MORE} draws", fixed, fixed_seconds, *against(fixed, reference)))
     return found
 
 
@@ -189,13 +185,8 @@ def shape_rows(pm, sgp, pytensor, seeds):
             # Compiling these would take longer than they run. The table shows the k-hat warned of.
             with pytensor.config.change_flags(mode="FAST_COMPILE"), warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
-                idata = sgp.sample_importance(
-                    model=model, random_seed=seed, progressbar=False, cores=1
-                )
-            a, draws = (
-                idata["posterior"].attrs,
-                idata["posterior"]["x"].values.reshape(-1, len(means)),
-            )
+                idata = sgp.sample_importance(model=model, random_seed=seed, progressbar=False, cores=1)
+            a, draws = (idata["posterior"].attrs, idata["posterior"]["x"].values.reshape(-1, len(means)))
             shift = np.abs(draws.mean(axis=0) - means) / sds
             ratio = draws.std(axis=0) / sds
             counts = a["evaluations"], a["gradients"]
@@ -235,15 +226,7 @@ def main():
         found += corrections(pm, sgp, args.data, (2000, 5000) if args.big else (2000,))
     if "vif" in parts:
         found += many_rows(pm, sgp, args.data, args.big)
-    header = [
-        "posterior of",
-        "s",
-        "k-hat",
-        "ESS",
-        "densities + gradients",
-        "worst shift",
-        "sds' ratio",
-    ]
+    header = ["posterior of", "s", "k-hat", "ESS", "densities + gradients", "worst shift", "sds' ratio"]
     if found:
         table("Posteriors by importance sampling", header, found)
 

@@ -113,9 +113,7 @@ def posterior(pm, sgp, part, rng):
         taken.append(round(time.perf_counter() - begin))
         begin = time.perf_counter()
     new = rng.uniform(0.0, 10.0, (500, d))
-    found = gp.predict_posterior(
-        new, idata, num_samples=50, model=model, progressbar=False, random_seed=1
-    )
+    found = gp.predict_posterior(new, idata, num_samples=50, model=model, progressbar=False, random_seed=1)
     inside = np.abs(found["mean"].values - truth(new)) < 1.6449 * found["sd"].values
     a = idata["posterior"].attrs
     counts = f"{a['evaluations']} + {a['gradients']}"
@@ -177,10 +175,7 @@ def growth(pm, sgp, rng):
         points = np.random.default_rng(0).uniform(0.0, 10.0, (200, 2))
         return sgp.SoftKIMarginal(cov_func=cov, mean_func=mean, inducing=points)
 
-    kinds = {
-        "100 points, 15 neighbors": (neighbors_of, 10_000),
-        "200 features": (features, 100_000),
-    }
+    kinds = {"100 points, 15 neighbors": (neighbors_of, 10_000), "200 features": (features, 100_000)}
     found = []
     for name, (make_gp, first) in kinds.items():
         taken = []

@@ -40,9 +40,7 @@ def kronecker(shape, rng):
 
     from pymc_scalable_gp.linops.structured import Kronecker
 
-    factors = [
-        np.exp(-0.5 * (np.subtract.outer(np.arange(g), np.arange(g)) / 2.0) ** 2) for g in shape
-    ]
+    factors = [np.exp(-0.5 * (np.subtract.outer(np.arange(g), np.arange(g)) / 2.0) ** 2) for g in shape]
     v = rng.standard_normal(int(np.prod(shape)))
     tensors = [pt.matrix(dtype="float64", shape=f.shape) for f in factors]
     ours = compiled(Kronecker(tensors), len(v), tensors)

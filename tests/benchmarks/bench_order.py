@@ -56,9 +56,7 @@ def residual_of(K, points):
 def maximin(placed, order):
     """Blocks of an order, each the farthest from those before it."""
     full = len(order) // BLOCK
-    centers = np.stack(
-        [placed[order[b * BLOCK : (b + 1) * BLOCK]].mean(axis=0) for b in range(full)]
-    )
+    centers = np.stack([placed[order[b * BLOCK : (b + 1) * BLOCK]].mean(axis=0) for b in range(full)])
     chosen = [int(np.argmin(((centers - centers.mean(axis=0)) ** 2).sum(axis=1)))]
     nearest = cdist(centers, centers[chosen])[:, 0]
     while len(chosen) < full:

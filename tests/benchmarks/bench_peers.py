@@ -119,13 +119,7 @@ def quality_of(idata):
 def predictions(gp, model, idata, Xnew, noise=False):
     """Mean and sd over the draws."""
     found = gp.predict_posterior(
-        Xnew,
-        idata,
-        num_samples=200,
-        model=model,
-        pred_noise=noise,
-        random_seed=0,
-        progressbar=False,
+        Xnew, idata, num_samples=200, model=model, pred_noise=noise, random_seed=0, progressbar=False
     )
     return found["mean"].values, found["sd"].values
 
@@ -175,9 +169,9 @@ def by_conditional(gp, idata, Xnew):
     import pymc as pm
 
     gp.conditional("f_new", Xnew)
-    f = pm.sample_posterior_predictive(
-        idata, var_names=["f_new"], random_seed=0, progressbar=False
-    )["posterior_predictive"]["f_new"]
+    f = pm.sample_posterior_predictive(idata, var_names=["f_new"], random_seed=0, progressbar=False)[
+        "posterior_predictive"
+    ]["f_new"]
     return f.values.mean(axis=(0, 1)), f.values.std(axis=(0, 1))
 
 
@@ -203,9 +197,7 @@ def grief_latent(mean):
 def hsgp_latent(mean):
     import pymc as pm
 
-    return pm.gp.HSGP(
-        m=[15, 15], c=1.5, mean_func=mean, cov_func=kernel(2), parametrization="noncentered"
-    )
+    return pm.gp.HSGP(m=[15, 15], c=1.5, mean_func=mean, cov_func=kernel(2), parametrization="noncentered")
 
 
 def vecchia_map(problem, quick):
@@ -354,10 +346,7 @@ def one(part, name, options):
 def scores(truth, mean, sd):
     """Error of the mean, and share of the truth within 90% intervals."""
     error = np.abs(truth - mean)
-    return {
-        "rmse": float(np.sqrt(np.mean(error**2))),
-        "coverage": float(np.mean(error < 1.645 * sd)),
-    }
+    return {"rmse": float(np.sqrt(np.mean(error**2))), "coverage": float(np.mean(error < 1.645 * sd))}
 
 
 def run_peer(python, fit, problem, kind="", limit=15.0):
@@ -367,9 +356,7 @@ def run_peer(python, fit, problem, kind="", limit=15.0):
         np.savez(source, kind=kind, **problem)
         command = [python, Path(__file__).with_name("_peers.py"), fit, source, target]
         try:
-            done = subprocess.run(
-                command, timeout=60 * limit, capture_output=True, text=True, check=False
-            )
+            done = subprocess.run(command, timeout=60 * limit, capture_output=True, text=True, check=False)
         except subprocess.TimeoutExpired:
             return None
         if done.returncode:  # killed for want of memory, it says nothing

@@ -98,18 +98,14 @@ def agreement(args):
             far.append(abs(m - mx) / np.hypot(e, ex))
             ratios.append(s / sx)
             rows.append([f"{len(ell)}-D {name}", m, mx, m / mx, far[-1], s, sx, ratios[-1]])
-        rows.append(
-            [f"{len(ell)}-D seconds", spent, exact_spent, spent / exact_spent, "", "", "", ""]
-        )
+        rows.append([f"{len(ell)}-D seconds", spent, exact_spent, spent / exact_spent, "", "", "", ""])
         print(f"{len(ell)}-D: rank {rank} misses {missed:.2g}% of the prior variance")
     table(
         f"n = {N}, FITC, {args.chains} x ({args.tune} + {args.draws}) draws",
         ["", "mean", "exact", "ratio", "z", "sd", "exact", "ratio"],
         rows,
     )
-    print(
-        f"largest z {max(far):.2f} of {len(far)}; sd ratios {min(ratios):.3f} to {max(ratios):.3f}"
-    )
+    print(f"largest z {max(far):.2f} of {len(far)}; sd ratios {min(ratios):.3f} to {max(ratios):.3f}")
 
 
 def by_rank(args):
@@ -172,9 +168,7 @@ def picture(out, ranks, shifts):
 def main():
     parser = arguments(__doc__, data=True, out=True)
     parser.add_argument("--only", choices=["simulated", "concrete"], help="one part")
-    parser.add_argument(
-        "--draws", type=int, help="draws per chain (500; concrete 300; --quick less)"
-    )
+    parser.add_argument("--draws", type=int, help="draws per chain (500; concrete 300; --quick less)")
     args = parser.parse_args()
     wanted = args.draws
     if args.only != "concrete":

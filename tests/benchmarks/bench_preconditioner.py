@@ -58,17 +58,10 @@ def exact(args):
         for k in RANKS:
             gp = sgp.GriefGP(cov_func=cov, grid=10, rank=k)
             gp.build(X)
-            found += [
-                iterations(K, y, pivoted_cholesky(K, k)),
-                iterations(K, y, gp.features(X).eval()),
-            ]
+            found += [iterations(K, y, pivoted_cholesky(K, k)), iterations(K, y, gp.features(X).eval())]
         rows.append(found)
     title = f"{label}, n = {n}, d = {d}, noise variance {NOISE}: iterations to a residual of 0.001"
-    table(
-        title,
-        ["lengthscale", "none", *(f"{a} {k}" for k in RANKS for a in ("Cholesky", "GRIEF"))],
-        rows,
-    )
+    table(title, ["lengthscale", "none", *(f"{a} {k}" for k in RANKS for a in ("Cholesky", "GRIEF"))], rows)
 
 
 def model_of(X, y, point, **options):

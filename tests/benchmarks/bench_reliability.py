@@ -149,16 +149,13 @@ def simulated(n, rng):
     ell, eta, sigma = np.array([0.15, 0.25, 0.4]), 1.0, 0.3
     period = 1.0 + 5.0 * ell
     shape = [
-        next_fast_len(int(np.ceil(16.0 * long / each)))
-        for long, each in zip(period, ell, strict=True)
+        next_fast_len(int(np.ceil(16.0 * long / each))) for long, each in zip(period, ell, strict=True)
     ]
     waves = [
         2.0 * np.pi * each * np.fft.fftfreq(count, long / count)
         for each, count, long in zip(ell, shape, period, strict=True)
     ]
-    spectrum = (
-        5.0 + sum(wave**2 for wave in np.meshgrid(*waves, indexing="ij", sparse=True))
-    ) ** -4
+    spectrum = (5.0 + sum(wave**2 for wave in np.meshgrid(*waves, indexing="ij", sparse=True))) ** -4
     root = np.sqrt(spectrum / spectrum.mean())
     field = np.fft.ifftn(root * np.fft.fftn(rng.standard_normal(shape))).real
     X = rng.uniform(size=(n, 3))

@@ -113,9 +113,7 @@ def even_series(times):
 
 def matern(pm):
     """Kernel of the series."""
-    return pm.HalfNormal("eta", 1.0) ** 2 * pm.gp.cov.Matern32(
-        1, ls=pm.InverseGamma("ell", 3.0, 3.0)
-    )
+    return pm.HalfNormal("eta", 1.0) ** 2 * pm.gp.cov.Matern32(1, ls=pm.InverseGamma("ell", 3.0, 3.0))
 
 
 def posterior(quick):

@@ -99,13 +99,9 @@ def gaps(pm, sgp, quick):
                 gp = sgp.KMCGMarginal(cov_func=cov, n_iter=steps, probes=probes)
                 gp.marginal_likelihood("y", X=grid, y=y, sigma=sigma)
             logp = model.compile_logp(vars=[model["y"]])
-            off = [
-                logp({"ell": e, "sigma": s}) - b for (e, s), b in zip(SETTINGS, exact, strict=True)
-            ]
+            off = [logp({"ell": e, "sigma": s}) - b for (e, s), b in zip(SETTINGS, exact, strict=True)]
             least, most = min(off, key=abs), max(off, key=abs)
-            found.append(
-                [name, steps, probes, f"{least:+.1f}", f"{most:+.1f}", f"{np.ptp(off):.1f}"]
-            )
+            found.append([name, steps, probes, f"{least:+.1f}", f"{most:+.1f}", f"{np.ptp(off):.1f}"])
     return found
 
 
@@ -115,10 +111,7 @@ def by_groups(pm, sgp, count, rows, common):
     With a function that is common to all groups, if `common`.
     """
     rng = np.random.default_rng(0)
-    x, group = (
-        rng.uniform(0.0, 10.0, rows),
-        np.repeat(np.arange(max(count, 1)), rows // max(count, 1)),
-    )
+    x, group = (rng.uniform(0.0, 10.0, rows), np.repeat(np.arange(max(count, 1)), rows // max(count, 1)))
     y = np.sin(x) + 0.3 * rng.standard_normal(rows)
     with pm.Model() as model:
         shape = {"shape": count} if count else {}
@@ -158,8 +151,7 @@ def sums(pm, sgp, quick):
         "one": lambda ls, eta: part.Matern52(3, ls=ls[:3]),
         "a sum": lambda ls, eta: part.Matern52(3, ls=ls[:3]) + eta**2 * part.ExpQuad(3, ls=ls[3:]),
         "a product": lambda ls, eta: (
-            part.Matern52(3, ls=ls[:2], active_dims=[0, 1])
-            * part.ExpQuad(3, ls=ls[2], active_dims=[2])
+            part.Matern52(3, ls=ls[:2], active_dims=[0, 1]) * part.ExpQuad(3, ls=ls[2], active_dims=[2])
         ),
         "a product with a season": lambda ls, eta: (
             part.Matern52(3, ls=ls[:2], active_dims=[0, 1])
@@ -169,9 +161,7 @@ def sums(pm, sgp, quick):
         with pm.Model() as model:
             ls, eta = pm.LogNormal("ls", 1.0, 0.5, shape=6), pm.HalfNormal("eta", 1.0, shape=2)
             gp = sgp.VecchiaMarginal(cov_func=eta[0] ** 2 * kernel(ls, eta[1]), n_inducing=100)
-            gp.marginal_likelihood(
-                "y", X=X, y=y, sigma=pm.HalfNormal("sigma", 1), progressbar=False
-            )
+            gp.marginal_likelihood("y", X=X, y=y, sigma=pm.HalfNormal("sigma", 1), progressbar=False)
         calls[name] = gradient_of(model)
     taken = cpu_seconds(list(calls.values()), 5)
     for name, seconds in zip(calls, taken, strict=True):
@@ -192,9 +182,7 @@ def compilation(pm, sgp, quick):
     """Lines: seconds by groups, and over those of one."""
     counts = (1, 3) if quick else (1, 10, 1000)
     taken = [fresh_process(__file__, "--one", count, threads=1)["seconds"] for count in counts]
-    return [
-        [count, f"{t:.0f}", f"{t / taken[0]:.2f}"] for count, t in zip(counts, taken, strict=True)
-    ]
+    return [[count, f"{t:.0f}", f"{t / taken[0]:.2f}"] for count, t in zip(counts, taken, strict=True)]
 
 
 def few_rows(pm, sgp, n, kind):
@@ -262,9 +250,7 @@ def main():
     """Print the tables."""
     parser = arguments(__doc__)
     parser.add_argument("--parts", default="grids,gaps,groups,sums,few")
-    parser.add_argument(
-        "--one", type=int, help="groups whose compilation is reported, nothing else"
-    )
+    parser.add_argument("--one", type=int, help="groups whose compilation is reported, nothing else")
     options = parser.parse_args()
     import pymc as pm
 

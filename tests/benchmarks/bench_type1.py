@@ -14,15 +14,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from _common import (
-    arguments,
-    fresh_process,
-    hand_back,
-    peak_memory,
-    regression,
-    seconds,
-    table,
-)
+from _common import arguments, fresh_process, hand_back, peak_memory, regression, seconds, table
 
 BLOCK = 4096
 

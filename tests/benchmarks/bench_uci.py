@@ -21,13 +21,7 @@ from _common import arguments, table
 from _data import find, load
 from bench_importance import timed
 
-PUBLISHED = {
-    "elevators": 0.35,
-    "bike": 0.04,
-    "kin40k": 0.099,
-    "protein": 0.50,
-    "keggdirected": 0.08,
-}
+PUBLISHED = {"elevators": 0.35, "bike": 0.04, "kin40k": 0.099, "protein": 0.50, "keggdirected": 0.08}
 DRAWS = 50  # that predictions average over
 LEAST_NOISE = {"bike": 0.01}  # sd; these targets are a function of the inputs, without a mode else
 
@@ -69,9 +63,7 @@ def lines(pm, sgp, name, kernels, args):
         own, more = [], []
         for k in range(args.folds):
             fold = data.fold(k)
-            (idata, *built), spent = timed(
-                partial(posterior, pm, sgp, kernel, fold, least, args.cores)
-            )
+            (idata, *built), spent = timed(partial(posterior, pm, sgp, kernel, fold, least, args.cores))
             own.append(scores(fold, idata, *built))
             wider = model_of(pm, sgp, kernel, fold, least, args.pred_neighbors)
             more.append(scores(fold, idata, *wider))

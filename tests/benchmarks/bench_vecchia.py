@@ -63,9 +63,7 @@ def gpboost(python, X, y, args):
         np.savez(source, X=X, y=y, parameters=parameters)
         script = Path(__file__).with_name("_gpboost_vif.py")
         command = [python, script, source, args.points, args.neighbors, 2]
-        done = subprocess.run(
-            list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True
-        )
+        done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True)
     return float(done.stdout.split()[-1])
 
 

@@ -64,9 +64,7 @@ def main():
     for n in [*args.rows, *([1_000_000] if args.big else [])]:
         for d in args.inputs:
             for points in args.points:
-                process = context.Process(
-                    target=case, args=(n, d, points, args.neighbors, args.block)
-                )
+                process = context.Process(target=case, args=(n, d, points, args.neighbors, args.block))
                 process.start()
                 process.join()
 

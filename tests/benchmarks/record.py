@@ -91,7 +91,7 @@ RUNS = {
             "vif_nuts": "vif_nuts.py --data DIR",
         },
         "examples": {
-            "growth_tasks": "growth.py --parts tasks --children 5 20 60 215 --exact 5000 --draws 500",
+            "growth_tasks": "growth.py --parts tasks --children 5 20 60 215 --exact 5000 --draws 500"
         },
     }.items()
     for name, text in runs.items()

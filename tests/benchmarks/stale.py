@@ -26,12 +26,7 @@ MEASURED = {  # what a name begins with, and the code that costs its time or dig
     "shift": ["importance", "core/checking/correct.py"],
     "uci": ["importance", *VECCHIA],
     "evidence": ["importance"],
-    "likelihoods": [
-        "core/likelihoods/laplace*",
-        "core/checking/correct.py",
-        "ops/repeat.py",
-        *VECCHIA,
-    ],
+    "likelihoods": ["core/likelihoods/laplace*", "core/checking/correct.py", "ops/repeat.py", *VECCHIA],
     "series": ["ops/*markov*", "methods/statespace"],
     "structure": ["ops/kronecker*", "methods/kmcg", "cov/groups.py"],
     "table_skip": ["methods/skip", "ops/*hadamard*"],

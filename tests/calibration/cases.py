@@ -155,9 +155,7 @@ def series(priors, X, y, medians):
 def groups(priors, X, y, medians):
     """A common function and one for each group, with neighbours."""
     common = pm.gp.cov.ExpQuad(2, ls=priors["ell"], active_dims=[0])
-    own = sgp.cov.PerGroup(
-        pm.gp.cov.ExpQuad, 2, ls=priors["own_ell"], scale=priors["spread"], group_dim=1
-    )
+    own = sgp.cov.PerGroup(pm.gp.cov.ExpQuad, 2, ls=priors["own_ell"], scale=priors["spread"], group_dim=1)
     gp = sgp.VecchiaMarginal(cov_func=priors["eta"] ** 2 * common + own, **few)
     gp.marginal_likelihood("y", X=X, y=y, sigma=priors["sigma"])
     return gp

@@ -54,9 +54,7 @@ def by_groups(points, truth) -> np.ndarray:
     """Covariance of all points (p, 2): a common function of the first column, and each group's own."""
     own = {"eta": truth["spread"], "ell": truth["own_ell"]}
     same = points[:, 1:] == points[:, 1]
-    return squared_exponential(points[:, :1], truth) + same * squared_exponential(
-        points[:, :1], own
-    )
+    return squared_exponential(points[:, :1], truth) + same * squared_exponential(points[:, :1], own)
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,7 @@ class Problem:
 
     X: np.ndarray | sgp.RegularGrid
     priors: dict = field(default_factory=PRIORS.copy)
-    noise: str = (
-        "normal"  # or "poisson", with the log link and a mean of one, or "bernoulli" of a logit
-    )
+    noise: str = "normal"  # or "poisson", with the log link and a mean of one, or "bernoulli" of a logit
     weighted: bool = False  # whether the kernel's eigenfunctions have random weights
     cov: Callable = squared_exponential
     new: np.ndarray | None = None
@@ -85,8 +81,7 @@ class Problem:
     def truth(self, rng) -> dict[str, np.ndarray]:
         """Parameters from their priors."""
         values = {
-            name: median * np.exp(sd * rng.standard_normal())
-            for name, (median, sd) in self.priors.items()
+            name: median * np.exp(sd * rng.standard_normal()) for name, (median, sd) in self.priors.items()
         }
         if self.weighted:
             location, scale = weights_location_scale()
@@ -99,9 +94,7 @@ class Problem:
         cov = self.cov(points, truth)
         if self.weighted:
             phi = eigenfunctions()
-            cov += (
-                phi * (truth["w"] - 1.0)
-            ) @ phi.T  # of the kernel k + sum_j (w_j - 1) phi_j phi_j
+            cov += (phi * (truth["w"] - 1.0)) @ phi.T  # of the kernel k + sum_j (w_j - 1) phi_j phi_j
         cov += JITTER * np.diag(cov).mean() * np.eye(len(points))
         f = np.linalg.cholesky(cov) @ rng.standard_normal(len(points))
         n = len(self.rows)
@@ -117,10 +110,7 @@ class Problem:
 
     def variables(self) -> dict:
         """Random variables of the priors, in the model of the context."""
-        return {
-            name: pm.LogNormal(name, np.log(median), sd)
-            for name, (median, sd) in self.priors.items()
-        }
+        return {name: pm.LogNormal(name, np.log(median), sd) for name, (median, sd) in self.priors.items()}
 
 
 @cache

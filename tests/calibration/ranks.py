@@ -139,9 +139,7 @@ def table(lines) -> str:
 def bonferroni(tests) -> str:
     """What the last column of the table means, for so many tests."""
     limit = LEVEL / tests
-    return (
-        f"Uniform: all p-values are at least {limit:.2g}, {LEVEL:g} / {tests} tests (Bonferroni)."
-    )
+    return f"Uniform: all p-values are at least {limit:.2g}, {LEVEL:g} / {tests} tests (Bonferroni)."
 
 
 def verdict(line, limit) -> str:

@@ -143,10 +143,7 @@ def places(compiled, values) -> dict[str, int]:
     A density that summarises y holds the summary in variables that are made, and named, at each
     derivation of the graph: equal values tell which is which.
     """
-    held = {
-        variable.name: compiled.shared_data[key]
-        for variable, key in compiled.shared_var_keys.items()
-    }
+    held = {variable.name: compiled.shared_data[key] for variable, key in compiled.shared_var_keys.items()}
     return {
         name: next(j for j, value in enumerate(values) if np.array_equal(value, own))
         for name, own in held.items()

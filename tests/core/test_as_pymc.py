@@ -17,9 +17,7 @@ Y = RNG.standard_normal(N)
 XNEW = X[:6] + 0.2 * RNG.standard_normal((6, D))
 FAST = {"mode": "FAST_COMPILE"}
 LENGTHS = (np.array([0.6, 0.9, 1.3]), np.array([0.4, 1.8, 0.7]), np.array([1.1, 0.5, 2.0]))
-COVS = [
-    scale * pm.gp.cov.ExpQuad(D, ls) for scale, ls in zip((1.0, 0.5, 0.2), LENGTHS, strict=True)
-]
+COVS = [scale * pm.gp.cov.ExpQuad(D, ls) for scale, ls in zip((1.0, 0.5, 0.2), LENGTHS, strict=True)]
 MEANS = [pm.gp.mean.Constant(0.5), pm.gp.mean.Linear(np.array([0.1, 0.2, -0.3]), 0.4),
          pm.gp.mean.Constant(-0.2)]  # fmt: skip
 

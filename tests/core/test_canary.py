@@ -54,9 +54,7 @@ def coordinates():
 
 
 def products():
-    gp = sgp.SKIPMarginal(
-        cov_func=kernel(), grid_size=30, rank=6, n_iter=7, probes=2, preconditioner=5
-    )
+    gp = sgp.SKIPMarginal(cov_func=kernel(), grid_size=30, rank=6, n_iter=7, probes=2, preconditioner=5)
     return gp, X
 
 

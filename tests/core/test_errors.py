@@ -180,17 +180,9 @@ def test_one_row_and_a_default_grid():
 @pytest.mark.parametrize(
     ("options", "error", "match"),
     [
-        (
-            {"approx": "SOR"},
-            ValueError,
-            r"approx must be one of 'DTC', 'FITC', 'VFE', 'VIF', got 'SOR'",
-        ),
+        ({"approx": "SOR"}, ValueError, r"approx must be one of 'DTC', 'FITC', 'VFE', 'VIF', got 'SOR'"),
         ({"rotate": "yes"}, TypeError, "rotate must be True or False, got 'yes'"),
-        (
-            {"rotate": True, "approx": "FITC"},
-            ValueError,
-            'rotate=True works with approx="DTC" only',
-        ),
+        ({"rotate": True, "approx": "FITC"}, ValueError, 'rotate=True works with approx="DTC" only'),
         ({"rank": 0}, ValueError, "rank must be at least 1, got 0"),
         ({"rank": 10.0}, TypeError, "rank must be an int, got float 10.0"),
         ({"rank": True}, TypeError, "rank must be an int, got bool"),
@@ -251,10 +243,7 @@ def test_kernel_over_more_columns_than_x():
     ("cov", "match"),
     [
         (pm.gp.cov.Matern52(3, ls=1.0), r"Matern52 on 3 dimensions .* sgp\.cov\.Product\("),
-        (
-            COV + pm.gp.cov.WhiteNoise(0.1),
-            "WhiteNoise is no part of the function: give it as sigma=",
-        ),
+        (COV + pm.gp.cov.WhiteNoise(0.1), "WhiteNoise is no part of the function: give it as sigma="),
     ],
 )
 def test_kernels_that_are_no_products(cov, match):
@@ -324,12 +313,9 @@ def test_bad_predictions(fitted, kwargs, error, match):
 @pytest.mark.parametrize("call", ["predict", "conditional", "predict_posterior", "check"])
 def test_before_any_likelihood(call):
     gp = gp_with()
-    arguments = {
-        "predict": (X,),
-        "conditional": ("f", X),
-        "predict_posterior": (X, None),
-        "check": (),
-    }[call]
+    arguments = {"predict": (X,), "conditional": ("f", X), "predict_posterior": (X, None), "check": ()}[
+        call
+    ]
     with pm.Model(), pytest.raises(ValueError, match="call marginal_likelihood"):
         getattr(gp, call)(*arguments)
 

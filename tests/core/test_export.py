@@ -65,10 +65,7 @@ CASES = {
     "exact": (sgp.ExactMarginal, {}),
     "exact, many kernels": (sgp.ExactMarginal, {"kernel": mixed, "mean": slopes}),
     "points": (sgp.CholQRMarginal, {"n_inducing": 12}),
-    "points, many kernels": (
-        sgp.CholQRMarginal,
-        {"n_inducing": 12, "kernel": mixed, "mean": slopes},
-    ),
+    "points, many kernels": (sgp.CholQRMarginal, {"n_inducing": 12, "kernel": mixed, "mean": slopes}),
     "neighbours": (sgp.VecchiaMarginal, {"n_inducing": 8, "neighbors": 5, "mean": slopes}),
     "neighbours alone": (sgp.VecchiaMarginal, {"n_inducing": 0, "neighbors": 5}),
     "no neighbours": (sgp.VecchiaMarginal, {"n_inducing": 8, "neighbors": 0}),
@@ -113,9 +110,7 @@ def test_counts(tmp_path):
     with pm.Model():
         ls = pm.Gamma("ls", 4, 4)
         gp = sgp.VecchiaMarginal(cov_func=C.Matern32(2, ls=ls), n_inducing=6, neighbors=6)
-        gp.marginal_likelihood(
-            "y", X=X, y=counts, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f))
-        )
+        gp.marginal_likelihood("y", X=X, y=counts, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)))
     idata = xr.Dataset({"ls": (("chain", "draw"), [[0.7, 1.1]])})
     loaded = sgp.load_predictor(gp.export(idata, tmp_path / "counts.npz", progressbar=False))
     wanted = gp.predict_posterior(Xnew, idata, progressbar=False)
@@ -144,9 +139,7 @@ def test_exact_predictions_of_another_class(tmp_path):
     gp, idata = fitted(sgp.StateSpaceMarginal, along)
     path = gp.export(idata, tmp_path / "gp.npz", exact=True, progressbar=False)
     wanted = gp.predict_posterior(Xnew, idata, exact=True, progressbar=False)
-    np.testing.assert_allclose(
-        sgp.load_predictor(path).predict(Xnew)["sd"], wanted["sd"], rtol=1e-10
-    )
+    np.testing.assert_allclose(sgp.load_predictor(path).predict(Xnew)["sd"], wanted["sd"], rtol=1e-10)
     with pytest.raises(ValueError, match=r"CholQRMarginal, .*exact=True"):
         gp.export(idata, path)
 

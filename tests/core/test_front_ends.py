@@ -150,10 +150,7 @@ def test_sums_of_latent_gps():
             assert_allclose(found, np.hstack([left, right]) @ coef, atol=1e-10)
             point = {"f_coeffs": coef, "ell": ell}
             mean = total.predict(XNEW, point, model=model)[0]
-            parts = [
-                gp.predict(XNEW, point, given={"gp": total}, model=model)[0]
-                for gp in (first, second)
-            ]
+            parts = [gp.predict(XNEW, point, given={"gp": total}, model=model)[0] for gp in (first, second)]
             assert_allclose(mean, sum(parts), atol=1e-10)
 
 
@@ -231,9 +228,7 @@ def test_samples_of_the_function(rotate):
         draws = xr.Dataset({"sigma": (("chain", "draw"), np.full((2, 2000), 0.2))})
     else:
         gp, model = fitted()
-        draws = xr.Dataset(
-            {name: (("chain", "draw"), np.full((2, 2000), v)) for name, v in POINT.items()}
-        )
+        draws = xr.Dataset({name: (("chain", "draw"), np.full((2, 2000), v)) for name, v in POINT.items()})
     found = gp.predict_posterior(
         XNEW, draws, draws=True, pred_noise=True, model=model, progressbar=False, random_seed=1
     )

@@ -213,9 +213,7 @@ def test_predict_posterior_of_some_draws(fitc):
     idata = az.from_dict({"posterior": draws(10)})
     options = {"progressbar": False, "model": model, "num_samples": 3}
     first = gp.predict_posterior(XNEW, idata, random_seed=1, **options)
-    assert_allclose(
-        first["mean"], gp.predict_posterior(XNEW, idata, random_seed=1, **options)["mean"]
-    )
+    assert_allclose(first["mean"], gp.predict_posterior(XNEW, idata, random_seed=1, **options)["mean"])
     other = gp.predict_posterior(XNEW, idata, random_seed=2, **options)
     assert not np.allclose(first["mean"], other["mean"])
     for count, error, text in [
@@ -317,9 +315,7 @@ def test_additive_likelihood_and_components(additive):
         assert_allclose(found[1], cov, rtol=1e-7, atol=1e-9)
         data = {"X": X, "y": Y, "sigma": 0.2, "gp": total}
         assert_allclose(
-            gp.predict(XNEW, point=PART, given=data, diag=True, model=model)[0],
-            found[0],
-            rtol=1e-9,
+            gp.predict(XNEW, point=PART, given=data, diag=True, model=model)[0], found[0], rtol=1e-9
         )
     whole, _ = total.predict(XNEW, point=PART, diag=True, model=model)
     parts = [

@@ -54,9 +54,7 @@ def test_a_gp_remembers_the_model_of_its_likelihood():
 def test_it_remembers_the_model_of_its_prior_and_of_the_sum():
     with pm.Model():
         ell = pm.LogNormal("ell")
-        one, two = (
-            sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), grid=5, rank=9) for _ in "ab"
-        )
+        one, two = (sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), grid=5, rank=9) for _ in "ab")
         total = one + two
         total.prior("f", X)
     point = {"ell": 0.7, "f_coeffs": np.ones(total.rank)}
@@ -88,9 +86,7 @@ def test_a_second_likelihood_in_the_same_model_is_refused(first):
         getattr(gp, first)("one", *arguments[first])
         before = model.named_vars.keys() | set()
         for second in arguments:
-            with pytest.raises(
-                ValueError, match="this GriefGP has a likelihood or prior in this model"
-            ):
+            with pytest.raises(ValueError, match="this GriefGP has a likelihood or prior in this model"):
                 getattr(gp, second)("two", *arguments[second])
     assert model.named_vars.keys() == before
 
@@ -112,9 +108,7 @@ def test_unknown_names_in_a_point_are_refused():
     with model:
         gp.build(X, point=POINT | {"later": 1.0})  # of a model that is not yet whole
     wrong = {"els": 0.7, "ell": 0.7, "sigma": 0.2}
-    text = (
-        r"point has els \(is ell meant\?\), which the model does not know; its free .* ell, sigma"
-    )
+    text = r"point has els \(is ell meant\?\), which the model does not know; its free .* ell, sigma"
     for call in (
         lambda: gp.predict(X[:3], wrong),
         lambda: gp.check(wrong, **QUIET),
@@ -136,9 +130,7 @@ def test_what_find_map_returns_is_a_point():
 def test_what_is_no_point(wrong):
     gp, _ = fitted()
     for call in (lambda: gp.check(wrong, **QUIET), lambda: gp.predict(X, wrong)):
-        with pytest.raises(
-            TypeError, match="point must be a dictionary .* got (str 'posterior'|float 3)"
-        ):
+        with pytest.raises(TypeError, match="point must be a dictionary .* got (str 'posterior'|float 3)"):
             call()
 
 
@@ -168,9 +160,7 @@ def test_arguments_that_a_class_does_not_take(kind, options, text):
 
 @pytest.mark.parametrize("kind", PUBLIC)
 def test_kernels_that_no_class_takes(kind):
-    with pytest.raises(
-        TypeError, match=f"{kind.__name__} takes keywords alone: mean_func=, cov_func="
-    ):
+    with pytest.raises(TypeError, match=f"{kind.__name__} takes keywords alone: mean_func=, cov_func="):
         kind(COV)
     with pytest.raises(ValueError, match="ExpQuad has 3 lengthscales for 2 columns"):
         kind(cov_func=2.0 * pm.gp.cov.ExpQuad(2, ls=[1.0, 2.0, 3.0]))
@@ -255,9 +245,7 @@ def test_a_warning_beyond_the_range_only_where_the_variance_is_lost(cov, lost):
 
 def test_the_hyperparameters_of_the_prediction_decide():
     with pm.Model():
-        gp = sgp.GriefGP(
-            cov_func=pm.gp.cov.ExpQuad(2, ls=pm.LogNormal("ell", 0.0, 0.3)), grid=8, rank=40
-        )
+        gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=pm.LogNormal("ell", 0.0, 0.3)), grid=8, rank=40)
         gp.marginal_likelihood("y", X, Y, pm.HalfNormal("sigma"))
     gp.predict(FAR, POINT | {"ell": 60.0}, diag=True)  # warnings are errors here
     with pytest.warns(UserWarning, match="column 0 reaches"):

@@ -36,9 +36,7 @@ def softki(cov, X):
 
 def products(cov, X):
     """Conjugate gradients and 16 probes."""
-    gp = sgp.SKIPMarginal(
-        cov_func=cov, rank=14, grid_size=50, n_iter=12, probes=16, preconditioner=70
-    )
+    gp = sgp.SKIPMarginal(cov_func=cov, rank=14, grid_size=50, n_iter=12, probes=16, preconditioner=70)
     gp.build(X, point={"ell": np.array([0.6, 0.9]), "eta": 1.0, "sigma": 0.2})
     return gp
 
@@ -121,9 +119,7 @@ def test_what_is_no_point():
         gp.marginal_likelihood("y", X=x, y=np.sin(9.0 * x[:, 0]), sigma=0.1)
         many = az.from_dict({"posterior": {"ell": np.array([[[3.0], [0.2]]])}})
         one = az.from_dict({"posterior": {"ell": np.array([[[0.2]]])}})
-        with pytest.raises(
-            ValueError, match="a point is one value of each variable, got 1 x 2 draws"
-        ):
+        with pytest.raises(ValueError, match="a point is one value of each variable, got 1 x 2 draws"):
             gp.predict(x, many)
         mean = dict(many.posterior.mean(["chain", "draw"]))
         assert_allclose(gp.predict(x, mean)[0], gp.predict(x, {"ell": [1.6]})[0])

@@ -65,9 +65,7 @@ def test_threads_share_a_predictor(made, diag):
                 assert_array_equal(pair[1], wanted[1])
 
 
-@pytest.mark.parametrize(
-    ("made", "few"), [("grief", 0), ("grief", 1), ("vecchia", 0)], indirect=["made"]
-)
+@pytest.mark.parametrize(("made", "few"), [("grief", 0), ("grief", 1), ("vecchia", 0)], indirect=["made"])
 def test_calls_with_neighbors_or_few_rows_take_one_blas_thread(made, few, monkeypatch):
     """And leave as many as before; the exact GP, and classes without neighbours, take all there are."""
     gp, model = made
@@ -136,7 +134,5 @@ def test_a_gp_that_has_predicted_can_be_pickled():
         gp.marginal_likelihood("y", X=X, y=np.sin(6.0 * X[:, 0]), sigma=0.1)
     wanted = gp.predict(Xnew, {"ell": 0.4})
     sent_model, sent = cloudpickle.loads(cloudpickle.dumps((model, gp)))
-    for found, value in zip(
-        sent.predict(Xnew, {"ell": 0.4}, model=sent_model), wanted, strict=True
-    ):
+    for found, value in zip(sent.predict(Xnew, {"ell": 0.4}, model=sent_model), wanted, strict=True):
         np.testing.assert_allclose(found, value, rtol=1e-12)

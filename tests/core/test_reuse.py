@@ -21,9 +21,7 @@ MAKERS = {
     "softki": lambda: sgp.SoftKIMarginal(cov_func=KERNEL, inducing=12),
     "cholqr": lambda: sgp.CholQRMarginal(cov_func=KERNEL, n_inducing=12),
     "vecchia": lambda: sgp.VecchiaMarginal(cov_func=KERNEL, n_inducing=5, neighbors=5),
-    "sum": lambda: (
-        sgp.GriefGP(cov_func=KERNEL, rank=12) + sgp.SKIPMarginal(cov_func=KERNEL, rank=12)
-    ),
+    "sum": lambda: sgp.GriefGP(cov_func=KERNEL, rank=12) + sgp.SKIPMarginal(cov_func=KERNEL, rank=12),
     "kmcg": lambda: sgp.KMCGMarginal(cov_func=KERNEL, n_iter=12),
 }
 

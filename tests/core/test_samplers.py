@@ -31,9 +31,7 @@ def exact(model):
     logp = model.compile_logp(mode="FAST_COMPILE")
     axes = [np.linspace(-1.2, 1.2, 17), np.linspace(-1.4, 1.4, 13), np.linspace(-2.3, -0.9, 13)]
     points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)
-    values = np.array(
-        [logp(dict(zip([f"{n}_log__" for n in NAMES], p, strict=True))) for p in points]
-    )
+    values = np.array([logp(dict(zip([f"{n}_log__" for n in NAMES], p, strict=True))) for p in points])
     weight = np.exp(values - values.max())
     weight /= weight.sum()
     mean = weight @ np.exp(points)

@@ -93,9 +93,7 @@ def test_draws_of_a_function_that_is_nearly_known():
         gp = sgp.ExactMarginal(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=3.0))
         gp.marginal_likelihood("y", X=X, y=np.sin(X[:, 0]), sigma=1e-3)
     new = np.linspace(0.0, 10.0, 100)[:, None]
-    found = gp.predict_posterior(
-        new, draws_of(1.0, 1.0), draws=True, progressbar=False, model=model
-    )
+    found = gp.predict_posterior(new, draws_of(1.0, 1.0), draws=True, progressbar=False, model=model)
     assert_allclose(found["f"], np.sin(new[:, 0]) * np.ones((1, 2, 1)), atol=0.01)
 
 

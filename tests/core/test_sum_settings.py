@@ -30,8 +30,7 @@ def test_rows_of_a_sum_have_the_larger_number_of_neighbors(more):
         for cov, count in zip(COVS, (24, 1) if more else (1, 24), strict=True)
     ]
     few = [
-        sgp.CholQRMarginal(cov_func=cov, n_inducing=4, approx="VIF", block=2, neighbors=1)
-        for cov in COVS
+        sgp.CholQRMarginal(cov_func=cov, n_inducing=4, approx="VIF", block=2, neighbors=1) for cov in COVS
     ]
     exact = density(sgp.ExactMarginal(cov_func=COVS[0] + COVS[1]))
     assert_allclose(density(parts[0] + parts[1]), exact, rtol=1e-6)

@@ -48,9 +48,7 @@ def test_statistics_ask_every_part():
 def test_frozen_basis_does_not_go_with_the_correction_of_another_part():
     frozen = sgp.GriefGP(cov_func=kernel(), basis="frozen")
     for approx in ("FITC", "VIF"):
-        with pytest.raises(
-            ValueError, match=f'"frozen" works with approx="DTC" only, got .{approx}'
-        ):
+        with pytest.raises(ValueError, match=f'"frozen" works with approx="DTC" only, got .{approx}'):
             frozen + sgp.GriefGP(cov_func=kernel(), approx=approx)
 
 
@@ -88,9 +86,7 @@ def test_a_sum_has_the_most_neighbours_of_its_parts():
 
 
 def test_sums_of_krylov_bases_share_their_rows():
-    parts = [
-        sgp.KMCGMarginal(cov_func=kernel(), n_iter=4, inducing=subset) for subset in (12, None)
-    ]
+    parts = [sgp.KMCGMarginal(cov_func=kernel(), n_iter=4, inducing=subset) for subset in (12, None)]
     for one, two in (parts, parts[::-1]):
         with pytest.raises(TypeError, match="inducing="):
             one + two

@@ -44,9 +44,7 @@ def dense(A, B, distance, kind, ls):
 
 
 def make(distance, kind, ls, **kwargs):
-    return sgp.cov.GreatCircle(
-        getattr(c, kind), ls=ls, distance=distance, **FORMS[kind][0], **kwargs
-    )
+    return sgp.cov.GreatCircle(getattr(c, kind), ls=ls, distance=distance, **FORMS[kind][0], **kwargs)
 
 
 @pytest.mark.parametrize(("distance", "kind"), VALID)
@@ -54,9 +52,7 @@ def test_values(distance, kind):
     cov = make(distance, kind, 2000.0)
     expected = dense(X, X, distance, kind, 2000.0)
     assert_allclose(kernel_matrix(cov, X).eval(mode=IN_PYTHON), expected, rtol=1e-7, atol=1e-12)
-    assert_allclose(
-        kernel_matrix(cov, X[:3], X).eval(mode=IN_PYTHON), expected[:3], rtol=1e-7, atol=1e-12
-    )
+    assert_allclose(kernel_matrix(cov, X[:3], X).eval(mode=IN_PYTHON), expected[:3], rtol=1e-7, atol=1e-12)
     assert_array_equal(kernel_diag(cov, X).eval(mode=IN_PYTHON), 1.0)
     # PyMC's own distances have fewer digits.
     assert_allclose(cov(X).eval(mode=IN_PYTHON), expected, rtol=2e-6)
@@ -122,9 +118,7 @@ def test_neighbors_are_the_nearest_on_the_globe(distance):
     across = 0
     for i in places[places > 20]:
         near = np.sort(arcs(ordered[i : i + 1], ordered[:i])[0])[:8]
-        assert_allclose(
-            arcs(ordered[i : i + 1], ordered[ordering.neighbors[i]])[0], near, rtol=1e-9
-        )
+        assert_allclose(arcs(ordered[i : i + 1], ordered[ordering.neighbors[i]])[0], near, rtol=1e-9)
         across += (np.abs(ordered[i, 1] - ordered[ordering.neighbors[i], 1]) > 300).sum()
     assert across > 200
     new = np.array([[0.0, 180.0], [90.0, 0.0], [-89.9, -179.0], [45.0, 539.9]])
@@ -149,9 +143,7 @@ S = np.concatenate([X, stations(20)])
 Y = np.sin(np.deg2rad(S[:, 0])) + 0.3 * RNG.standard_normal(len(S))
 CLASSES = {
     "exact": lambda cov: sgp.ExactMarginal(cov_func=cov),
-    "neighbors": lambda cov: sgp.VecchiaMarginal(
-        cov_func=cov, n_inducing=5, neighbors=len(S), block=4
-    ),
+    "neighbors": lambda cov: sgp.VecchiaMarginal(cov_func=cov, n_inducing=5, neighbors=len(S), block=4),
     "CholQR": lambda cov: sgp.CholQRMarginal(
         cov_func=cov, n_inducing=5, approx="VIF", neighbors=len(S), block=4
     ),

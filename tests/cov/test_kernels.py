@@ -99,9 +99,7 @@ def test_symmetric_with_the_exact_variance_on_the_diagonal(name):
     assert_array_equal(K[6], K[0])
 
 
-@pytest.mark.parametrize(
-    "kernel", [c.Matern12, c.Matern32, c.Matern52, c.Exponential, c.Cosine, c.ExpQuad]
-)
+@pytest.mark.parametrize("kernel", [c.Matern12, c.Matern32, c.Matern52, c.Exponential, c.Cosine, c.ExpQuad])
 @pytest.mark.parametrize("ard", [False, True])
 def test_gradients_also_between_equal_points(kernel, ard):
     """In X, Z and the lengthscales, by differences; between equal points the slope is 0, not NaN."""

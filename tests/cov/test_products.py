@@ -41,9 +41,7 @@ KERNELS = {
     "Matern on disjoint columns": lambda: (
         c.Matern52(ls=0.7, **on(0)) * c.Matern32(ls=1.3, **on(1)) * c.Matern12(ls=0.4, **on(2))
     ),
-    "same class, own lengthscales": lambda: (
-        c.Matern32(ls=0.7, **on(2)) * c.Matern32(ls=2.0, **on(0))
-    ),
+    "same class, own lengthscales": lambda: c.Matern32(ls=0.7, **on(2)) * c.Matern32(ls=2.0, **on(0)),
     "disjoint ExpQuads": lambda: (
         c.ExpQuad(3, ls=ELL[:2], active_dims=[0, 2]) * c.ExpQuad(3, ls=0.9, active_dims=[1])
     ),
@@ -75,9 +73,7 @@ KERNELS = {
     "sum by a sum": lambda: (
         (c.ExpQuad(3, ls=ELL) + 0.5) * (c.ExpQuad(3, ls=2.0) + c.Cosine(ls=1.0, **on(0)))
     ),
-    "nested products": lambda: (
-        2.0 * (3.0 * (c.ExpQuad(ls=0.7, **on(0)) * 0.5) * c.Cosine(ls=1.0, **on(2)))
-    ),
+    "nested products": lambda: 2.0 * (3.0 * (c.ExpQuad(ls=0.7, **on(0)) * 0.5) * c.Cosine(ls=1.0, **on(2))),
     "Product": lambda: sgp.cov.Product(c.Matern52, 3, ls=ELL),
     "Product, one lengthscale": lambda: sgp.cov.Product(c.Matern32, 3, ls=0.6),
     "Product, some columns": lambda: sgp.cov.Product(
@@ -91,9 +87,7 @@ def expand(terms, a, b):
     for term in terms:
         gram = term.scale * pt.ones((len(a), len(b)))
         if term.dims:
-            gram = gram * term.gram(pt.constant(a.T[term.dims]), pt.constant(b.T[term.dims])).prod(
-                axis=0
-            )
+            gram = gram * term.gram(pt.constant(a.T[term.dims]), pt.constant(b.T[term.dims])).prod(axis=0)
         total = total + gram
     return total
 
@@ -165,14 +159,8 @@ def test_product_refuses_vectors_of_another_length(ls):
 @pytest.mark.parametrize(
     ("kernel", "match"),
     [
-        (
-            lambda: c.Matern52(2, ls=1.0),
-            r"Matern52 on 2 dimensions is not a product of 1-D kernels",
-        ),
-        (
-            lambda: c.Matern32(3, ls=1.0, active_dims=[0, 2]),
-            r"sgp\.cov\.Product\(pm\.gp\.cov\.Matern32, 3",
-        ),
+        (lambda: c.Matern52(2, ls=1.0), r"Matern52 on 2 dimensions is not a product of 1-D kernels"),
+        (lambda: c.Matern32(3, ls=1.0, active_dims=[0, 2]), r"sgp\.cov\.Product\(pm\.gp\.cov\.Matern32, 3"),
         (
             lambda: c.RatQuad(2, alpha=1.0, ls=1.0),
             "RatQuad on 2 dimensions .* or ExpQuad, or .*CholQRMarginal.*SoftKIMarginal",

@@ -52,9 +52,7 @@ def test_nothing_is_said_about_what_is_intended():
                 cov_func=c.ExpQuad(1, ls=0.5), grid_size=20, rank=6, task_dim=1,
                 task_cov=np.ones((2, 1)),
             )  # fmt: skip
-            gp.marginal_likelihood(
-                "y", X=np.column_stack([X[:, 0], np.arange(12) % 2]), y=Y, sigma=0.1
-            )
+            gp.marginal_likelihood("y", X=np.column_stack([X[:, 0], np.arange(12) % 2]), y=Y, sigma=0.1)
 
 
 def test_columns_with_another_use_are_not_counted():

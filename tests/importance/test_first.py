@@ -87,9 +87,7 @@ def test_without_finite_gradients_it_stays():
     assert typical(Fails(ROOT), t, np.random.default_rng(1)) is t
 
 
-@pytest.mark.parametrize(
-    ("p", "scale", "steps"), [(MANY, 0.8, 0), (MANY + 1, 0.95, 1), (MANY + 1, 0.8, 2)]
-)
+@pytest.mark.parametrize(("p", "scale", "steps"), [(MANY, 0.8, 0), (MANY + 1, 0.95, 1), (MANY + 1, 0.8, 2)])
 def test_few_parameters_need_no_gradients_and_many_few(p, scale, steps):
     density, mode = Normal(np.eye(p), np.zeros(p)), Mode(np.zeros(p), 0.0, scale * np.eye(p))
     found = first_proposal(density, mode, np.random.default_rng(1))

@@ -141,19 +141,14 @@ def test_how_a_search_goes_on(monkeypatch, curvatures, gains, expected):
 def test_newtons_step_is_left_where_it_falls(monkeypatch):
     """As on a density that is not finite there."""
     density = Counted(stiff, P)
-    monkeypatch.setattr(
-        module, "_curvature", lambda *_: (np.eye(P), np.full(P, np.inf), 0.05, True)
-    )
+    monkeypatch.setattr(module, "_curvature", lambda *_: (np.eye(P), np.full(P, np.inf), 0.05, True))
     density.values = lambda x: np.full(len(x), -np.inf)
     assert np.isfinite(find_mode(density, 1e-4 * np.ones(P)).location).all()
 
 
 def test_whether_a_curvature_fits():
     """Not on a ridge that bends, where the density falls along every straight line."""
-    for function, at, expected in (
-        (stiff, np.zeros(P), True),
-        (curved, np.array([3.0, 9.0]), False),
-    ):
+    for function, at, expected in ((stiff, np.zeros(P), True), (curved, np.array([3.0, 9.0]), False)):
         scales = SDS if function is stiff else np.array([1.0, 0.05])
         density = Counted(function, len(at))
         *_, fits = module._curvature(density, at, function(at)[0], scales)

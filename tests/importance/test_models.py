@@ -73,9 +73,7 @@ def test_circular_variables_are_refused(make):
         run(model=model)
 
 
-@pytest.mark.parametrize(
-    "prior", [pm.HalfCauchy, pytest.param(pm.HalfNormal, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("prior", [pm.HalfCauchy, pytest.param(pm.HalfNormal, marks=pytest.mark.slow)])
 def test_a_density_without_bound_is_refused(prior):
     """The eight schools, centred: as tau goes to zero all effects are the mean, and their density grows."""
     with pm.Model() as model:
@@ -169,8 +167,7 @@ def along_a_ridge(b):
 
 
 @pytest.mark.parametrize(
-    "data",
-    [lambda b: None, along_a_ridge, lambda b: pm.Bernoulli("y", logit_p=b[0], observed=[1, 1])],
+    "data", [lambda b: None, along_a_ridge, lambda b: pm.Bernoulli("y", logit_p=b[0], observed=[1, 1])]
 )
 def test_an_improper_posterior_is_refused(data):
     with pm.Model() as model:

@@ -98,9 +98,7 @@ def test_transforms_dims_coordinates_and_prediction():
     assert list(posterior["group"].values) == ["a", "b", "c"]
     assert set(posterior.data_vars) == {"mu", "sd", "share", "ratio"}
     np.testing.assert_allclose(posterior["share"].sum("group"), 1.0)
-    np.testing.assert_allclose(
-        posterior["ratio"], posterior["mu"] / posterior["sd"] * posterior["share"]
-    )
+    np.testing.assert_allclose(posterior["ratio"], posterior["mu"] / posterior["sd"] * posterior["share"])
     assert (posterior["sd"] > 0).all()
     assert found.posterior_predictive["y"].shape[:2] == posterior["sd"].shape
     np.testing.assert_array_equal(idata.observed_data["y"], Y[:18].reshape(6, 3))
@@ -215,10 +213,7 @@ def test_nuts_goes_on_where_weights_fail():
         (lambda: pt.constant(0.0), "no free variables.*pm.sample"),
         (
             lambda: pm.Normal(
-                "y",
-                pm.Normal("x"),
-                observed=pm.Minibatch(np.arange(9.0), batch_size=3),
-                total_size=9,
+                "y", pm.Normal("x"), observed=pm.Minibatch(np.arange(9.0), batch_size=3), total_size=9
             ),
             "pm.Minibatch.*observe all rows",
         ),
@@ -274,9 +269,7 @@ def test_density_and_gradient_are_the_models_own():
 
 
 def test_mixture_density_integrates_to_one_and_draws_follow_it():
-    mixture = Mixture(
-        [StudentT(np.array([-3.0]), np.eye(1)), StudentT(np.ones(1), np.eye(1))], [0.3, 0.7]
-    )
+    mixture = Mixture([StudentT(np.array([-3.0]), np.eye(1)), StudentT(np.ones(1), np.eye(1))], [0.3, 0.7])
     grid = np.linspace(-300, 300, 600001)
     np.testing.assert_allclose(np.exp(mixture.logpdf(grid[:, None])).sum() * 1e-3, 1.0, rtol=1e-4)
     points = mixture.draw(4096, np.random.default_rng(0))
@@ -373,9 +366,7 @@ def test_exact_gp_as_nuts_has_it():
         )  # fmt: skip
     for name in ("ell", "eta", "sigma"):
         ours, nuts = np.log(mine.posterior[name]), np.log(theirs.posterior[name])
-        shift = (ours.mean(("chain", "draw")) - nuts.mean(("chain", "draw"))) / nuts.std(
-            ("chain", "draw")
-        )
+        shift = (ours.mean(("chain", "draw")) - nuts.mean(("chain", "draw"))) / nuts.std(("chain", "draw"))
         assert (abs(shift) < 0.25).all()
 
 
@@ -434,10 +425,7 @@ def test_a_mode_without_mass_goes_and_the_other_is_learnt(monkeypatch):
     asked = gradients_asked_for(monkeypatch)
     small = -8.0 - 6.0 * np.log(2.0 * np.pi)
     density = Density(
-        potential(
-            lambda x: pt.logaddexp((x - pt.exp(x)).sum(), small - 0.5 * ((x + 30.0) ** 2).sum()),
-            12,
-        )
+        potential(lambda x: pt.logaddexp((x - pt.exp(x)).sum(), small - 0.5 * ((x + 30.0) ** 2).sum()), 12)
     )
     modes = [find_mode(density, np.full(12, at)) for at in (-30.0, 0.0)]
     found = sample(density, modes, 1000, np.random.default_rng(1), max_evaluations=2500)
@@ -532,9 +520,7 @@ def test_proposals_do_not_follow_one_heavy_point():
         Density(potential(lambda x: -(x**2).sum(), 1)), [Mode(np.zeros(1), 0.0, np.eye(1))], None
     )
     points = np.append(50.0, np.zeros(99))[:, None]
-    rounds.adapt(
-        Weighed(points, weights, weights, weights, weights, 0.0, 1.0 / (weights**2).sum(), 0.0)
-    )
+    rounds.adapt(Weighed(points, weights, weights, weights, weights, 0.0, 1.0 / (weights**2).sum(), 0.0))
     part = rounds.mixture.parts[0]
     # A tenth of 50 and shrunk; as a long right tail that leaves the rest where it is.
     assert 0.0 < part.centre[0] < 5.0
@@ -551,9 +537,7 @@ def test_a_heavy_tail_is_reached():
         idata = run(model=potential(logp, 6), draws=1000, random_seed=seed, cores=1)
         attrs = idata.posterior.attrs
         assert attrs["khat"] < 0.3
-        assert (
-            attrs["evaluations"] < 1450
-        )  # 1328 to 1384 by twelve seeds; 1800 with symmetric proposals
+        assert attrs["evaluations"] < 1450  # 1328 to 1384 by twelve seeds; 1800 with symmetric proposals
         first = idata.posterior["x"][..., 0]
         error = float(first.mean()) - digamma(0.7)
         # By fourteen seeds errors of weighted means are 1.1 times those of 1000 independent draws.

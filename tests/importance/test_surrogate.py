@@ -66,9 +66,7 @@ def test_a_surrogate_learns_from_values_and_gradients():
     near = 0.7 * rng.standard_normal((200, 2))
     over_t = density.values(near) - t.logpdf(near)
     assert np.std(learnt.residual(t.white(near))[0] - over_t) < 0.05 < 0.2 < np.std(over_t)
-    np.testing.assert_allclose(
-        lessons._gradients[0], -np.sinh(points[lessons._rows[0]]), rtol=1e-10
-    )
+    np.testing.assert_allclose(lessons._gradients[0], -np.sinh(points[lessons._rows[0]]), rtol=1e-10)
 
 
 def test_residual_follows_values_and_gradients():
@@ -271,8 +269,7 @@ def test_when_a_surrogate_is_tried_again(points, surrogate, kind):
 
 
 @pytest.mark.parametrize(
-    ("ess", "expected", "kind"),
-    [(101.0, 0.5, "t"), (99.0, 0.9, "surrogate"), (101.0, 0.3, "surrogate")],
+    ("ess", "expected", "kind"), [(101.0, 0.5, "t"), (99.0, 0.9, "surrogate"), (101.0, 0.3, "surrogate")]
 )
 def test_when_the_t_is_tried_again(ess, expected, kind):
     """Its 65 moments from 101 effective points count .61 times what they say, here .305 or .18."""
@@ -294,8 +291,7 @@ def test_how_often_gradients_are_asked_for(khat, times):
 
 
 @pytest.mark.parametrize(
-    ("ess", "khat", "size"),
-    [(300.0, 0.2, 128), (380.0, 0.2, 52), (380.0, 0.5, 128), (399.0, 0.2, 32)],
+    ("ess", "khat", "size"), [(300.0, 0.2, 128), (380.0, 0.2, 52), (380.0, 0.5, 128), (399.0, 0.2, 32)]
 )
 def test_a_last_round_is_of_the_points_that_should_do(ess, khat, size):
     """With half of them effective, 1.25 times 20 / .5 are 50, in four chains 52."""

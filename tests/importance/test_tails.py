@@ -83,14 +83,10 @@ def test_a_mode_from_which_the_search_goes_far_away_is_kept(moved, monkeypatch):
     shares, means, sds = [0.05, 0.95], [0.0, 4.0], [0.1, 1.0]
     with pm.Model() as model:
         x = pm.Flat("x", shape=2)
-        parts = [
-            np.log(w) + normals(x[0], m, s) for w, m, s in zip(shares, means, sds, strict=True)
-        ]
+        parts = [np.log(w) + normals(x[0], m, s) for w, m, s in zip(shares, means, sds, strict=True)]
         pm.Potential("p", pt.logaddexp(*parts) + normals(x[1], 0.0, 0.1))
         if moved:
-            pm.Potential(
-                "q", normals(x[1] - moved * pt.tanh(x[0]), 0.0, 0.1) - normals(x[1], 0.0, 0.1)
-            )
+            pm.Potential("q", normals(x[1] - moved * pt.tanh(x[0]), 0.0, 0.1) - normals(x[1], 0.0, 0.1))
     density = Density(model)
     known = find_mode(density, np.zeros(2))
     new = Rescaled(density, {0: Scale(shares, means, sds)})
@@ -102,9 +98,7 @@ def test_a_mode_from_which_the_search_goes_far_away_is_kept(moved, monkeypatch):
         np.testing.assert_allclose(new.forward(mode.location[None])[0], known.location, atol=1e-9)
         h = 1e-4 * mode.factor
         around = new.forward(mode.location + np.vstack([h.T, -h.T]))
-        np.testing.assert_allclose(
-            (around[:2] - around[2:]) / 2e-4, known.factor.T, rtol=1e-4, atol=1e-6
-        )
+        np.testing.assert_allclose((around[:2] - around[2:]) / 2e-4, known.factor.T, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(mode.logp, new.values(mode.location[None])[0], rtol=1e-9)
 
 
@@ -278,9 +272,7 @@ def test_an_arm_is_what_gains_enough_and_lies_high_enough(monkeypatch):
     assert [is_arm(-14.99, height + low) for low in (11.99, 12.01)] == [True, False]
     steps = []
     monkeypatch.setattr(
-        tails,
-        "climb",
-        lambda *a, maxiter, **k: steps.append(maxiter) or climb(*a, maxiter=maxiter, **k),
+        tails, "climb", lambda *a, maxiter, **k: steps.append(maxiter) or climb(*a, maxiter=maxiter, **k)
     )
     assert is_arm(-14.99)
     assert steps == [8]

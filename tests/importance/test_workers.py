@@ -107,9 +107,7 @@ def with_operation(op):
     return model
 
 
-@pytest.mark.parametrize(
-    "make", [loop, lambda: with_operation(Own()), lambda: with_operation(wrapped)]
-)
+@pytest.mark.parametrize("make", [loop, lambda: with_operation(Own()), lambda: with_operation(wrapped)])
 def test_loops_and_operations_of_users_run_in_their_mode_and_in_one_thread(make):
     density = Density(make())
     assert not density.graphs.by_ops

@@ -61,17 +61,14 @@ def test_a_lengthscale_of_one_entry(name):
         "SKIP": lambda k: sgp.SKIPMarginal(cov_func=k, rank=6),
     }[name]
     found = [
-        logp_of(
-            lambda ls=ls: make(cov.ExpQuad(2, ls=ls)), grid if name == "KMCG" else grid.points, y
-        )
+        logp_of(lambda ls=ls: make(cov.ExpQuad(2, ls=ls)), grid if name == "KMCG" else grid.points, y)
         for ls in (1.3, np.array([1.3]))
     ]
     assert_allclose(found[1], found[0], rtol=1e-12)
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [sgp.ExactMarginal, lambda cov_func: sgp.VecchiaMarginal(cov_func=cov_func, n_inducing=5)],
+    "kind", [sgp.ExactMarginal, lambda cov_func: sgp.VecchiaMarginal(cov_func=cov_func, n_inducing=5)]
 )
 def test_an_exponent_of_one_entry(kind):
     found = [

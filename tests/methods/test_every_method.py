@@ -144,9 +144,7 @@ def test_sum_of_two(method):
         total.marginal_likelihood("y", X=X, y=Y, sigma=0.2)
     check_marginal_logp(total, model, **FAST)
     point = {"ell": 0.8}
-    parts = [
-        gp.predict(XNEW, point, diag=True, given={"gp": total}, model=model)[0] for gp in (one, two)
-    ]
+    parts = [gp.predict(XNEW, point, diag=True, given={"gp": total}, model=model)[0] for gp in (one, two)]
     assert_allclose(sum(parts), total.predict(XNEW, point, diag=True, model=model)[0], rtol=1e-8)
 
 
@@ -212,9 +210,7 @@ def test_bad_calls(method):
         gp.marginal_likelihood("y", X=X, y=Y, sigma=0.2)
     with pytest.raises(ValueError, match="Xnew has 1 columns, the GP was built on 2"):
         gp.predict(X[:, :1], {}, model=model)
-    if not method.startswith(
-        ("KMCG", "CholQR")
-    ):  # its features are made of the exact kernel everywhere
+    if not method.startswith(("KMCG", "CholQR")):  # its features are made of the exact kernel everywhere
         with pytest.warns(UserWarning, match="lies outside"):
             gp.predict(X + 5.0, {}, model=model)
     with pytest.raises(ValueError, match="approx must be one of"):

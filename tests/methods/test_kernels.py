@@ -40,9 +40,7 @@ KERNELS = {
     ),
     "chords": lambda a: sgp.cov.GreatCircle(c.Matern52, ls=100.0 * a, distance="chord"),
     "ScaledCov": lambda a: c.ScaledCov(2, c.ExpQuad(2, ls=0.9), lambda x, a: 1.0 + a * x[:, 0], a),
-    "WarpedInput": lambda a: c.WarpedInput(
-        2, c.Matern52(2, ls=0.8), lambda x, a: pt.tanh(a * x), a
-    ),
+    "WarpedInput": lambda a: c.WarpedInput(2, c.Matern52(2, ls=0.8), lambda x, a: pt.tanh(a * x), a),
 }
 WITHIN = {
     "alone": lambda k, b: k,

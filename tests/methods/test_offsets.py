@@ -109,9 +109,7 @@ def test_no_variance_is_lost_to_an_offset(approx):
 def test_a_temperature():
     found = []
     for at in (0.0, SECONDS):
-        gp = sgp.SoftKIMarginal(
-            cov_func=c.ExpQuad(1, ls=0.3), inducing=POINTS + at, temperature=0.3
-        )
+        gp = sgp.SoftKIMarginal(cov_func=c.ExpQuad(1, ls=0.3), inducing=POINTS + at, temperature=0.3)
         found.append(answers(gp, X + at, Y, XNEW + at))
     assert_allclose(found[1], found[0], rtol=1e-8)
 

@@ -26,9 +26,7 @@ def model():
 def of_check(seed):
     gp, found = model()
     options = {} if seed is None else {"random_seed": seed}
-    check = gp.check(
-        {"ell": 0.5}, rows=20, neighbors=None, progressbar=False, model=found, **options
-    )
+    check = gp.check({"ell": 0.5}, rows=20, neighbors=None, progressbar=False, model=found, **options)
     return check.obs.values
 
 
@@ -73,9 +71,7 @@ OF = (of_check, of_subset_map, of_probes, of_products, of_centres, of_rows_left_
 DRAWN = {f.__name__: f for f in OF}
 
 
-@pytest.mark.filterwarnings(
-    "ignore:after|the features|KMCG|hyperparameters|n_iter|points|Estimated"
-)
+@pytest.mark.filterwarnings("ignore:after|the features|KMCG|hyperparameters|n_iter|points|Estimated")
 @pytest.mark.parametrize("drawn", DRAWN)
 def test_a_seed_decides_what_is_drawn(drawn):
     draw = DRAWN[drawn]
@@ -83,9 +79,7 @@ def test_a_seed_decides_what_is_drawn(drawn):
     assert not np.array_equal(draw(1), draw(2))
 
 
-@pytest.mark.filterwarnings(
-    "ignore:after|the features|KMCG|hyperparameters|n_iter|points|Estimated"
-)
+@pytest.mark.filterwarnings("ignore:after|the features|KMCG|hyperparameters|n_iter|points|Estimated")
 @pytest.mark.parametrize("drawn", ["of_check", "of_probes", "of_products", "of_centres"])
 def test_without_a_seed_nothing_changes_from_call_to_call(drawn):
     assert_array_equal(DRAWN[drawn](None), DRAWN[drawn](None))

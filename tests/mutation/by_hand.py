@@ -161,7 +161,7 @@ BY_HAND = [
         ),
         (
             "methods/vecchia/gp.py",
-            "training.prediction_map().move(self._spec.points(training.present_inputs(), point))",
+            "feature_map.move(self._spec.points(X, point))",
             "pass",
             "methods/vecchia/test_vecchia.py -k test_rebuild_takes_the_neighbors",
         ),

@@ -36,10 +36,7 @@ def _imported(path: Path) -> set[str]:
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith(PACKAGE):
             continue
         base = Path(*node.module.split("."))
-        for name in (
-            base.with_suffix(".py"),
-            *((base / a.name).with_suffix(".py") for a in node.names),
-        ):
+        for name in (base.with_suffix(".py"), *((base / a.name).with_suffix(".py") for a in node.names)):
             if (ROOT / name).is_file():
                 found.add(str(name.relative_to(PACKAGE)))
     return found

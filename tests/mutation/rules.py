@@ -27,12 +27,7 @@ BY_ONE = {
     ast.Lt: (b"<", b"<="), ast.LtE: (b"<=", b"<"), ast.Gt: (b">", b">="), ast.GtE: (b">=", b">"),
 }  # fmt: skip
 COUNT = re.compile(rb"\blen\(|\.(ndim|size|shape)\b|^-?\d+$|^(n|d|r|m|rank|count|rows)$")
-SIGNS = {
-    ast.Add: (b"+", b"-"),
-    ast.Sub: (b"-", b"+"),
-    ast.Mult: (b"*", b"/"),
-    ast.Div: (b"/", b"*"),
-}
+SIGNS = {ast.Add: (b"+", b"-"), ast.Sub: (b"-", b"+"), ast.Mult: (b"*", b"/"), ast.Div: (b"/", b"*")}
 EXTREMES = {
     a: b
     for pair in ("min max", "minimum maximum", "argmin argmax", "nanmin nanmax", "any all")
@@ -67,7 +62,7 @@ CONSTANTS = {
 # Keyword arguments, by name:
 KEYWORDS = {
     r"progressbar|stacklevel|label|figsize|width|copy|borrow|trust_input|check_finite|overwrite_\w+|"
-    r"frozen|eq|repr|slots|strict|inline|cache|maxsize|exist_ok": "speed, words, bookkeeping",
+    r"frozen|eq|repr|slots|strict|inline|cache|maxsize|exist_ok": "speed, words, bookkeeping"
 }
 
 
@@ -165,18 +160,14 @@ class _Walker:
                 yield from self._between("boolean", first, second, *words)
             case ast.UnaryOp(op=ast.Not()):
                 yield self._fault("boolean", node, self._start(node), self._start(node) + 3, b"")
-            case ast.UnaryOp(op=ast.USub(), operand=operand) if not isinstance(
-                operand, ast.Constant
-            ):
+            case ast.UnaryOp(op=ast.USub(), operand=operand) if not isinstance(operand, ast.Constant):
                 yield self._fault("sign", node, self._start(node), self._start(node) + 1, b"")
             case ast.BinOp(op=op, left=left, right=right) if type(op) in SIGNS:
                 if not any(map(_is_text, (left, right))):
                     yield from self._between("sign", left, right, *SIGNS[type(op)])
             case ast.AugAssign(op=op, target=target, value=value) if type(op) in SIGNS:
                 yield from self._between("sign", target, value, *SIGNS[type(op)])
-            case ast.If(test=test, body=body, orelse=[]) if isinstance(body[-1], LEAVES) or _warns(
-                body
-            ):
+            case ast.If(test=test, body=body, orelse=[]) if isinstance(body[-1], LEAVES) or _warns(body):
                 if not isinstance(test, ast.Constant):
                     yield self._whole("guard", test, b"False")
             case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name) if name in EXTREMES:
@@ -214,9 +205,7 @@ def _is_text(node) -> bool:
 
 def _warns(body) -> bool:
     first = body[0]
-    return isinstance(first, ast.Expr) and ast.unparse(first).startswith(
-        ("warn(", "warnings.warn(")
-    )
+    return isinstance(first, ast.Expr) and ast.unparse(first).startswith(("warn(", "warnings.warn("))
 
 
 def faults(file: str, source: bytes) -> list[Fault]:

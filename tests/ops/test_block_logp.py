@@ -9,11 +9,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from pymc_scalable_gp.ops.block_logp import BlockLogp, BlockLogpGrad, block_logp
-from pymc_scalable_gp.ops.stationary_blocks import (
-    MovingBlocks,
-    StationaryBlocks,
-    stationary_blocks,
-)
+from pymc_scalable_gp.ops.stationary_blocks import MovingBlocks, StationaryBlocks, stationary_blocks
 from pymc_scalable_gp.ops.stationary_logp import stationary_logp
 from pymc_scalable_gp.testing import check_op
 from pymc_scalable_gp.utils.compiled import IN_PYTHON
@@ -39,18 +35,12 @@ def test_blocks_are_what_features_miss(moving):
     """Two summands, one of them a product, with factors of the rows; nothing where there are no rows."""
     places, there = local_places()
     summands = ("Matern52", "ExpQuad"), ("RatQuad",)
-    given = (
-        np.stack([SCALE, [0.5, 0.0], [0.0, 1.2]]),
-        np.array([1.3, 0.4]),
-        np.array([1.0, 1.0, 2.2]),
-    )
+    given = (np.stack([SCALE, [0.5, 0.0], [0.0, 1.2]]), np.array([1.3, 0.4]), np.array([1.0, 1.0, 2.2]))
     rows = RNG.uniform(0.7, 1.2, (3, N))
 
     def kernel(X, scale, variance, shape, rows, library):
         local = X[places]
-        parts = [
-            (((local[:, :, None] - local[:, None]) * scale[t]) ** 2).sum(axis=3) for t in range(3)
-        ]
+        parts = [(((local[:, :, None] - local[:, None]) * scale[t]) ** 2).sum(axis=3) for t in range(3)]
         own = [rows[t][places][:, :, None] * rows[t][places][:, None] for t in range(3)]
         root = library.sqrt(5.0 * parts[0] + 1e-300)
         first = own[0] * (1.0 + root + root**2 / 3.0) * library.exp(-root)
@@ -60,9 +50,7 @@ def test_blocks_are_what_features_miss(moving):
 
     def build(*inputs):
         first, (scale, variance, shape, phi, rows) = (inputs[0] if moving else X), inputs[-5:]
-        return stationary_blocks(
-            summands, first, scale, variance, shape, phi, NEIGHBORS, G, moving, rows
-        )
+        return stationary_blocks(summands, first, scale, variance, shape, phi, NEIGHBORS, G, moving, rows)
 
     def values(library, *inputs):
         first, (scale, variance, shape, phi, rows) = (inputs[0] if moving else X), inputs[-5:]

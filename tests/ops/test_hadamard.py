@@ -32,9 +32,7 @@ def test_apply(small_blocks, monkeypatch):
         row_kronecker_apply,
         lambda A, B, C: np.einsum("na,nb,abk->nk", A, B, C),
         [case("core", *s) for s in SIZES] + [case("core", 6, 2, 2, 2, step=2)],
-        twin=lambda A, B, C: ((A[:, :, None] * B[:, None, :])[:, :, :, None] * C[None]).sum(
-            axis=(1, 2)
-        ),
+        twin=lambda A, B, C: ((A[:, :, None] * B[:, None, :])[:, :, :, None] * C[None]).sum(axis=(1, 2)),
         modes=() if small_blocks else ("NUMBA",),
         rtol=1e-12,
         jax_cases=2,
@@ -50,9 +48,9 @@ def test_project(small_blocks, monkeypatch):
         row_kronecker_project,
         lambda A, B, G: np.einsum("na,nb,nk->abk", A, B, G),
         [case("rows", *s) for s in SIZES],
-        twin=lambda A, B, G: (
-            (A[:, :, None] * B[:, None, :])[:, :, :, None] * G[:, None, None, :]
-        ).sum(axis=0),
+        twin=lambda A, B, G: ((A[:, :, None] * B[:, None, :])[:, :, :, None] * G[:, None, None, :]).sum(
+            axis=0
+        ),
         modes=() if small_blocks else ("NUMBA",),
         rtol=1e-12,
         jax_cases=2,
@@ -71,12 +69,8 @@ def test_hadamard_matvec():
     )
     A, B, _ = case("rows", 7, 2, 3, 1)
     v = np.arange(7.0)
-    np.testing.assert_allclose(
-        hadamard_matvec(A, B, v).eval(), ((A @ A.T) * (B @ B.T)) @ v, rtol=1e-12
-    )
+    np.testing.assert_allclose(hadamard_matvec(A, B, v).eval(), ((A @ A.T) * (B @ B.T)) @ v, rtol=1e-12)
     with pytest.raises(ValueError, match="v must have shape"):
         hadamard_matvec(A, B, pt.tensor3())
-    with pytest.raises(
-        TypeError, match=r"RowKroneckerApply needs inputs of shapes \(n, a\), \(n, b\)"
-    ):
+    with pytest.raises(TypeError, match=r"RowKroneckerApply needs inputs of shapes \(n, a\), \(n, b\)"):
         row_kronecker_apply(A, B, np.ones((2, 3)))

@@ -8,12 +8,7 @@ from marks import often
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_scalable_gp.ops import khatri_rao_features
-from pymc_scalable_gp.ops.khatri_rao import (
-    _NUMBA_BLOCK,
-    ColumnProducts,
-    KhatriRaoFeatures,
-    product_tree,
-)
+from pymc_scalable_gp.ops.khatri_rao import _NUMBA_BLOCK, ColumnProducts, KhatriRaoFeatures, product_tree
 from pymc_scalable_gp.testing import check_op
 from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
@@ -111,9 +106,7 @@ def test_nonfinite_factors_propagate():
     factors = np.ones((2, 2))
     factors[0, 1] = np.nan
     f = pt.matrix(dtype="float64")
-    value = pytensor.function(
-        [f], khatri_rao_features(f, np.array([[0, 1], [0, 0]])), mode=IN_PYTHON
-    )
+    value = pytensor.function([f], khatri_rao_features(f, np.array([[0, 1], [0, 0]])), mode=IN_PYTHON)
     assert_array_equal(np.isnan(value(factors)), [[True, False], [False, False]])
 
 

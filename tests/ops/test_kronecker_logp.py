@@ -55,9 +55,7 @@ def test_two_factors():
     "shape", [(5,), pytest.param((3, 2, 4), marks=pytest.mark.slow)], ids=["one", "three"]
 )
 def test_other_numbers_of_factors(shape):
-    check_op(
-        KroneckerLogp, build, reference, [case(*shape)], twin=twin, differentiable=[0], jax_cases=1
-    )
+    check_op(KroneckerLogp, build, reference, [case(*shape)], twin=twin, differentiable=[0], jax_cases=1)
 
 
 @pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])

@@ -29,10 +29,7 @@ COLUMN = np.exp(-0.5 * X**2)
 PLACES = np.delete(np.arange(N), [3, 4, 11])
 B = RNG.standard_normal(N)
 MODES = ["NUMBA", *(["JAX"] if jax is not None else [])]
-SELDOM = [
-    pytest.param("NUMBA", marks=pytest.mark.slow),
-    *MODES[1:],
-]  # the same loops, compiled again
+SELDOM = [pytest.param("NUMBA", marks=pytest.mark.slow), *MODES[1:]]  # the same loops, compiled again
 
 
 def dense(A):
@@ -99,10 +96,7 @@ def symmetric(arrays):
 
 @pytest.mark.parametrize(
     ("case", "kinds"),
-    [
-        pytest.param(case, "Qab", marks=pytest.mark.slow if case == "strided" else ())
-        for case in CASES
-    ]
+    [pytest.param(case, "Qab", marks=pytest.mark.slow if case == "strided" else ()) for case in CASES]
     + [pytest.param("dense", kinds, marks=pytest.mark.slow) for kinds in ("ab", "Q")],
 )
 def test_against_unrolled_steps(case, kinds):
@@ -242,9 +236,7 @@ def test_tiny_and_zero_starts(n):
         A_t, b_t = pt.matrix(dtype="float64"), pt.vector(dtype="float64")
         outputs = lanczos(Dense(A_t), b_t, 4)
         total = sum(o.sum() for o in outputs)
-        function = pytensor.function(
-            [A_t, b_t], [*outputs, *pt.grad(total, [A_t, b_t])], mode=IN_PYTHON
-        )
+        function = pytensor.function([A_t, b_t], [*outputs, *pt.grad(total, [A_t, b_t])], mode=IN_PYTHON)
         Q, alpha, _beta, *grads = function(A, b)
         assert Q.shape == (n, 5)
         assert np.linalg.matrix_rank(Q) == int(b.any())
@@ -290,9 +282,7 @@ def test_only_wanted_gradients_are_computed():
     for wrt, wanted in ([ell], (1,)), ([X], (0,)), ([ell, X], (0, 1)):
         slopes = pt.grad(value, wrt)
         function = pytensor.function([ell], [value, *slopes], mode=IN_PYTHON)
-        (op,) = [
-            n.op for n in function.maker.fgraph.apply_nodes if isinstance(n.op, LanczosAdjoint)
-        ]
+        (op,) = [n.op for n in function.maker.fgraph.apply_nodes if isinstance(n.op, LanczosAdjoint)]
         assert op.wanted == wanted
         _, *found = function(0.8)
         K = pt.exp(-0.5 * ((X[:, None] - X) / ell) ** 2)

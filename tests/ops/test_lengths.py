@@ -44,9 +44,7 @@ def test_all_ops_are_here():
 
 def check(op, function, numbers=True):
     for values, kind, name, (first, other) in misfits(op):
-        words = (
-            f"got {name} = {first} and {other}" if numbers else rf"arrays differ in .*\b{name}\b"
-        )
+        words = f"got {name} = {first} and {other}" if numbers else rf"arrays differ in .*\b{name}\b"
         with pytest.raises(ValueError, match=f"{kind} needs .*{words}"):
             function(*values)
 

@@ -379,9 +379,7 @@ def test_the_second_sweep_of_the_ridge_solution():
 
 
 @pytest.mark.parametrize(
-    "mode",
-    [IN_PYTHON, pytest.param("NUMBA", marks=pytest.mark.slow), "JAX"],
-    ids=["py", "numba", "jax"],
+    "mode", [IN_PYTHON, pytest.param("NUMBA", marks=pytest.mark.slow), "JAX"], ids=["py", "numba", "jax"]
 )
 @pytest.mark.parametrize("scalar", [True, False], ids=["scalar", "by_row"])
 def test_slope_in_a_small_noise_with_more_features_than_rows(mode, scalar):
@@ -389,11 +387,7 @@ def test_slope_in_a_small_noise_with_more_features_than_rows(mode, scalar):
     if mode == "JAX":
         pytest.importorskip("jax")
     rng, n = np.random.default_rng(0), 20
-    phi, weights, e = (
-        rng.standard_normal((n, 30)),
-        rng.uniform(0.5, 2.0, 30),
-        rng.standard_normal(n),
-    )
+    phi, weights, e = (rng.standard_normal((n, 30)), rng.uniform(0.5, 2.0, 30), rng.standard_normal(n))
     noise = pt.scalar(dtype="float64") if scalar else pt.vector(dtype="float64")
     logp = lowrank_logp(phi, noise, e, weights=weights)[0]
     slope = pytensor.function([noise], pt.grad(logp, noise), mode=mode)

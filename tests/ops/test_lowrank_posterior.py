@@ -55,19 +55,13 @@ def test_scalar_noise_and_the_density():
 
     def reference(phi, noise, residual):
         n, r = phi.shape
-        _, coef, root, D = dense(
-            phi, np.ones(r), np.full(n, noise[0]), residual, np.zeros(n), "DTC", np
-        )
+        _, coef, root, D = dense(phi, np.ones(r), np.full(n, noise[0]), residual, np.zeros(n), "DTC", np)
         S = phi @ phi.T + np.diag(D)
         logp = -0.5 * (
-            residual @ np.linalg.solve(S, residual)
-            + np.linalg.slogdet(S)[1]
-            + n * np.log(2.0 * np.pi)
+            residual @ np.linalg.solve(S, residual) + np.linalg.slogdet(S)[1] + n * np.log(2.0 * np.pi)
         )
         return np.array(logp + coef.sum()), np.array(logp + root.sum())
 
     rng = np.random.default_rng(3)
-    cases = [
-        (rng.standard_normal((n, r)), np.array([0.4]), rng.standard_normal(n)) for n, r in SIZES[:3]
-    ]
+    cases = [(rng.standard_normal((n, r)), np.array([0.4]), rng.standard_normal(n)) for n, r in SIZES[:3]]
     check_op(LowRankPosterior, build, reference, cases, modes=(), jax_cases=0)

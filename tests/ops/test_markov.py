@@ -206,9 +206,7 @@ def test_one_process_alone(order):
     seen = np.where(RNG.uniform(size=12) < 0.6, noise, np.inf)
     tensors = [pt.tensor(dtype="float64", shape=(None,) * x.ndim) for x in (*process, noise, B)]
     outputs = [markov_solve(*tensors, **kind), *markov_smooth(*tensors, **kind)]
-    solved, numba = (
-        pytensor.function(tensors, outputs, mode=mode) for mode in (IN_PYTHON, "NUMBA")
-    )
+    solved, numba = (pytensor.function(tensors, outputs, mode=mode) for mode in (IN_PYTHON, "NUMBA"))
     for d in (noise, seen):
         found, expected = numba(*process, d, B), solved(*process, d, B)
         for value, other in list(zip(found, expected, strict=True))[d is seen :]:

@@ -164,11 +164,7 @@ def test_python_calls_machine_code_with_any_array():
     a, b = np.arange(12.0).reshape(2, 2, 3), np.arange(18.0).reshape(2, 3, 3)
     fixed = b.copy()
     fixed.flags.writeable = False
-    for left, right in (
-        (a, fixed),
-        (a[::-1], b.swapaxes(1, 2)),
-        (a, np.broadcast_to(b[:1], b.shape)),
-    ):
+    for left, right in ((a, fixed), (a[::-1], b.swapaxes(1, 2)), (a, np.broadcast_to(b[:1], b.shape))):
         np.testing.assert_allclose(function(left, right), left @ right, rtol=1e-14)
     with pytest.raises(ValueError, match=f"{type(op).__name__} needs inputs of shapes"):
         function(a, b[:, :2])

@@ -30,9 +30,7 @@ backends = pytest.mark.parametrize("run", BACKENDS, ids=["python", "numba", "jax
 def by_eigenvalues():
     """Value and gradients from PyTensor's eigendecomposition."""
     inputs = alpha, beta, shift = pt.dvector(), pt.dvector(), pt.dscalar()
-    values, vectors = pt.linalg.eigh(
-        pt.diag(alpha) + pt.diag(beta[:-1], 1) + pt.diag(beta[:-1], -1)
-    )
+    values, vectors = pt.linalg.eigh(pt.diag(alpha) + pt.diag(beta[:-1], 1) + pt.diag(beta[:-1], -1))
     value = (vectors[0] ** 2 * pt.log(values + shift)).sum()
     return pytensor.function(inputs, [value, *pt.grad(value, inputs)], mode=IN_PYTHON)
 

@@ -57,11 +57,7 @@ def test_what_is_one_number_outside_is_known_inside():
     step = found.owner.op.body[0]
     rewritten = rewrite_graph(step, include=("canonicalize",))
     value = rewritten.eval(
-        {
-            v: np.array([-1.0, 2.0])
-            for v in graph_inputs([rewritten])
-            if not isinstance(v, Constant)
-        },
+        {v: np.array([-1.0, 2.0]) for v in graph_inputs([rewritten]) if not isinstance(v, Constant)},
         mode="FAST_COMPILE",
     )
     np.testing.assert_array_equal(value, [0.0, np.log(2.0)])

@@ -6,13 +6,7 @@ import pytest
 from marks import often
 from numpy.testing import assert_allclose
 
-from pymc_scalable_gp.ops._small import (
-    add_small,
-    factor_small,
-    multiply_small,
-    solve_small,
-    subtract_gram,
-)
+from pymc_scalable_gp.ops._small import add_small, factor_small, multiply_small, solve_small, subtract_gram
 
 
 @numba.njit

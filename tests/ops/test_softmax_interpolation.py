@@ -61,9 +61,7 @@ def test_op(d):
 def test_temperature(shape):
     rng = np.random.default_rng(0)
     X, Z, T = rng.standard_normal((9, 3)), rng.standard_normal((4, 3)), rng.uniform(0.5, 2, shape)
-    check_op(
-        SoftmaxInterpolation, softmax_interpolation, reference, [(X, Z, T)], twin=twin, rtol=1e-13
-    )
+    check_op(SoftmaxInterpolation, softmax_interpolation, reference, [(X, Z, T)], twin=twin, rtol=1e-13)
 
 
 def test_low_temperature_gives_the_nearest_point_everything():
@@ -145,7 +143,5 @@ def test_memory_is_the_result_and_a_block():
 
 
 def test_refuses_other_shapes():
-    with pytest.raises(
-        TypeError, match=r"SoftmaxInterpolation needs inputs of shapes \(n, d\), \(m, d\)"
-    ):
+    with pytest.raises(TypeError, match=r"SoftmaxInterpolation needs inputs of shapes \(n, d\), \(m, d\)"):
         softmax_interpolation(np.zeros(3), np.zeros((2, 3)))

@@ -39,9 +39,7 @@ CASES = [(X, Z, RNG.uniform(0.5, 2.0, X.shape[1])) for X, Z in POINTS]
 
 
 def test_op():
-    check_op(
-        SquareDistances, square_distances, reference, CASES, twin=twin, rtol=1e-13, grad_rtol=1e-12
-    )
+    check_op(SquareDistances, square_distances, reference, CASES, twin=twin, rtol=1e-13, grad_rtol=1e-12)
 
 
 def differences(X, Z, scale, g):
@@ -64,9 +62,7 @@ def test_second_derivatives(op, expected, places):
         for case in CASES
         if len(case[1])  # a mean of no points has no gradient
     ]
-    check_op(
-        op, op(), expected, given, twin=expected, rtol=1e-12, grad_rtol=1e-11, modes=(), jax_cases=0
-    )
+    check_op(op, op(), expected, given, twin=expected, rtol=1e-12, grad_rtol=1e-11, modes=(), jax_cases=0)
 
 
 def compiled(mode, symmetric=False):

@@ -36,9 +36,7 @@ def test_op(transpose_a, transpose_b):
 
 
 def test_needs_stacks():
-    with pytest.raises(
-        TypeError, match=r"StackedProduct needs inputs of shapes \(d, p, m\), \(d, m, q\)"
-    ):
+    with pytest.raises(TypeError, match=r"StackedProduct needs inputs of shapes \(d, p, m\), \(d, m, q\)"):
         stacked_product(np.eye(2), np.eye(2))
 
 

@@ -113,10 +113,7 @@ def test_a_sum_of_products_is_that_of_its_factors(mode):
     own_logp = stationary_logp(summands, X, *parameters, phi, noise, e, neighbors, g, rows=rows)
     weights = [rng.standard_normal((4, g, k)), np.tril(rng.standard_normal((4, g, g)))]
     found = []
-    for (A, L), density, back_end in (
-        (factor, logp, IN_PYTHON),
-        (own_factor, own_logp, mode),
-    ):
+    for (A, L), density, back_end in ((factor, logp, IN_PYTHON), (own_factor, own_logp, mode)):
         both = (A * weights[0]).sum() + (L * weights[1]).sum()
         outputs = [A, L, density, *pt.grad(both, inputs), *pt.grad(density, inputs)]
         found.append(pytensor.function(inputs, outputs, mode=back_end)(*point))
@@ -150,9 +147,7 @@ def test_stationary_logp_is_that_of_whitened_columns(kind, n, g, k, r):
 
     def build(scale, variance, shape, phi, noise, e):
         parameters = (pt.as_tensor(x)[None] for x in (scale, variance, shape))
-        return StationaryLogp(((kind,),), g)(
-            X, *parameters, np.zeros((0, n)), phi, noise, e, neighbors
-        )[:3]
+        return StationaryLogp(((kind,),), g)(X, *parameters, np.zeros((0, n)), phi, noise, e, neighbors)[:3]
 
     def twin(scale, variance, shape, phi, noise, e):
         factor = stationary_factor(kind, X, scale, variance, shape, phi, noise, neighbors, 0, g)
@@ -220,10 +215,7 @@ def test_gradient_in_moving_inputs(kind, modes):
     X, scale = pt.dmatrix("X"), pt.dvector("scale")
     weights = [rng.standard_normal((4, g, k)), np.tril(rng.standard_normal((4, g, g)))]
     point = rng.standard_normal((n, 2)), np.array([0.7, 1.6])
-    for build, twin, parts in (
-        (factor_build, factor_twin, weights),
-        (logp_build, logp_twin, [1.0]),
-    ):
+    for build, twin, parts in ((factor_build, factor_twin, weights), (logp_build, logp_twin, [1.0])):
         found = []
         for make, mode in ((twin, IN_PYTHON), *((build, mode) for mode in modes)):
             made = make(X, scale)
@@ -249,9 +241,7 @@ def test_one_factor_that_is_scaled_by_rows(mode):
     )
     out = blocks[2]
     weights = rng.standard_normal((k + g, k + g))
-    function = pytensor.function(
-        [X, factors], [out, pt.grad((out * weights).sum(), factors)], mode=mode
-    )
+    function = pytensor.function([X, factors], [out, pt.grad((out * weights).sum(), factors)], mode=mode)
     s, rows = rng.uniform(0.5, 2.0, n), np.concatenate(local(neighbors, 2, n, g))
     K = 1.3 * np.exp(-0.4 * np.abs(x - x.T)) * np.outer(s, s)
     inside = (weights + weights.T) * K[np.ix_(rows, rows)]

@@ -43,8 +43,7 @@ def test_edge_sizes(n, d, m, r):
     total = (stationary_features("Matern52", X, Z, rates, 1.0, root) ** 2).sum()
     outputs = [total, pt.grad(total, rates)]
     fast, slow = (
-        pytensor.function([rates], outputs, mode=mode)(np.full(d, 0.3))
-        for mode in ("NUMBA", IN_PYTHON)
+        pytensor.function([rates], outputs, mode=mode)(np.full(d, 0.3)) for mode in ("NUMBA", IN_PYTHON)
     )
     K = stationary_kernel("Matern52", X, Z, np.full(d, 1 / 0.3)).eval(mode=IN_PYTHON)
     assert_allclose(slow[0], ((K @ root.T) ** 2).sum(), rtol=1e-10)

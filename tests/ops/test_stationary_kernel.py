@@ -43,9 +43,7 @@ def formula(kind, squares, shape, xp):
 
 
 def plain(kind, xp):
-    return lambda X, Z, ls, shape=1.0: formula(
-        kind, (((X[:, None] - Z) / ls) ** 2).sum(axis=-1), shape, xp
-    )
+    return lambda X, Z, ls, shape=1.0: formula(kind, (((X[:, None] - Z) / ls) ** 2).sum(axis=-1), shape, xp)
 
 
 @pytest.mark.parametrize("kind", often(KINDS, "Matern52", "RatQuad", "Arc"))

@@ -21,10 +21,7 @@ FACTOR = np.exp(-np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0))))
 PLACES = np.delete(np.arange(24), [3, 10])
 PROBES = RNG.choice([-1.0, 1.0], (3, len(PLACES)))
 MODES = ["NUMBA", *(["JAX"] if jax is not None else [])]
-SELDOM = [
-    pytest.param("NUMBA", marks=pytest.mark.slow),
-    *MODES[1:],
-]  # the same loops, compiled again
+SELDOM = [pytest.param("NUMBA", marks=pytest.mark.slow), *MODES[1:]]  # the same loops, compiled again
 
 
 def compiled(function, mode, steps=5):
@@ -85,8 +82,7 @@ def test_against_differences():
     moves = [RNG.standard_normal(np.shape(v)) for v in VALUES]
     moves[2] = moves[2] + moves[2].T
     ends = [
-        function(*(v + s * step * m for v, m in zip(VALUES, moves, strict=True)))[0] ** 2
-        for s in (1, -1)
+        function(*(v + s * step * m for v, m in zip(VALUES, moves, strict=True)))[0] ** 2 for s in (1, -1)
     ]
     slope = sum((g * m).sum() for g, m in zip(function(*VALUES)[1:], moves, strict=True))
     assert_allclose((ends[0] - ends[1]) / (2 * step), slope, rtol=1e-6)
@@ -131,9 +127,7 @@ def test_only_wanted_gradients_are_computed(expected):
 def test_a_value_whose_gradients_were_dropped_can_be_differentiated(mode, expected):
     shift, column, A = (pt.tensor(dtype="float64", shape=np.shape(v)) for v in VALUES)
     operator = Masked(Kronecker([Toeplitz(column), A]), PLACES)
-    graph = FunctionGraph(
-        [shift, column, A], [stochastic_logdet(operator, shift, PROBES, 5)], clone=False
-    )
+    graph = FunctionGraph([shift, column, A], [stochastic_logdet(operator, shift, PROBES, 5)], clone=False)
     prune.rewrite(graph)
     (value,) = graph.outputs
     assert value.owner.op.wanted == ()

@@ -103,7 +103,5 @@ def test_numba_never_calls_python(body, inputs):
 
 
 def test_refuses_other_shapes():
-    with pytest.raises(
-        TypeError, match=r"ToeplitzMatmul needs inputs of shapes \(m\), \(m, k\); got 2, 2"
-    ):
+    with pytest.raises(TypeError, match=r"ToeplitzMatmul needs inputs of shapes \(m\), \(m, k\); got 2, 2"):
         ToeplitzMatmul()(np.eye(2), np.eye(2))

@@ -85,9 +85,7 @@ def test_much_work_in_python_is_machine_code(monkeypatch, much, calls):
     X, phi = np.linspace(0.0, 3.0, 22).reshape(11, 2), np.linspace(-0.1, 0.1, 22).reshape(11, 2)
     factors = vecchia_factor(blocks_of(pt.constant(X), neighbors, 3), phi, noise**2, neighbors)
     found = pytensor.function([], list(factors), mode=IN_PYTHON)()
-    for value, expected in zip(
-        found, dense_factor(covariance(X, phi, noise), neighbors, 3), strict=True
-    ):
+    for value, expected in zip(found, dense_factor(covariance(X, phi, noise), neighbors, 3), strict=True):
         assert_allclose(value, expected, rtol=1e-12, atol=1e-14)
     assert len(taken) == calls
 

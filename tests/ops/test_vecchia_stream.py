@@ -22,10 +22,7 @@ def functions(g):
     found = StationaryLogp((("RatQuad",),), g)(
         X, scale[None], np.ones(1), np.ones(1), pt.zeros((0, X.shape[0])), phi, noise, e, neighbors
     )
-    inputs, outputs = (
-        [X, scale, phi, noise, e, neighbors],
-        [*found[:2], *pt.grad(found[0], [phi, e])],
-    )
+    inputs, outputs = ([X, scale, phi, noise, e, neighbors], [*found[:2], *pt.grad(found[0], [phi, e])])
     return [pytensor.function(inputs, outputs, mode=mode) for mode in ("NUMBA", IN_PYTHON)]
 
 
@@ -39,11 +36,7 @@ def numba_logp(*arguments):
 def test_streamed_density_at_other_sizes(n, g, k, r):
     """More rows than are whitened at a time; blocks too large for the small kernels; no features."""
     rng = np.random.default_rng(7)
-    X, phi, e = (
-        rng.standard_normal((n, 2)),
-        0.1 * rng.standard_normal((n, r)),
-        rng.standard_normal(n),
-    )
+    X, phi, e = (rng.standard_normal((n, 2)), 0.1 * rng.standard_normal((n, r)), rng.standard_normal(n))
     fast, expected = numba_logp(X, np.ones(2), phi, np.full(n, 0.5), e, plan(n, g, k), g)
     for a, b in zip(fast, expected, strict=True):
         assert_allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(b).max(initial=0.0))

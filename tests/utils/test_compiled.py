@@ -38,8 +38,7 @@ def test_clip_runs_as_maximum_and_minimum(bounds):
 
 
 @pytest.mark.parametrize(
-    ("function", "kind"),
-    [(pt.softplus, Softplus), (pt.log1mexp, Log1mexp), (pt.tri_gamma, TriGamma)],
+    ("function", "kind"), [(pt.softplus, Softplus), (pt.log1mexp, Log1mexp), (pt.tri_gamma, TriGamma)]
 )
 def test_functions_of_entries_run_as_functions_of_arrays(function, kind):
     """Log densities of classes and censored times have them."""
@@ -49,10 +48,7 @@ def test_functions_of_entries_run_as_functions_of_arrays(function, kind):
     used = [getattr(n.op, "scalar_op", None) for n in fast.maker.fgraph.apply_nodes]
     assert not any(isinstance(op, kind) for op in used)
     slow = pytensor.function([x], outputs, mode=IN_PYTHON)
-    for values in (
-        VALUES,
-        np.array([-800.0, -40.0, -20.0, -0.7, -0.69, -1e-9, 17.0, 19.0, 34.0, 800.0]),
-    ):
+    for values in (VALUES, np.array([-800.0, -40.0, -20.0, -0.7, -0.69, -1e-9, 17.0, 19.0, 34.0, 800.0])):
         with np.errstate(all="ignore"):
             for found, expected in zip(fast(values), slow(values), strict=True):
                 np.testing.assert_allclose(found, expected, rtol=1e-14)

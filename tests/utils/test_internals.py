@@ -114,9 +114,7 @@ def foreign_private_names(source):
         for name in names:
             parts = name.split(".")
             hidden = any(p.startswith("_") and not p.startswith("__") for p in parts)
-            if parts[0] not in (sgp.__name__, "__future__") and (
-                hidden or name.startswith(PRIVATE)
-            ):
+            if parts[0] not in (sgp.__name__, "__future__") and (hidden or name.startswith(PRIVATE)):
                 yield name
 
 

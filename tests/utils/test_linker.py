@@ -61,13 +61,7 @@ def test_the_same_values(name):
 def test_elementwise_operations_are_numpys():
     """Those of one kind of lengths; of others, and what NumPy lacks, PyTensor's own."""
     u, v = pt.lvector(), pt.vector(dtype="float64")
-    for graph, plain in (
-        (u * v, 1),
-        (pt.exp(v), 1),
-        (A + row, 0),
-        (pt.gammaln(v), 1),
-        (pt.softplus(v), 0),
-    ):
+    for graph, plain in ((u * v, 1), (pt.exp(v), 1), (A + row, 0), (pt.gammaln(v), 1), (pt.softplus(v), 0)):
         fgraph = pytensor.function(
             [A, row, u, v], graph, mode=WRITTEN, on_unused_input="ignore"
         ).maker.fgraph

@@ -14,9 +14,7 @@ def test_at_the_first_line_outside_the_package():
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         warn("direct")
-    assert [(str(w.message), w.category, w.filename) for w in found] == [
-        ("direct", UserWarning, __file__)
-    ]
+    assert [(str(w.message), w.category, w.filename) for w in found] == [("direct", UserWarning, __file__)]
 
 
 def test_from_deep_within_a_call():

@@ -63,9 +63,7 @@ class Comparison:
     def compares(self) -> bool:
         """Whether the likelihood is that of the kernel."""
         training = self.training
-        return (
-            isinstance(training, Likelihood) and training.has_rows and training.data.weights is None
-        )
+        return isinstance(training, Likelihood) and training.has_rows and training.data.weights is None
 
 
 def check_gp(
@@ -109,9 +107,7 @@ def _begin(gp, X, y, rows, rng, model) -> Comparison:
     elif training is None:
         raise ValueError("give X, or call marginal_likelihood or prior first")
     elif not training.has_rows:
-        raise ValueError(
-            "give X, or X and y: this likelihood knows its rows by their statistics alone"
-        )
+        raise ValueError("give X, or X and y: this likelihood knows its rows by their statistics alone")
     else:
         values = held_value(training.X, "X")
     inside, outside = subsamples(values, rows, rows // 2, rng)
@@ -220,9 +216,7 @@ def _evaluate(job, features, progressbar) -> dict[str, np.ndarray]:
         found.append(function(*(point[v.name] for v in inputs)))
         moments.append([each.diagonal(each.state(point), where) for each in predictors])
     names = ("missing", "missed", "noise", *shown)
-    result = {
-        name: np.array(each) for name, each in zip(names, zip(*found, strict=True), strict=True)
-    }
+    result = {name: np.array(each) for name, each in zip(names, zip(*found, strict=True), strict=True)}
     if predictors:
         result["mean"], result["var"] = np.moveaxis(np.array(moments), 2, 0)
     return result

@@ -56,9 +56,7 @@ def check_comparable(gp, training: Training | None) -> None:
             "marginal_likelihood first; latent functions have none"
         )
     if not training.has_rows:
-        raise ValueError(
-            "this likelihood knows its rows by their statistics alone: give it X and y"
-        )
+        raise ValueError("this likelihood knows its rows by their statistics alone: give it X and y")
     refuse_replaced_by_missing(training)
     if training.data.weights is not None:
         raise ValueError(
@@ -78,9 +76,7 @@ def with_neighbors(
     X = held_value(training.data.X, "X")
     chosen = pivoted_rows(cov_func, X, min(n_inducing, len(X)), 0, point)
     points = NystromMap(cov_func, fixed_shared(X[chosen]), X.min(axis=0), X.max(axis=0))
-    data = replace(
-        training.gaussian.data, X=Data.fixed(X), feature_map=points, approx="VIF", weights=None
-    )
+    data = replace(training.gaussian.data, X=Data.fixed(X), feature_map=points, approx="VIF", weights=None)
     settings = VecchiaSettings.checked(neighbors, BLOCK)
     return training.around(VecchiaRows.of(data, cov_func, settings, point, progressbar))
 

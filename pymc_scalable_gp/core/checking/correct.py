@@ -25,14 +25,7 @@ from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import mode_near
 from pymc_scalable_gp.importance.nuts import nuts_on_density
 from pymc_scalable_gp.importance.result import as_tree
-from pymc_scalable_gp.importance.run import (
-    MOST_CORES,
-    Budget,
-    Clock,
-    complain,
-    run,
-    shortcomings,
-)
+from pymc_scalable_gp.importance.run import MOST_CORES, Budget, Clock, complain, run, shortcomings
 from pymc_scalable_gp.utils.checks import check_choice, check_count, generator
 from pymc_scalable_gp.utils.memory import accelerator, free_memory, free_on
 
@@ -46,15 +39,7 @@ GIB = 2.0**30
 
 
 def correct_gp(
-    gp,
-    idata,
-    target,
-    neighbors,
-    n_inducing,
-    budget: Budget,
-    otherwise,
-    random_seed,
-    model: pm.Model,
+    gp, idata, target, neighbors, n_inducing, budget: Budget, otherwise, random_seed, model: pm.Model
 ) -> xr.DataTree:
     """``gp.correct``, in the model of the context."""
     check_choice("otherwise", otherwise, ("warn", "nuts"))
@@ -72,9 +57,7 @@ def correct_gp(
             f"idata has {len(given)} draws, and the proposals need at least {FEWEST_DRAWS}: take more"
         )
     points = [dict(zip([v.name for v in free], each, strict=True)) for each in given.values]
-    better, log_ratios, words, budget = _target(
-        gp, training, target, neighbors, n_inducing, points, budget
-    )
+    better, log_ratios, words, budget = _target(gp, training, target, neighbors, n_inducing, points, budget)
     if log_ratios is not None and otherwise == "nuts":
         raise ValueError(
             "otherwise='nuts' needs a gradient, and Laplace's corrected likelihood has none: leave it out"
@@ -218,9 +201,7 @@ def _factor(theta: np.ndarray) -> np.ndarray:
 def _moved(tree, points, weighed, words) -> xr.Dataset:
     """Shift of each mean in the given draws' sds, and the ratio of the sds."""
     names = list(points[0])
-    before = np.hstack(
-        [np.array([p[name] for p in points]).reshape(len(points), -1) for name in names]
-    )
+    before = np.hstack([np.array([p[name] for p in points]).reshape(len(points), -1) for name in names])
     found = tree["posterior"].dataset
     count = found.sizes["chain"] * found.sizes["draw"]
     after = np.hstack([found[name].values.reshape(count, -1) for name in names])

@@ -24,9 +24,7 @@ class LeaveOut(NamedTuple):
     pit: xr.DataArray | None
 
 
-def leave_out(
-    gp, cache: Recent, idata, groups, num_samples, progressbar, random_seed, model
-) -> LeaveOut:
+def leave_out(gp, cache: Recent, idata, groups, num_samples, progressbar, random_seed, model) -> LeaveOut:
     """Each row, or each group of rows, given all others; results for rows are kept in `cache`."""
     training = gp.training
     if training is None or training.gaussian is None:

@@ -78,13 +78,7 @@ def plot_check(check: Check, *, backend: str | None = None, figure_kwargs=None) 
     for k in range(2):
         lines = {name: _PANELS[name][1][k] for name in shown if len(_PANELS[name][1]) > k}
         if lines:
-            found.map(
-                visuals.vline,
-                f"threshold_{k}",
-                data=xr.Dataset(lines),
-                color="grey",
-                linestyle="--",
-            )
+            found.map(visuals.vline, f"threshold_{k}", data=xr.Dataset(lines), color="grey", linestyle="--")
     for name in shown:
         found.map(visuals.labelled_x, "label", data=shown[[name]], text=_PANELS[name][0])
     return found

@@ -285,9 +285,7 @@ def _correction(training, check, bad) -> str:
     if training.data.size <= MOST_EXACT_ROWS:
         return " Or keep it: gp.correct(idata) makes draws of the exact posterior from these."
     neighbors = check.attrs.get("neighbors", 60)
-    return (
-        f" Or keep it: gp.correct(idata, neighbors={neighbors}) makes draws of a closer posterior."
-    )
+    return f" Or keep it: gp.correct(idata, neighbors={neighbors}) makes draws of a closer posterior."
 
 
 def _gap(a: dict, suffix: str, other: str) -> str:

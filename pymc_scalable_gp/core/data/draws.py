@@ -82,9 +82,7 @@ def posterior_draws(idata, inputs, num_samples=None, rng=None) -> Draws:
     _check_present(posterior, [v.name for v in inputs])
     order = _dims(sizes)
     if not order:
-        raise ValueError(
-            f"the posterior has no dimension chain, draw or sample, only {list(sizes)}"
-        )
+        raise ValueError(f"the posterior has no dimension chain, draw or sample, only {list(sizes)}")
     total = int(np.prod([sizes[dim] for dim in order]))
     chains = sizes["chain"] if "chain" in order else 1
     keep = np.arange(total)
@@ -93,9 +91,7 @@ def posterior_draws(idata, inputs, num_samples=None, rng=None) -> Draws:
             raise ValueError(f"num_samples must lie in 1..{total}, the number of draws")
         keep, chains = np.sort(rng.permutation(total)[:num_samples]), 1
     columns = [_column(posterior[v.name], v, order, total)[keep] for v in inputs]
-    return Draws(
-        [list(values) for values in zip(*columns, strict=True)] or [[]] * len(keep), chains
-    )
+    return Draws([list(values) for values in zip(*columns, strict=True)] or [[]] * len(keep), chains)
 
 
 def _column(variable, v, order, total):

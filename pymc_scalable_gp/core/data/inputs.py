@@ -225,9 +225,7 @@ def check_sigma(sigma, n: int | None, X=None) -> TensorVariable:
         raise ValueError(f"sigma must be a scalar or have shape (n,), got {tensor.ndim} dimensions")
     length = tensor.type.shape[0] if tensor.ndim else None
     if n is not None and length is not None and length not in (1, n):
-        raise ValueError(
-            f"sigma has {length} values, but X has {n} rows: give a scalar or one per row"
-        )
+        raise ValueError(f"sigma has {length} values, but X has {n} rows: give a scalar or one per row")
     if length == 1 and n != 1:
         tensor = tensor[0]
     if not is_random(tensor):
@@ -281,9 +279,7 @@ def check_temperature(temperature) -> TensorVariable:
     """A positive scalar or one value per column, constant or random."""
     tensor = _float64(_tensor(temperature, "temperature"))
     if tensor.ndim > 1:
-        raise ValueError(
-            f"temperature must be a scalar or have shape (d,), got {tensor.ndim} dimensions"
-        )
+        raise ValueError(f"temperature must be a scalar or have shape (d,), got {tensor.ndim} dimensions")
     if not is_random(tensor):
         value = evaluate([tensor])[0]
         if not (np.isfinite(value).all() and (value > 0).all()):

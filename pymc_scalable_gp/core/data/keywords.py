@@ -49,9 +49,7 @@ def check_arguments(kind, args: tuple, given: dict) -> None:
     if any(each.kind is not Parameter.KEYWORD_ONLY for each in parameters):
         return  # of a sum of GPs, or a subclass that users wrote
     if args:
-        raise TypeError(
-            f"{kind.__name__} takes keywords alone: {', '.join(f'{k}=' for k in known)}"
-        )
+        raise TypeError(f"{kind.__name__} takes keywords alone: {', '.join(f'{k}=' for k in known)}")
     grid, finer = f"{_GRID} {kind.names_with('grid')}", f"that of pm.gp.HSGP is here {kind.knobs}"
     words = {"cov_funcs": grid, "Xs": grid, "m": finer, "c": finer, "L": finer} | _ARGUMENTS
     words = {name: text for name, text in words.items() if name not in known}

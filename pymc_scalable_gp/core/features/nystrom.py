@@ -90,12 +90,7 @@ class NystromMap(FeatureMap):
         else:
             ((kind,),) = kernel.summands
             phi = stationary_features(
-                kind,
-                kernel.X,
-                points.X,
-                kernel.rates[0],
-                kernel.shape[0],
-                kernel.variance[0] * root,
+                kind, kernel.X, points.X, kernel.rates[0], kernel.shape[0], kernel.variance[0] * root
             )
         return pt.specify_shape(phi, (None, self.rank))
 

@@ -89,9 +89,7 @@ def fused_kernel(cov_func, X, origin=None) -> FusedKernel | None:
     if any(each.scale.ndim for each in factors):
         ones = pt.ones(X.shape[0])
         rows = pt.stack([_not_zero(each.scale) if each.scale.ndim else ones for each in factors])
-    return FusedKernel(
-        tuple(summands), inputs, rates, pt.stack(variances), shape, is_random(inputs), rows
-    )
+    return FusedKernel(tuple(summands), inputs, rates, pt.stack(variances), shape, is_random(inputs), rows)
 
 
 def _not_zero(scale):
@@ -118,18 +116,14 @@ def _factor(kernel, X, origin) -> _Factor | None:
         if found.apart is not None:
             return None
         kernel, others = found.kernel, (found.inputs, found.scale)
-    elif type(kernel) is Periodic or (
-        type(kernel) is WrappedPeriodic and traits(kernel.cov_func).fused
-    ):
+    elif type(kernel) is Periodic or (type(kernel) is WrappedPeriodic and traits(kernel.cov_func).fused):
         kernel, inputs = on_circles(kernel, X - origin)
         others = (inputs,)
     if not traits(kernel).fused or pt.as_tensor(kernel.ls).ndim > 1:
         return None
     columns = [int(a) for a in kernel.active_dims]
     shape = pt.as_tensor(getattr(kernel, "alpha", 1.0)).squeeze()
-    return _Factor(
-        type(kernel).__name__, pt.ones(len(columns)) / kernel.ls, shape, columns, *others
-    )
+    return _Factor(type(kernel).__name__, pt.ones(len(columns)) / kernel.ls, shape, columns, *others)
 
 
 def _side_by_side(factors, X) -> tuple[TensorVariable, TensorVariable]:

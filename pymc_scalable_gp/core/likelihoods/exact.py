@@ -16,11 +16,7 @@ from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.precision import DensePrecisions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
-from pymc_scalable_gp.core.likelihoods.structured_normal import (
-    StructuredNormal,
-    product_of,
-    white,
-)
+from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, product_of, white
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.ops.gaussian_logp import GaussianLogp, gaussian_logp
 from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
@@ -76,9 +72,7 @@ class ExactRows(Likelihood):
     def kernel(self) -> TensorVariable:
         """Kernel matrix (n, n), with that of noise that covaries."""
         noise = self.data.noise_cov
-        return kernel_matrix(
-            self.cov_func if noise is None else self.cov_func + noise, self.data.X.tensor
-        )
+        return kernel_matrix(self.cov_func if noise is None else self.cov_func + noise, self.data.X.tensor)
 
     def normal(self, noise):
         return DenseNormal(self.data.mean, self.kernel, noise * pt.ones(self.kernel.shape[0]))

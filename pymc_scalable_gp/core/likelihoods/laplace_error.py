@@ -57,6 +57,4 @@ def _fixed(outputs, model) -> list[TensorVariable]:
         and v is v.owner.outputs[1]
     ]  # fmt: skip
     values = compiled([], random)()
-    return graph_replace(
-        outputs, {v: fixed_shared(value) for v, value in zip(random, values, strict=True)}
-    )
+    return graph_replace(outputs, {v: fixed_shared(value) for v, value in zip(random, values, strict=True)})

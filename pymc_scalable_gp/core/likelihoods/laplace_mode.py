@@ -211,8 +211,7 @@ class LaplaceDensity(Expanded):
         """See `LaplaceGradient`, one Op also where a gradient is taken parameter by parameter."""
         grads = iter(self._gradient(outputs[1], *inputs, return_list=True))
         return [
-            next(grads) * cotangents[0] if is_float else DisconnectedType()()
-            for is_float in self._floats()
+            next(grads) * cotangents[0] if is_float else DisconnectedType()() for is_float in self._floats()
         ]
 
     def connection_pattern(self, node):

@@ -39,9 +39,7 @@ VARIANCES = {
     random.NegBinomialRV: lambda n, p: n * (1.0 - p) / p**2,
     random.GeometricRV: lambda p: (1.0 - p) / p**2,
     random.LogisticRV: lambda mu, s: (np.pi * s) ** 2 / 3.0,
-    random.StudentTRV: lambda nu, mu, sigma: pt.switch(
-        nu > 2.0, sigma**2 * nu / (nu - 2.0), np.inf
-    ),
+    random.StudentTRV: lambda nu, mu, sigma: pt.switch(nu > 2.0, sigma**2 * nu / (nu - 2.0), np.inf),
     WeibullBetaRV: _weibull,
     DiracDelta.rv_type: lambda value: 0.0,
 }

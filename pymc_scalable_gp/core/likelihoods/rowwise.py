@@ -159,8 +159,7 @@ class RowDistribution:
             logp, slope, information = function(middle, y, *values)
             half = np.random.default_rng(0).permutation(len(y)) % 2 == 1
             moved = [
-                function(np.where(rows, middle + 0.1, middle), y, *values)[0]
-                for rows in (half, ~half)
+                function(np.where(rows, middle + 0.1, middle), y, *values)[0] for rows in (half, ~half)
             ]
         others = np.where(half, moved[1], moved[0])
         if np.shape(logp) != y.shape or not np.array_equal(others, logp, equal_nan=True):

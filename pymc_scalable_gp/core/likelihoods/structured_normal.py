@@ -96,9 +96,7 @@ class StructuredNormal(ABC):
         return self._changed(found)
 
     def _changed(self, change) -> Any:
-        return replace(
-            self, **{f.name: _mapped(change, getattr(self, f.name)) for f in fields(self)}
-        )
+        return replace(self, **{f.name: _mapped(change, getattr(self, f.name)) for f in fields(self)})
 
 
 def _mapped(change, value):

@@ -50,9 +50,7 @@ class Basis(NamedTuple):
             )
         feature_map = gp.feature_map
         if feature_map.input_range is None:
-            raise ValueError(
-                f"{type(feature_map).__name__} has no range of inputs to tell its basis by"
-            )
+            raise ValueError(f"{type(feature_map).__name__} has no range of inputs to tell its basis by")
         probes = feature_map.input_range.probes
         design = mean_design(gp.mean_func, probes.shape[1])
         if design is None:

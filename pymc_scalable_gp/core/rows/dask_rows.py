@@ -55,9 +55,7 @@ def collect_dask(basis: Basis, source, y, columns, progressbar) -> RowStatistics
     shared = delayed(basis, traverse=False)
     leaf, join = delayed(_leaf), delayed(_join)
     parts = [
-        leaf(
-            shared, X, target, f"{label}, block {number}", limit, dask_key_name=f"{_LEAF}-{number}"
-        )
+        leaf(shared, X, target, f"{label}, block {number}", limit, dask_key_name=f"{_LEAF}-{number}")
         for number, (X, target) in enumerate(pairs)
     ]
     count = len(parts)
@@ -98,9 +96,7 @@ def _chunks(source, y, columns) -> tuple[list, str, int | None]:
     if not unknown:
         y = y.rechunk((X.chunks[0],))
     elif len(X.chunks[0]) != len(y.chunks[0]):
-        raise ValueError(
-            "X and y have different chunks, of unknown lengths: call compute_chunk_sizes()"
-        )
+        raise ValueError("X and y have different chunks, of unknown lengths: call compute_chunk_sizes()")
     pairs = zip(X.to_delayed().ravel(), y.to_delayed(), strict=True)
     return list(pairs), "dask array", None if unknown else X.shape[0]
 

@@ -34,9 +34,7 @@ class BasisMark:
         if self.design != other.design:
             return f"the mean has {self.design} coefficients, not {other.design}"
         low = self.inputs.min(axis=0, initial=np.inf)
-        if self.inputs.shape != other.inputs.shape or not _close(
-            self.inputs - low, other.inputs - low
-        ):
+        if self.inputs.shape != other.inputs.shape or not _close(self.inputs - low, other.inputs - low):
             return "the basis covers another range of inputs"
         basis, mean = np.split(self.values, [self.columns], axis=1)
         theirs, their_mean = np.split(other.values, [self.columns], axis=1)

@@ -114,9 +114,7 @@ class RowFactor:
         """R (p, p) of all rows so far."""
         if self._held:
             self._reduce()
-        return (
-            self._work[: self.width].copy() if self._gram is None else triangle_of_gram(self._gram)
-        )
+        return self._work[: self.width].copy() if self._gram is None else triangle_of_gram(self._gram)
 
 
 class RowFunction(ForThreads):

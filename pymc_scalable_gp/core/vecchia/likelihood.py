@@ -18,11 +18,7 @@ from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.residual import Regressions, fused_kernel, regressions
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData, TrainingRows
 from pymc_scalable_gp.core.vecchia.neighbors import Metric, Ordering, changed_share, order_rows
-from pymc_scalable_gp.core.vecchia.normal import (
-    RegressedNormal,
-    StationaryNormal,
-    posterior_terms,
-)
+from pymc_scalable_gp.core.vecchia.normal import RegressedNormal, StationaryNormal, posterior_terms
 from pymc_scalable_gp.core.vecchia.parts import PartsMap
 from pymc_scalable_gp.core.vecchia.precision import VecchiaPrecisions
 from pymc_scalable_gp.core.vecchia.predictor import VecchiaPredictor, joint_conditional
@@ -271,10 +267,7 @@ class VecchiaFunction(NeighborRows):
     @cached_property
     def residual(self):
         """``Phi z + u``, with u the rows that the white ones make by the regressions."""
-        return (
-            product(self.phi, self.coef)
-            + vecchia_color(self.white[:, None], *self.regressions)[:, 0]
-        )
+        return product(self.phi, self.coef) + vecchia_color(self.white[:, None], *self.regressions)[:, 0]
 
     def values(self) -> TensorVariable:
         """The function less its mean (n,), in the order of X."""

@@ -5,11 +5,7 @@ from functools import cached_property
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.gp.cov import (
-    BaseCovariance,
-    Constant,
-    Stationary,
-)
+from pymc.gp.cov import BaseCovariance, Constant, Stationary
 from pymc.progress_bar import create_simple_progress
 from sklearn.neighbors import NearestNeighbors
 
@@ -42,9 +38,7 @@ class Metric:
         others = [leaf for leaf in leaves(cov_func) if isinstance(leaf, BaseCovariance)]
         kernels = [leaf for leaf in others if isinstance(leaf, Stationary | EmbeddedKernel)]
         # Such kernels fall with the Euclidean distance of scaled inputs.
-        plain = all(
-            traits(leaf).fused or isinstance(leaf, Constant | EmbeddedKernel) for leaf in others
-        )
+        plain = all(traits(leaf).fused or isinstance(leaf, Constant | EmbeddedKernel) for leaf in others)
         inputs = pt.matrix("inputs", dtype="float64")
         if kernels and plain:
             places = [_places(kernel, inputs, X[0]) for kernel in kernels]

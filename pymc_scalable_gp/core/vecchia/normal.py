@@ -101,9 +101,7 @@ class StationaryNormal(VecchiaNormal):
     def prepared(self):
         """With the kernel's blocks."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return BlockNormal(
-            **own, blocks=fused_blocks(self.kernel, self.phi, self.neighbors, self.block)
-        )
+        return BlockNormal(**own, blocks=fused_blocks(self.kernel, self.phi, self.neighbors, self.block))
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,10 +132,7 @@ class BlockNormal(StationaryNormal):
 
 def whitened_terms(residual, phi, found: Regressions) -> tuple[TensorVariable, TensorVariable]:
     """Residual (n,) and features (n, r), whitened under S; both in the order of the blocks."""
-    return (
-        vecchia_whiten(residual[:, None], *found)[:, 0],
-        vecchia_whiten(phi, *found),
-    )
+    return (vecchia_whiten(residual[:, None], *found)[:, 0], vecchia_whiten(phi, *found))
 
 
 def posterior_terms(residual, phi, found: Regressions) -> LowRankTerms:

@@ -94,10 +94,7 @@ class VecchiaPredictor(Predictor):
         key = X, ordering
         held, parts = self._last.get(jointly, (None, None))
         if held is None or any(a is not b for a, b in zip(held, key, strict=True)):
-            near, n = (
-                (ordering.nearest_jointly if jointly else ordering.nearest)(X),
-                len(ordering.order),
-            )
+            near, n = ((ordering.nearest_jointly if jointly else ordering.nearest)(X), len(ordering.order))
             parts = [
                 (rows, block, *_among(near[rows], n + (rows.start if jointly else 0)))
                 for rows, block in blocks(X, self.block_rows)

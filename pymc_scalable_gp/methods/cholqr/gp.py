@@ -165,9 +165,7 @@ class CholQRMarginal(FeatureMarginal):
         UserWarning
             If fewer than n_inducing rows are independent up to rounding: those are taken.
         """
-        return self._build(
-            check_inputs(X).value, indices=indices, random_seed=random_seed, point=point
-        )
+        return self._build(check_inputs(X).value, indices=indices, random_seed=random_seed, point=point)
 
     def _fit(self, X, indices=None, random_seed=0, point=None) -> "CholQRMap":
         """Take rows of X (n, d) as points: the given ones, or those that the kernel alone suggests."""

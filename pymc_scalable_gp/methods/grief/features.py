@@ -5,11 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_scalable_gp.core.features.eigenfunctions import (
-    EigenfunctionMap,
-    TermGrid,
-    is_constant,
-)
+from pymc_scalable_gp.core.features.eigenfunctions import EigenfunctionMap, TermGrid, is_constant
 from pymc_scalable_gp.core.features.reach import MISSING_SHARE
 from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.core.rows.triangle import RowFunction, triangle_of_rows
@@ -32,9 +28,7 @@ class Missing(NamedTuple):
             f"the rank is too low (raise rank=, now {rank})": self.rank,
             "the grid is too coarse (give a finer grid=)": self.nodes,
         }
-        parts = [
-            f"{share:.0%} because {cause}" for cause, share in causes.items() if share > 0.1 * total
-        ]
+        parts = [f"{share:.0%} because {cause}" for cause, share in causes.items() if share > 0.1 * total]
         warn(
             f"the features do not explain {total:.0%} of the prior variance at the point of build, "
             f"{' and '.join(parts)}: sigma may be estimated too large. If the hyperparameters there are "

@@ -77,8 +77,7 @@ class FrozenMap(GriefMap):
         super().__init__(base.cov_func, base.grids, base.missing, base.columns)
         self.base = base
         self.terms = tuple(
-            grid if isinstance(grid, WaveTerm) else FrozenTerm.of(grid, point, model)
-            for grid in base.grids
+            grid if isinstance(grid, WaveTerm) else FrozenTerm.of(grid, point, model) for grid in base.grids
         )
         X = pt.matrix("X", dtype="float64")
         phi = side_by_side([term.basis(X) for term in self.terms])

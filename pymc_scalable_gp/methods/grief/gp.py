@@ -150,9 +150,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             pred_neighbors=pred_neighbors,
         )  # fmt: skip
         if rotate and basis == "frozen":
-            raise ValueError(
-                "rotate=True needs a kernel without free parameters, a frozen basis has some"
-            )
+            raise ValueError("rotate=True needs a kernel without free parameters, a frozen basis has some")
         self._rotated_rows: np.ndarray | None = None
 
     def check_approx(self, approx):
@@ -181,9 +179,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
     def check_addable(self):
         """Raise TypeError for a rotated basis, which belongs to one kernel."""
         if self.rotate:
-            raise TypeError(
-                "GPs with rotate=True cannot be added: add the kernels, k1 + k2, instead"
-            )
+            raise TypeError("GPs with rotate=True cannot be added: add the kernels, k1 + k2, instead")
 
     def build(self, X, point=None, progressbar: bool = True, *, statistics=None) -> int:
         """Fix grid, selection of eigenfunctions and rotation for training inputs X.
@@ -272,9 +268,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             Without a frozen basis that is built.
         """
         if self.frozen is None:
-            raise ValueError(
-                'recentre is for basis="frozen", after build(X): build(X, point) for others'
-            )
+            raise ValueError('recentre is for basis="frozen", after build(X): build(X, point) for others')
         with self.model_of():
             return self.build(X, point=posterior_mean(idata, self.frozen.reference))
 

@@ -72,9 +72,7 @@ def check_grid(grid, d: int) -> list:
             f"{grid!r}"
         )
     if len(grid) != d:
-        raise ValueError(
-            f"grid has {len(grid)} entries, but X has {d} columns: give one per column"
-        )
+        raise ValueError(f"grid has {len(grid)} entries, but X has {d} columns: give one per column")
     return [_check_entry(entry, i) for i, entry in enumerate(grid)]
 
 

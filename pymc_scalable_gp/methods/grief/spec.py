@@ -16,12 +16,7 @@ from pymc_scalable_gp.cov.kernels import kernel_diag
 from pymc_scalable_gp.cov.products import ProductTerm
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.grief.features import GriefMap, Missing
-from pymc_scalable_gp.methods.grief.grid import (
-    check_grid,
-    grid_nodes,
-    least_resolving,
-    node_ladder,
-)
+from pymc_scalable_gp.methods.grief.grid import check_grid, grid_nodes, least_resolving, node_ladder
 from pymc_scalable_gp.methods.grief.waves import WaveTerm, split_waves
 from pymc_scalable_gp.utils.blocks import evenly
 from pymc_scalable_gp.utils.compiled import evaluate
@@ -96,8 +91,7 @@ def _choose_nodes(term, X, sizes, point):
         return [ladder[0] for ladder in ladders]
     probe = evenly(X, NODE_PROBE_ROWS)
     points = [
-        np.concatenate([probe[:, dim], *ladder])
-        for dim, ladder in zip(term.dims, ladders, strict=True)
+        np.concatenate([probe[:, dim], *ladder]) for dim, ladder in zip(term.dims, ladders, strict=True)
     ]
     both = stacked(points)
     (grams,) = evaluate([term.gram(both, both)], point)

@@ -73,9 +73,7 @@ def _warn_of_probes(likelihood):
     found = []
     if error > TOLERATED:
         needed = 4 * int(-(-count * (error / TOLERATED) ** 2 // 4))
-        found.append(
-            f"by a standard error of {error:.1f} with probes={count} (give probes={needed})"
-        )
+        found.append(f"by a standard error of {error:.1f} with probes={count} (give probes={needed})")
     if bias > TOLERATED:
         found.append(f"by up to {bias:.1f} downwards with n_iter={steps} (raise n_iter)")
     if found:

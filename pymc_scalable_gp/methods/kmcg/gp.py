@@ -150,9 +150,7 @@ class KMCGMarginal(FeatureMarginal):
     knobs = "n_iter= and probes="
     decomposes: bool = True  # whether complete grids get the exact likelihood, where there is one
 
-    def __init__(
-        self, *, mean_func=None, cov_func, approx=None, n_iter=None, probes=None, inducing=None
-    ):
+    def __init__(self, *, mean_func=None, cov_func, approx=None, n_iter=None, probes=None, inducing=None):
         super().__init__(mean_func=mean_func, cov_func=cov_func, approx=approx)
         self.n_iter = None if n_iter is None else check_count("n_iter", n_iter)
         self.inducing = inducing
@@ -319,9 +317,7 @@ class KMCGMarginal(FeatureMarginal):
         if data.grid is None and not data.mutable:
             warn_of_grid(self.cov_func, data.value)
         if y is None:
-            raise ValueError(
-                "the features depend on the targets: call build(X, y), or a likelihood"
-            )
+            raise ValueError("the features depend on the targets: call build(X, y), or a likelihood")
         if data.grid is not None and self.inducing is not None:
             raise ValueError("inducing is for scattered rows: on a RegularGrid all cells are used")
         if data.grid is not None:
@@ -345,9 +341,7 @@ class KMCGMarginal(FeatureMarginal):
         # What is observed decides, not what this GP was given before.
         data = replace(data, approx=self.given_approx or ("FITC" if integrated else "DTC"))
         if integrated:
-            plain = (
-                self.given_approx in (None, "DTC") and self.n_iter is None and self.probes is None
-            )
+            plain = self.given_approx in (None, "DTC") and self.n_iter is None and self.probes is None
             return likelihood_of_cells(data, self.parts, plain)
         probes, exact = self._probes_for(data), self.probes != 0 and self.decomposes
         dense = self.n_iter is None and self.probes is None

@@ -94,9 +94,7 @@ class KroneckerRows(GridLikelihood):
         """Kernel matrices between coordinates along each axis; the first has the kernel's scale."""
         (term,) = product_terms(self.cov_func)
         columns = rows if columns is None else columns
-        found = [
-            axis_kernel(term, i, a, b) for i, (a, b) in enumerate(zip(rows, columns, strict=True))
-        ]
+        found = [axis_kernel(term, i, a, b) for i, (a, b) in enumerate(zip(rows, columns, strict=True))]
         return term.scale * found[0], *found[1:]
 
     @cached_property

@@ -12,12 +12,7 @@ from pymc_scalable_gp.core.likelihoods.precision import Precision, Precisions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.methods.kmcg.regular_grid import SharedAxes
-from pymc_scalable_gp.utils.compiled import (
-    check_reached,
-    compile_outputs,
-    compiled,
-    model_inputs,
-)
+from pymc_scalable_gp.utils.compiled import check_reached, compile_outputs, compiled, model_inputs
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 # Most entries of an array that a block of new rows is worked on with.

@@ -173,9 +173,7 @@ class RegularGrid:
         places = np.ravel_multi_index(nearest, shape)
         order = np.argsort(places, kind="stable")
         if len(np.unique(places)) < len(places):
-            raise ValueError(
-                "some points occur twice: average their targets, or pass X as an array"
-            )
+            raise ValueError("some points occur twice: average their targets, or pass X as an array")
         observed = np.zeros(shape, dtype=bool)
         observed.ravel()[places] = True
         return cls(axes, None if observed.all() else observed), order

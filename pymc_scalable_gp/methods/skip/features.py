@@ -91,9 +91,7 @@ class SKIPMap(FeatureMap):
         used = used_columns(self.cov_func, self.columns)
         if self.task_dim is not None:
             self._check_tasks(X, used)
-        warn_unused_columns(
-            self.cov_func, self.columns, () if self.task_dim is None else (self.task_dim,)
-        )
+        warn_unused_columns(self.cov_func, self.columns, () if self.task_dim is None else (self.task_dim,))
         for term in self.terms:
             if not term.dims:
                 raise ValueError("cov_func has a constant term: give it as an intercept instead")
@@ -112,8 +110,7 @@ class SKIPMap(FeatureMap):
         self.task_dim %= self.columns
         if self.task_dim in used:
             raise ValueError(
-                f"cov_func uses column {self.task_dim}, the task: give the kernel active_dims without "
-                "it"
+                f"cov_func uses column {self.task_dim}, the task: give the kernel active_dims without it"
             )
         present = self.check_task_column(X, "X")
         count = self.task_count

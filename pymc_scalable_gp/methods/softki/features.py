@@ -9,13 +9,7 @@ from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
-from pymc_scalable_gp.cov.queries import (
-    is_embedded,
-    is_stationary,
-    layout,
-    layout_values,
-    used_columns,
-)
+from pymc_scalable_gp.cov.queries import is_embedded, is_stationary, layout, layout_values, used_columns
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product

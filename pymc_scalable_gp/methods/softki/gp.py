@@ -246,9 +246,7 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
             if statistics is not None:
                 raise TypeError("statistics= were made with the points of the GP: leave Xu out")
             self.build(X, Xu)
-        found = self._likelihood_variable(
-            name, X, y, sigma, statistics, progressbar, keywords, likelihood
-        )
+        found = self._likelihood_variable(name, X, y, sigma, statistics, progressbar, keywords, likelihood)
         if self.approx != "VIF" and statistics is None:
             self._warn_untrained()
         return found
@@ -304,9 +302,7 @@ class SoftKILatent(_SoftKI, FeatureLatent):
     abilities = {"prior": "", "any kernel": "", "Xu": ""}
 
     def __init__(self, *, mean_func=None, cov_func, inducing=None, temperature=1.0):
-        super().__init__(
-            mean_func=mean_func, cov_func=cov_func, inducing=inducing, temperature=temperature
-        )
+        super().__init__(mean_func=mean_func, cov_func=cov_func, inducing=inducing, temperature=temperature)
 
     def prior(self, name, X, *, Xu=None, **kwargs):
         """Latent function values, as :meth:`FeatureLatent.prior`, with optional points `Xu` (m, d)."""

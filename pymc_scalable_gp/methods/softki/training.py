@@ -239,8 +239,7 @@ def _start_points(gp, X, start, rng):
         Z, count = start.Z, wanted if given is None else len(given)
         if count not in (None, len(Z)):
             raise ValueError(
-                f"start has {len(Z)} points, but the GP has {count}: go on with a GP of "
-                f"inducing={len(Z)}"
+                f"start has {len(Z)} points, but the GP has {count}: go on with a GP of inducing={len(Z)}"
             )
     if Z.shape[1] != X.shape[1]:
         raise ValueError(f"the points have {Z.shape[1]} columns, but X has {X.shape[1]}")

@@ -233,9 +233,7 @@ def _power(cov, harmonics):
             "product out, or take sgp.VecchiaMarginal"
         )
     terms = _terms(cov.kernel, harmonics)
-    return reduce(
-        lambda left, right: [a.times(b) for a in left for b in right], [terms] * int(power)
-    )
+    return reduce(lambda left, right: [a.times(b) for a in left for b in right], [terms] * int(power))
 
 
 MARKOV = {

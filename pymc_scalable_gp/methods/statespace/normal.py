@@ -82,9 +82,7 @@ class Series(NamedTuple):
         """
         m, total = noise.shape[0], self.dt.shape[0]
         unseen = placed(pt.concatenate([noise, pt.full((total - m,), np.inf)]), self.order)
-        values = placed(
-            pt.concatenate([values, pt.zeros((total - m, values.shape[1]))]), self.order
-        )
+        values = placed(pt.concatenate([values, pt.zeros((total - m, values.shape[1]))]), self.order)
         dt, rates, variances, features, order, kind = self
         mean, var = markov_smooth(dt, rates, variances, features, unseen, values, *kind)
         back = pt.concatenate([dt[:1], dt[:0:-1]]), rates, variances, features[::-1]

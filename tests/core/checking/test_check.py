@@ -80,9 +80,7 @@ def test_a_poor_approximation_is_seen_and_gets_its_remedy(case):
     assert found.attrs["lost"] > 0.05
 
 
-@pytest.mark.parametrize(
-    "case", ["features", "exact", pytest.param("neighbors", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("case", ["features", "exact", pytest.param("neighbors", marks=pytest.mark.slow)])
 def test_a_good_one_is_called_good(case):
     gp, model = model_of(*GOOD[case])
     found = gp.check(draws(), model=model, **OPTIONS)
@@ -139,8 +137,7 @@ def test_what_is_not_finite_is_not_called_good():
     assert "Good" in verdict(gp, gp.training, found)[0]
     for name in ("sd_ratio", "mean_shift"):
         assert (
-            "predictions differ"
-            in verdict(gp, gp.training, found.assign({name: found[name] * np.nan}))[0]
+            "predictions differ" in verdict(gp, gp.training, found.assign({name: found[name] * np.nan}))[0]
         )
     over = gp.check(draws(), model=model, **OPTIONS)
     names, zero = POINT.keys(), np.zeros(3)
@@ -194,9 +191,7 @@ def test_all_rows_beside_more_neighbors():
         at = {f"{name}_log__": np.log(value) for name, value in point.items()}
         np.testing.assert_allclose(found.logp_all[k], own(at), rtol=1e-9)
     gap = found.logp_neighbors - found.logp_all
-    np.testing.assert_allclose(
-        [found.attrs["gap_all"], found.attrs["lost_all"]], [gap.mean(), gap.std()]
-    )
+    np.testing.assert_allclose([found.attrs["gap_all"], found.attrs["lost_all"]], [gap.mean(), gap.std()])
     assert "On all 80 rows" in found.attrs["details"]
     assert "on all rows the posterior is another one" in found.attrs["verdict"]
     assert dict(found.sizes) == {"sample": 40, "obs": 25, "hyperparameter": 3}
@@ -326,9 +321,7 @@ def test_the_verdict_comes_first_and_all_figures_on_request():
     gp, model = model_of(sgp.ExactMarginal, {})
     found = gp.check(draws(), model=model, **OPTIONS)
     assert str(found).splitlines()[0] == "Good."
-    assert (
-        str(found).splitlines()[1].startswith("Compared with the exact GP on 50 rows, predictive")
-    )
+    assert str(found).splitlines()[1].startswith("Compared with the exact GP on 50 rows, predictive")
     assert found.details.startswith("On 50 rows the exact log density")
     assert "nats (natural logarithms)" in found.details
     assert repr(found).startswith(f"{found}\n\n<xarray.Check>")
@@ -489,10 +482,7 @@ def test_rows_that_say_next_to_nothing_do_not_hide_a_difference():
         eta = pm.HalfNormal("eta", 3)
         gp = sgp.GriefGP(cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=0.1), rank=5, grid=12)
         gp.marginal_likelihood(
-            "y",
-            inputs,
-            rng.poisson(np.exp(f)),
-            likelihood=lambda f: pm.Poisson.dist(pm.math.exp(f)),
+            "y", inputs, rng.poisson(np.exp(f)), likelihood=lambda f: pm.Poisson.dist(pm.math.exp(f))
         )
     point, options = {"eta": 2.0}, {"diag": True, "model": model}
     found = gp.check(point, model=model, **OPTIONS)

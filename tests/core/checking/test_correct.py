@@ -39,10 +39,7 @@ def draws(model, count=60, sd=0.2):
         transform = model.rvs_to_transforms[rv]
         at = start[value.name] + sd * rng.standard_normal((count, *np.shape(start[value.name])))
         back = at if transform is None else transform.backward(at).eval()
-        found[rv.name] = (
-            ("chain", "draw", *(f"{rv.name}_{k}" for k in range(at.ndim - 1))),
-            back[None],
-        )
+        found[rv.name] = (("chain", "draw", *(f"{rv.name}_{k}" for k in range(at.ndim - 1))), back[None])
     return xr.Dataset(found)
 
 
@@ -67,10 +64,7 @@ def test_the_posterior_is_the_exact_one(corrected):
     logp = model.compile_logp()
     ell, sigma = np.meshgrid(np.linspace(-2.5, 2.5, 51), np.linspace(-3.0, 0.8, 51))
     values = np.array(
-        [
-            logp({"ell_log__": a, "sigma_log__": b})
-            for a, b in zip(ell.flat, sigma.flat, strict=True)
-        ]
+        [logp({"ell_log__": a, "sigma_log__": b}) for a, b in zip(ell.flat, sigma.flat, strict=True)]
     )
     cell = 5.0 / 50 * 3.8 / 50
     weights = np.exp(values - values.max())
@@ -149,9 +143,7 @@ def linear(**options):
 
 
 def a_sum():
-    slow = sgp.SoftKIMarginal(
-        cov_func=pm.HalfNormal("a") ** 2 * pm.gp.cov.ExpQuad(1, 3.0), inducing=4
-    )
+    slow = sgp.SoftKIMarginal(cov_func=pm.HalfNormal("a") ** 2 * pm.gp.cov.ExpQuad(1, 3.0), inducing=4)
     return slow + sgp.SoftKIMarginal(cov_func=kernel(), inducing=5)
 
 
@@ -165,12 +157,7 @@ def by_task():
     B = pm.Normal("B", shape=(2, 1))
     cov = pm.gp.cov.ExpQuad(2, ls=pm.LogNormal("ell", 0.0, 0.7), active_dims=[0])
     return sgp.SKIPMarginal(
-        cov_func=cov,
-        task_dim=1,
-        task_cov=B,
-        task_var=pm.HalfNormal("v", shape=2),
-        rank=4,
-        grid_size=8,
+        cov_func=cov, task_dim=1, task_cov=B, task_var=pm.HalfNormal("v", shape=2), rank=4, grid_size=8
     )
 
 
@@ -200,18 +187,14 @@ def test_the_density_has_the_exact_likelihood_and_all_the_rest_of_the_model(kind
     idata = draws(model)
     values = [[idata[rv.name].values[0, k] for rv in model.free_RVs] for k in range(2)]
     theta = density.unconstrained(values)
-    own = model.logp(
-        vars=[v for v in [*model.basic_RVs, *model.potentials] if v is not gp.variable]
-    )
+    own = model.logp(vars=[v for v in [*model.basic_RVs, *model.potentials] if v is not gp.variable])
     rest = model.compile_fn(own)
     for k in range(2):
         point = {rv.name: idata[rv.name].values[0, k] for rv in model.free_RVs}
         K = gp.prior_cov(inputs)
         at = [gp.mean_func(inputs), K, gp.training.sigma]
         given = model.free_RVs
-        mean, cov, sd = pm.compile(given, at, on_unused_input="ignore")(
-            *(point[v.name] for v in given)
-        )
+        mean, cov, sd = pm.compile(given, at, on_unused_input="ignore")(*(point[v.name] for v in given))
         cov = cov + sd**2 * np.eye(40)
         alpha = np.linalg.solve(cov, Y - mean)
         expected = -0.5 * (Y - mean) @ alpha - 0.5 * np.linalg.slogdet(2.0 * np.pi * cov)[1]
@@ -232,11 +215,7 @@ def test_a_grid_of_tasks_has_the_tasks_covariance():
         *({"B": B, "v": v, "ell": 2.0}[rv.name] for rv in model.free_RVs)
     )
     near = np.exp(-0.5 / 4.0)
-    expected = [
-        [1.3, -0.5, -0.5 * near],
-        [-0.5, 0.45, 0.45 * near],
-        [-0.5 * near, 0.45 * near, 0.45],
-    ]
+    expected = [[1.3, -0.5, -0.5 * near], [-0.5, 0.45, 0.45 * near], [-0.5 * near, 0.45 * near, 0.45]]
     assert_allclose(K, expected, rtol=1e-10)
 
 
@@ -244,9 +223,7 @@ def test_refusals_in_words(corrected, monkeypatch):
     model, gp, idata, _ = corrected
     with pytest.raises(ValueError, match="24 draws, and the proposals need at least 25"):
         gp.correct(idata.posterior.isel(chain=[0], draw=slice(24)), model=model)
-    with pytest.raises(
-        ValueError, match="target must be one of 'exact', 'likelihood', got 'better'"
-    ):
+    with pytest.raises(ValueError, match="target must be one of 'exact', 'likelihood', got 'better'"):
         gp.correct(idata, "better", model=model)
     with pytest.raises(ValueError, match="target must be one of"):
         gp.correct(idata, "better", neighbors=5, model=model)
@@ -325,9 +302,7 @@ def test_check_recommends_it(corrected):
 def test_nuts_goes_on_under_the_better_density(corrected):
     """With four densities no weights are enough; the exact posterior's moments are those of `corrected`."""
     model, gp, idata, found = corrected
-    after = gp.correct(
-        idata, model=model, cores=1, max_evaluations=4, draws=240, otherwise="nuts", **QUIET
-    )
+    after = gp.correct(idata, model=model, cores=1, max_evaluations=4, draws=240, otherwise="nuts", **QUIET)
     assert "diverging" in after.sample_stats
     assert "theta" not in model.named_vars
     assert after.posterior.attrs["target"] == "the exact GP"
@@ -346,9 +321,7 @@ def test_nuts_is_refused_where_the_better_density_has_no_gradient(corrected):
     with pm.Model() as model:
         gp = sgp.ExactMarginal(cov_func=kernel())
         counts = np.random.default_rng(3).poisson(np.exp(Y))
-        gp.marginal_likelihood(
-            "y", X, counts, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f))
-        )
+        gp.marginal_likelihood("y", X, counts, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)))
         with pytest.raises(ValueError, match="needs a gradient"):
             gp.correct(draws(model), target="likelihood", otherwise="nuts", **QUIET)
 

@@ -102,9 +102,7 @@ def precision_of_the_density(model, point):
     ("case", "sigma"),
     [pytest.param(case, None, marks=() if case in ALONE else pytest.mark.slow) for case in CASES]
     + [
-        pytest.param(
-            case, np.linspace(0.2, 0.5, N), marks=() if case == "Vecchia" else pytest.mark.slow
-        )
+        pytest.param(case, np.linspace(0.2, 0.5, N), marks=() if case == "Vecchia" else pytest.mark.slow)
         for case in ("GriefGP FITC", "Vecchia", "Exact", "SKIP tasks FITC")
     ],
 )
@@ -142,17 +140,13 @@ def test_it_is_what_a_fit_without_the_row_predicts(case):
         rest = np.delete(np.arange(N), i)
         given = {"X": X[rest], "y": Y[rest], "sigma": model["sigma"]}
         mean, var = gp.predict(X[[i]], POINT, given=given, diag=True, pred_noise=True, model=model)
-        np.testing.assert_allclose(
-            found.elpd_i[i], norm.logpdf(Y[i], mean[0], var[0] ** 0.5), atol=1e-6
-        )
+        np.testing.assert_allclose(found.elpd_i[i], norm.logpdf(Y[i], mean[0], var[0] ** 0.5), atol=1e-6)
         np.testing.assert_allclose(pit[i], norm.cdf(Y[i], mean[0], var[0] ** 0.5), atol=1e-6)
     rows = sixth == 2
     given = {"X": X[~rows], "y": Y[~rows], "sigma": model["sigma"]}
     mean, cov = gp.predict(X[rows], POINT, given=given, pred_noise=True, model=model)
     assert grouped.elpd_i.shape == (6,)
-    np.testing.assert_allclose(
-        grouped.elpd_i[2], multivariate_normal(mean, cov).logpdf(Y[rows]), atol=1e-6
-    )
+    np.testing.assert_allclose(grouped.elpd_i[2], multivariate_normal(mean, cov).logpdf(Y[rows]), atol=1e-6)
     assert (pit >= 0).all()
     assert (pit <= 1).all()
 

@@ -19,9 +19,7 @@ def sound():
     with pm.Model() as model:
         gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ell", 0.0, 0.5)))
         gp.marginal_likelihood("y", X, Y, 0.2)
-        draws = xr.Dataset(
-            {"ell": (("chain", "draw"), 0.5 * np.exp(0.1 * RNG.standard_normal((1, 30))))}
-        )
+        draws = xr.Dataset({"ell": (("chain", "draw"), 0.5 * np.exp(0.1 * RNG.standard_normal((1, 30))))})
         found = gp.check(draws, rows=20, neighbors=None, progressbar=False, model=model)
     zero = np.zeros(found.sizes["obs"])
     found = found.assign(
@@ -131,9 +129,7 @@ def test_the_limits():
     assert (LIMITS["neighbors_moved"], LIMITS["even"]) == (0.3, 0.5)
 
 
-@pytest.mark.parametrize(
-    ("draws", "words"), [(1, "at this point"), (24, "at these draws"), (25, "Good.")]
-)
+@pytest.mark.parametrize(("draws", "words"), [(1, "at this point"), (24, "at these draws"), (25, "Good.")])
 def test_what_is_said_of_few_draws(sound, draws, words):
     gp, check = sound
     at = check.copy(deep=True)

@@ -153,9 +153,7 @@ def test_float32_within_other_containers_is_warned_of(kind):
     X = (1.6e9 + 3600.0 * np.arange(30, dtype="float32"))[:, None].astype("float32")
     with pm.Model():
         given = {"frame": pd.DataFrame(X), "list": list(X), "pm.Data": pm.Data("X", X)}[kind]
-        with pytest.warns(
-            UserWarning, match="X came as float32, in which column 0 has steps of 128"
-        ):
+        with pytest.warns(UserWarning, match="X came as float32, in which column 0 has steps of 128"):
             check_inputs(given)
         check_inputs(pm.Data("seconds", 1.6e9 + 3600.0 * np.arange(30.0)[:, None]))
         check_inputs(pm.Data("few", 1.6e9 + 128.0 * np.arange(3.0)[:, None]))

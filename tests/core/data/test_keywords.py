@@ -131,9 +131,7 @@ def test_what_a_distribution_takes_is_passed_on():
         gp.marginal_likelihood("y", X=X, y=Y, sigma=0.3, total_size=50)
         gp.conditional("f", X[:3], dims="new", initval=np.ones(3))
     assert_allclose(model.initial_point(0)["f"], 1.0)
-    logp = model.compile_fn(
-        model.logp(vars=[model["y"]]), inputs=[], on_unused_input="ignore", **FAST
-    )
+    logp = model.compile_fn(model.logp(vars=[model["y"]]), inputs=[], on_unused_input="ignore", **FAST)
     assert_allclose(logp({}), 2.0 * marginal(gp), rtol=1e-10)
 
 

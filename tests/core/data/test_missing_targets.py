@@ -103,10 +103,7 @@ def test_what_is_refused():
             gp.marginal_likelihood("y", X, np.full(25, np.nan), 0.1)
         with pytest.raises(ValueError, match="25 values, but X has 24 rows"):
             gp.marginal_likelihood("y", X[:24], HOLES, 0.1)
-        with (
-            pytest.warns(UserWarning, match=SAID),
-            pytest.raises(ValueError, match="sigma has 1 masked"),
-        ):
+        with pytest.warns(UserWarning, match=SAID), pytest.raises(ValueError, match="sigma has 1 masked"):
             gp.marginal_likelihood("y", X, HOLES, np.ma.masked_array(SIGMA, np.arange(25) == 0))
 
 
@@ -117,11 +114,7 @@ def test_targets_replaced_by_missing_ones_are_refused_by_predictions(kind):
         gp = kind(cov_func=pm.gp.cov.Matern52(1, ls=0.8), **options)
         gp.marginal_likelihood("y", pm.Data("X", X), pm.Data("t", Y), 0.1)
         pm.set_data({"t": HOLES})
-    for predict in (
-        gp.predict,
-        lambda X: gp.conditional("f", X),
-        lambda X: gp.check(progressbar=False),
-    ):
+    for predict in (gp.predict, lambda X: gp.conditional("f", X), lambda X: gp.check(progressbar=False)):
         with model, pytest.raises(ValueError, match="y has 3 NaN in 25 rows since pm.set_data"):
             predict(X)
     with model:

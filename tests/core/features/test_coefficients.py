@@ -59,9 +59,7 @@ def test_the_gradient_of_the_factor_where_singular_values_repeat(columns):
 def test_a_covariance_without_rank_has_a_factor():
     """Rounding may leave ``I - G'G`` below zero, where the coefficients are known."""
     G = np.eye(5)[:, :2] * (1.0 + 1e-15)
-    factor = (
-        Coefficients(pt.constant(MEAN), pt.constant(G), downdates=True).factor(np.eye(5)).eval()
-    )
+    factor = Coefficients(pt.constant(MEAN), pt.constant(G), downdates=True).factor(np.eye(5)).eval()
     assert_allclose(factor @ factor.T, np.eye(5) - G @ G.T, atol=1e-11)
 
 

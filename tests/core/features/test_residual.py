@@ -50,9 +50,7 @@ def test_both_routes_agree(name, monkeypatch):
     monkeypatch.setattr("pymc_scalable_gp.core.features.residual.fused_kernel", lambda *_: None)
     general = values_and_gradient(scale * base, [ell, scale], found_of)
     assert names == [{"StationaryFactor"}, {"VecchiaFactor"}]
-    for a, b in zip(
-        fused, general, strict=True
-    ):  # the offset costs the graph's distances no digits
+    for a, b in zip(fused, general, strict=True):  # the offset costs the graph's distances no digits
         assert_allclose(a, b, rtol=0.0, atol=1e-12 * max(np.abs(b).max(), 1.0))
 
 

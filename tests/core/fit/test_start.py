@@ -173,12 +173,7 @@ def test_sample_importance_takes_it(caplog):
     model, _ = model_of()
     with caplog.at_level(logging.INFO, logger="pymc"):
         given = sgp.sample_importance(
-            20,
-            model=model,
-            start={"ell": [0.5, 5.0]},
-            random_seed=1,
-            progressbar=False,
-            max_evaluations=60,
+            20, model=model, start={"ell": [0.5, 5.0]}, random_seed=1, progressbar=False, max_evaluations=60
         )
     assert not any("Starts from" in r.message for r in caplog.records)
     with caplog.at_level(logging.INFO, logger="pymc"):
@@ -201,24 +196,18 @@ def test_neighbors_and_points_go_by_the_mode_on_some_rows(caplog):
         _, gp = model_of()
     assert any("mode of the exact GP on 40" in r.message for r in caplog.records)
     assert gp.is_built_unasked
-    assert (
-        gp.reference["ell"][0] < 2.0 < gp.reference["ell"][1]
-    )  # the initial point has 2.7 for both
+    assert gp.reference["ell"][0] < 2.0 < gp.reference["ell"][1]  # the initial point has 2.7 for both
     with pm.Model():
         ell = pm.LogNormal("ell", 1.0, 1.0, shape=2)
         sigma = pm.HalfNormal("sigma", 1.0)
-        asked = sgp.VecchiaMarginal(
-            cov_func=pm.gp.cov.ExpQuad(2, ls=ell), n_inducing=5, neighbors=4
-        )
+        asked = sgp.VecchiaMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), n_inducing=5, neighbors=4)
         found = sgp.subset_map(asked, X, Y, sigma, max_rows=40, random_seed=0, progressbar=False)
         asked.build(X, point=found)
         asked.marginal_likelihood("y", X, Y, sigma)
     for name in ("order", "neighbors"):
         own, expected = (getattr(each.training.plan, name).get_value() for each in (gp, asked))
         np.testing.assert_array_equal(own, expected)
-    np.testing.assert_array_equal(
-        gp.feature_map.points.get_value(), asked.feature_map.points.get_value()
-    )
+    np.testing.assert_array_equal(gp.feature_map.points.get_value(), asked.feature_map.points.get_value())
 
 
 @pytest.mark.usefixtures("enough")
@@ -242,9 +231,7 @@ def test_what_was_built_or_is_known_and_few_rows_take_no_search(options, monkeyp
 def test_a_density_that_is_not_finite_is_told(caplog):
     with pm.Model(), caplog.at_level(logging.INFO, logger="pymc"):
         sigma = pm.HalfNormal("sigma", 1.0, initval=1e-200)
-        gp = sgp.VecchiaMarginal(
-            cov_func=1e-300 * pm.gp.cov.ExpQuad(2, ls=1.0), n_inducing=5, neighbors=4
-        )
+        gp = sgp.VecchiaMarginal(cov_func=1e-300 * pm.gp.cov.ExpQuad(2, ls=1.0), n_inducing=5, neighbors=4)
         gp.marginal_likelihood("y", X, Y, sigma)
     assert gp.reference is None
     assert any("initial point, as the exact GP's density" in r.message for r in caplog.records)

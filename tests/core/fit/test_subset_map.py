@@ -139,9 +139,7 @@ YT = root @ RNG.standard_normal(80) + 0.2 * RNG.standard_normal(80)
 def of_tasks_and_priors(logs):
     ell, sigma = np.exp(logs)
     normal = stats.multivariate_normal(np.zeros(80), of_tasks(ell, B) + sigma**2 * np.eye(80))
-    return (
-        -normal.logpdf(YT) - stats.invgamma(3, scale=3).logpdf(ell) - stats.halfnorm.logpdf(sigma)
-    )
+    return -normal.logpdf(YT) - stats.invgamma(3, scale=3).logpdf(ell) - stats.halfnorm.logpdf(sigma)
 
 
 @pytest.mark.parametrize("free", [False, True])

@@ -26,9 +26,7 @@ MARGINAL = {
     "SoftKI": lambda **k: sgp.SoftKIMarginal(inducing=X[:9], **k),
     "CholQR": lambda **k: sgp.CholQRMarginal(approx="DTC", n_inducing=9, **k),
     "SKIP": lambda **k: sgp.SKIPMarginal(approx="DTC", grid_size=30, rank=6, **k),
-    "SKIP, products": lambda **k: sgp.SKIPMarginal(
-        grid_size=30, rank=6, n_iter=10, preconditioner=10, **k
-    ),
+    "SKIP, products": lambda **k: sgp.SKIPMarginal(grid_size=30, rank=6, n_iter=10, preconditioner=10, **k),
     "KMCG": lambda **k: sgp.KMCGMarginal(n_iter=12, probes=0, **k),
     "KMCG, subset": lambda **k: sgp.KMCGMarginal(n_iter=9, inducing=20, probes=0, **k),
 }
@@ -201,9 +199,7 @@ def test_data_changed_in_place(name):
 def test_parameters_that_overflow_give_nan():
     with pm.Model() as model:
         shift = pm.Flat("shift")
-        gp = sgp.KMCGMarginal(
-            cov_func=COV, mean_func=pm.gp.mean.Constant(shift), n_iter=12, probes=0
-        )
+        gp = sgp.KMCGMarginal(cov_func=COV, mean_func=pm.gp.mean.Constant(shift), n_iter=12, probes=0)
         gp.marginal_likelihood("y", X=X, y=pm.Data("y_data", Y), sigma=0.3)
     compiled = model.compile_logp(**FAST)
     assert np.isfinite(compiled({"shift": 0.1}))
@@ -248,26 +244,19 @@ def test_the_conditional_has_a_gradient(method):
     names = [v.name for v in inputs]
     function = model.compile_fn([total, *pt.grad(total, inputs)], inputs=inputs, **FAST)
     rng = np.random.default_rng(2)
-    point = model.initial_point(0) | {
-        "f": gp.predict(XNEW, {"ell": 1.5, "sigma": 0.8}, model=model)[0]
-    }
+    point = model.initial_point(0) | {"f": gp.predict(XNEW, {"ell": 1.5, "sigma": 0.8}, model=model)[0]}
     direction = {name: rng.standard_normal(np.shape(point[name])) for name in names}
     h = 1e-5
     sides = [
-        function({name: point[name] + sign * h * direction[name] for name in names})[0]
-        for sign in (1, -1)
+        function({name: point[name] + sign * h * direction[name] for name in names})[0] for sign in (1, -1)
     ]
-    slope = sum(
-        (g * direction[name]).sum() for g, name in zip(function(point)[1:], names, strict=True)
-    )
+    slope = sum((g * direction[name]).sum() for g, name in zip(function(point)[1:], names, strict=True))
     assert_allclose((sides[0] - sides[1]) / (2 * h), slope, rtol=1e-4)
 
 
 def test_products_have_no_gradient_rather_than_a_wrong_one():
     with pm.Model() as model:
-        gp = MARGINAL["SKIP, products"](
-            cov_func=pm.gp.cov.ExpQuad(2, ls=pm.InverseGamma("ell", 3, 3))
-        )
+        gp = MARGINAL["SKIP, products"](cov_func=pm.gp.cov.ExpQuad(2, ls=pm.InverseGamma("ell", 3, 3)))
         gp.marginal_likelihood("y", X=X, y=Y, sigma=0.3)
         gp.conditional("f", XNEW)
     with pytest.raises(ValueError, match="no gradient: add gp.conditional after"):

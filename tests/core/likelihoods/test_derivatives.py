@@ -34,9 +34,7 @@ def test_a_student_t_that_f_scales(shift, rows):
     """With many degrees of freedom it is a normal distribution, whose derivatives are exact."""
     found, normal = (
         value(
-            model_of(
-                lambda f, dist=dist: dist(mu=shift * f, sigma=0.5 * pt.exp(f)), X[:rows], Y[:rows]
-            )[0]
+            model_of(lambda f, dist=dist: dist(mu=shift * f, sigma=0.5 * pt.exp(f)), X[:rows], Y[:rows])[0]
         )
         for dist in (partial(pm.StudentT.dist, 1000.0), pm.Normal.dist)
     )
@@ -125,9 +123,7 @@ def test_check_of_more_rows_than_before(make):
             gp = make(cov_func=pm.gp.cov.Matern52(1, ls=1.0), **options)
             if make is sgp.CholQRMarginal:
                 gp.build(X)
-            gp.marginal_likelihood(
-                "y", X=inputs, y=y, likelihood=lambda f: pm.Poisson.dist(pt.exp(f))
-            )
+            gp.marginal_likelihood("y", X=inputs, y=y, likelihood=lambda f: pm.Poisson.dist(pt.exp(f)))
             pm.set_data({"X": more, "y_": counts})
             if make is sgp.VecchiaMarginal and first is X:
                 with pytest.raises(ValueError, match="X was replaced, and order and neighbors"):
@@ -192,9 +188,7 @@ def test_likelihoods_that_cannot_be_are_told_what_to_change():
     y[3] = 0
     with pytest.raises(ValueError, match=r"y\[3\] = 0 and 0 other rows.*an exposure of 0"):
         model_of(lambda f: pm.Poisson.dist(exposure * pt.exp(f)), y=y)
-    with pytest.raises(
-        ValueError, match=r"12 rows: Incompatible.*one value for each row with a target"
-    ):
+    with pytest.raises(ValueError, match=r"12 rows: Incompatible.*one value for each row with a target"):
         model_of(lambda f: pm.Poisson.dist(exposure[1:] * pt.exp(f)), y=y)
     with pytest.raises(ValueError, match="without a name.*before any likelihood= function"):
         model_of(lambda f: pm.Poisson.dist(pt.exp(f + pm.Normal.dist(shape=len(X)))), y=y)

@@ -231,9 +231,7 @@ def test_a_gradient_of_parameter_after_parameter_is_one():
 def test_predictions_are_those_of_the_dense_posterior():
     y, Z = Y, rng.uniform(0.0, 4.0, (5, 2))
     model, gp = made("exact", y=y, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)))
-    _, f, W = dense(
-        lambda f, y: pm.logp(pm.Poisson.dist(mu=pm.math.exp(f)), y), K_of(), np.full(N, 0.3), y
-    )
+    _, f, W = dense(lambda f, y: pm.logp(pm.Poisson.dist(mu=pm.math.exp(f)), y), K_of(), np.full(N, 0.3), y)
     both = K_of(Z=np.concatenate([X, Z]))
     cross, own = both[N:, :N], both[N:, N:]
     mean = 0.3 + cross @ np.linalg.solve(K_of(), f - 0.3)
@@ -307,10 +305,7 @@ def test_sums_tasks_and_weights():
         (total, X, {}), (by_task, tasks, {}), (weighted, X, {"weights": np.linspace(0.5, 2.0, 8)}),
     ):  # fmt: skip
         values = []
-        for given in (
-            {"sigma": np.full(N, sigma)},
-            {"likelihood": lambda f: pm.Normal.dist(f, sigma)},
-        ):
+        for given in ({"sigma": np.full(N, sigma)}, {"likelihood": lambda f: pm.Normal.dist(f, sigma)}):
             with pm.Model() as model:
                 make().marginal_likelihood("y", X=Z, y=F, **given, **options)
                 values.append(model.compile_logp()(model.initial_point()))
@@ -491,14 +486,10 @@ def test_the_evidence_of_one_row():
     """Laplace in one dimension, where the mode solves a scalar equation."""
     with pm.Model() as model:
         gp = sgp.ExactMarginal(cov_func=kernel())
-        gp.marginal_likelihood(
-            "y", X=X[:1], y=[3.0], likelihood=lambda f: pm.Poisson.dist(pm.math.exp(f))
-        )
+        gp.marginal_likelihood("y", X=X[:1], y=[3.0], likelihood=lambda f: pm.Poisson.dist(pm.math.exp(f)))
         found = model.compile_logp()(model.initial_point())
     f = brentq(lambda f: 3.0 - np.exp(f) - f / 0.81, -5, 5, xtol=1e-14)
-    expected = (
-        stats.poisson.logpmf(3, np.exp(f)) - 0.5 * f**2 / 0.81 - 0.5 * np.log1p(0.81 * np.exp(f))
-    )
+    expected = stats.poisson.logpmf(3, np.exp(f)) - 0.5 * f**2 / 0.81 - 0.5 * np.log1p(0.81 * np.exp(f))
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 

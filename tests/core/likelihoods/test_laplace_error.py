@@ -164,9 +164,7 @@ def test_draws_go_on_to_the_likelihood_itself():
     """Posterior of one parameter against quadrature of the corrected density."""
     y = (X[:, 0] > 2.0) * 1.0
     model, gp = made("exact", classes, y)
-    found = gp.correct(
-        draws_of(200), "likelihood", progressbar=False, random_seed=1, cores=1, model=model
-    )
+    found = gp.correct(draws_of(200), "likelihood", progressbar=False, random_seed=1, cores=1, model=model)
     density = better_density(model, gp.variable, gp.training, gp.training.log_ratios())
     grid = np.linspace(-4.0, 2.5, 101)
     weights = np.exp((values := density.values(grid[:, None])) - values.max())

@@ -28,9 +28,7 @@ def covariance(approx, sigma):
 
 
 def dist(approx="DTC", sigma=0.6, mu=MU, **kwargs):
-    return sgp.LowRankNormal.dist(
-        mu, PHI, sigma, weights=WEIGHTS, kdiag=KDIAG, approx=approx, **kwargs
-    )
+    return sgp.LowRankNormal.dist(mu, PHI, sigma, weights=WEIGHTS, kdiag=KDIAG, approx=approx, **kwargs)
 
 
 @pytest.mark.parametrize("approx", ["DTC", "FITC", "VFE"])
@@ -49,9 +47,7 @@ def test_defaults_are_unit_weights_no_correction_and_a_scalar_mean():
 
 def test_float32_and_integer_parameters():
     phi = np.round(3 * PHI)
-    rv = sgp.LowRankNormal.dist(
-        np.float32(0.5), phi.astype("float32"), 1, weights=np.array([1, 2, 3])
-    )
+    rv = sgp.LowRankNormal.dist(np.float32(0.5), phi.astype("float32"), 1, weights=np.array([1, 2, 3]))
     found = pm.logp(rv, Y).eval(**FAST)
     assert_allclose(found, dense_marginal(phi, 1.0, Y - 0.5, [1, 2, 3]), rtol=1e-11)
 
@@ -88,9 +84,7 @@ def model():
     with pm.Model(coords={"obs": list("abcdefg")}) as model:
         mu = pm.Normal("mu")
         sigma = pm.HalfNormal("sigma")
-        sgp.LowRankNormal(
-            "y", mu, PHI, sigma, kdiag=KDIAG + 5.0, approx="FITC", observed=Y, dims="obs"
-        )
+        sgp.LowRankNormal("y", mu, PHI, sigma, kdiag=KDIAG + 5.0, approx="FITC", observed=Y, dims="obs")
     return model
 
 
@@ -98,8 +92,7 @@ def test_model_gradient_against_differences(model):
     logp, dlogp = model.compile_logp(**FAST), model.compile_dlogp(**FAST)
     point = {"mu": 0.3, "sigma_log__": -0.4}
     slopes = [
-        (logp({**point, k: v + 1e-5}) - logp({**point, k: v - 1e-5})) / 2e-5
-        for k, v in point.items()
+        (logp({**point, k: v + 1e-5}) - logp({**point, k: v - 1e-5})) / 2e-5 for k, v in point.items()
     ]
     assert_allclose(dlogp(point), slopes, rtol=1e-7)
 
@@ -119,9 +112,7 @@ def test_dims_and_predictive_draws(model):
 
 
 def test_log_likelihood_is_one_number_a_draw(model):
-    idata = az.from_dict(
-        {"posterior": {"mu": np.array([[0.5, 0.1]]), "sigma": np.array([[0.6, 1.0]])}}
-    )
+    idata = az.from_dict({"posterior": {"mu": np.array([[0.5, 0.1]]), "sigma": np.array([[0.6, 1.0]])}})
     with model:
         pm.compute_log_likelihood(idata, progressbar=False, compile_kwargs=FAST)
     found = idata["log_likelihood"]["y"].values[0]

@@ -39,9 +39,7 @@ CONTINUOUS = {
     "Beta": lambda f: pm.Beta.dist(mu=sigmoid(f), nu=9.0),
     "Weibull": lambda f: pm.Weibull.dist(1.5, exp(f)),
     "StudentT": lambda f: pm.StudentT.dist(nu=9.0, mu=f, sigma=0.5),
-    "Mixture": lambda f: pm.Mixture.dist(
-        [0.3, 0.7], [pm.Normal.dist(f, 0.5), pm.Normal.dist(-f, 1.0)]
-    ),
+    "Mixture": lambda f: pm.Mixture.dist([0.3, 0.7], [pm.Normal.dist(f, 0.5), pm.Normal.dist(-f, 1.0)]),
     "Mixture of one": lambda f: pm.Mixture.dist(
         [0.3, 0.7], pm.Normal.dist(pt.stack([f, -f], axis=-1), [0.5, 1.0])
     ),
@@ -117,8 +115,7 @@ def test_draws_of_new_counts_have_these_moments():
 def test_draws_of_new_counts_have_one_seed():
     model, gp = made(counts, cls=sgp.VecchiaMarginal, n_inducing=8, neighbors=5)
     found, again = (
-        gp.predict_posterior(NEW, draws_of(20), random_seed=2, model=model, **COUNTED)
-        for _ in range(2)
+        gp.predict_posterior(NEW, draws_of(20), random_seed=2, model=model, **COUNTED) for _ in range(2)
     )
     np.testing.assert_array_equal(found.y, again.y)
     assert len(np.unique(found.y.values[0, :, 1])) > 3  # a generator that goes on from draw to draw
@@ -128,9 +125,7 @@ def test_the_mixture_over_draws_has_both_variances():
     model, gp = made(counts)
     idata = az.from_dict({"posterior": {"eta": np.array([[0.5, 1.0]])}})
     found = gp.predict_posterior(NEW, idata, pred_noise=True, progressbar=False, model=model)
-    each = [
-        gp.predict(NEW, {"eta": eta}, diag=True, pred_noise=True, model=model) for eta in (0.5, 1.0)
-    ]
+    each = [gp.predict(NEW, {"eta": eta}, diag=True, pred_noise=True, model=model) for eta in (0.5, 1.0)]
     means, variances = np.moveaxis(np.array(each), 1, 0)
     np.testing.assert_allclose(found["mean"], means.mean(axis=0), rtol=1e-10)
     np.testing.assert_allclose(found.sd**2, variances.mean(axis=0) + means.var(axis=0), rtol=1e-10)
@@ -197,9 +192,7 @@ def test_nor_are_those_behind_a_deterministic(data):
         exposure = pm.Data("exposure", EXPOSURE) if data else EXPOSURE
         rate = pm.Deterministic("rate", base * exposure)
         gp = sgp.ExactMarginal(cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=0.8))
-        gp.marginal_likelihood(
-            "y", X=X, y=COUNTS, likelihood=lambda f: pm.Poisson.dist(rate * exp(f))
-        )
+        gp.marginal_likelihood("y", X=X, y=COUNTS, likelihood=lambda f: pm.Poisson.dist(rate * exp(f)))
     with pytest.raises(ValueError, match="for each of the .* training rows"):
         gp.predict(X, POINT | {"base": 1.0}, diag=True, pred_noise=True, model=model)
 
@@ -209,9 +202,7 @@ def test_a_scalar_from_the_rows_is_one_of_new_rows_too():
         base = pm.HalfNormal("base", 1)
         rate = pm.Deterministic("rate", base * pm.math.sum(pm.Data("exposure", EXPOSURE)))
         gp = sgp.ExactMarginal(cov_func=pm.gp.cov.Matern52(1, ls=0.8))
-        gp.marginal_likelihood(
-            "y", X=X, y=COUNTS, likelihood=lambda f: pm.Poisson.dist(rate * exp(f))
-        )
+        gp.marginal_likelihood("y", X=X, y=COUNTS, likelihood=lambda f: pm.Poisson.dist(rate * exp(f)))
     f, s2 = gp.predict(NEW, {"base": 0.5}, diag=True, model=model)
     mean, _ = gp.predict(NEW, {"base": 0.5}, diag=True, pred_noise=True, model=model)
     np.testing.assert_allclose(mean, 0.5 * EXPOSURE.sum() * np.exp(f + s2 / 2.0), rtol=1e-8)
@@ -242,8 +233,7 @@ def test_misuse_is_refused():
     with pm.Model() as model:
         eta = pm.HalfNormal("eta", 1)
         parts = [
-            sgp.SoftKIMarginal(cov_func=eta * pm.gp.cov.ExpQuad(1, ls), inducing=X[:5])
-            for ls in (1, 3)
+            sgp.SoftKIMarginal(cov_func=eta * pm.gp.cov.ExpQuad(1, ls), inducing=X[:5]) for ls in (1, 3)
         ]
         total = parts[0] + parts[1]
         total.marginal_likelihood("y", X=X, y=COUNTS, likelihood=counts)

@@ -64,9 +64,7 @@ def test_tables_and_unknown_lengths(built):
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "c": 1.0})
     parts = dd.from_pandas(frame, npartitions=4)
     xs, ys = da.from_array(X, chunks=(150, 2)), da.from_array(Y, chunks=150)
-    data = xarray.Dataset(
-        {c: ("row", da.from_array(frame[c].to_numpy(), chunks=99)) for c in frame}
-    )
+    data = xarray.Dataset({c: ("row", da.from_array(frame[c].to_numpy(), chunks=99)) for c in frame})
     with model, dask.config.set(scheduler="synchronous"):
         for source, options in [
             (parts, {"y": "y", "columns": ["a", "b"]}),
@@ -131,12 +129,7 @@ def test_a_cluster_that_loses_a_worker(built, tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
         return block
 
-    options = {
-        "n_workers": 2,
-        "threads_per_worker": 1,
-        "processes": True,
-        "dashboard_address": None,
-    }
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster):
         xs, ys = da.from_array(X, chunks=(100, 2)), da.from_array(Y, chunks=100)
         with model:

@@ -25,9 +25,7 @@ def gp():
 
 def same(a, b):
     assert a.size == b.size
-    np.testing.assert_allclose(
-        a.triangle.T @ a.triangle, b.triangle.T @ b.triangle, rtol=1e-10, atol=1e-9
-    )
+    np.testing.assert_allclose(a.triangle.T @ a.triangle, b.triangle.T @ b.triangle, rtol=1e-10, atol=1e-9)
     np.testing.assert_array_equal([a.low, a.high], [b.low, b.high])
 
 
@@ -59,9 +57,7 @@ def test_blocks_of_a_source_from_any_row_on(make, tmp_path, monkeypatch):
         blocks = list(source.blocks(start))
         np.testing.assert_array_equal(np.concatenate([b.X for b in blocks]), X[start:])
         np.testing.assert_array_equal(np.concatenate([b.y for b in blocks]), Y[start:])
-        assert [b.start for b in blocks] == list(
-            np.cumsum([start, *(len(b.y) for b in blocks[:-1])])
-        )
+        assert [b.start for b in blocks] == list(np.cumsum([start, *(len(b.y) for b in blocks[:-1])]))
 
 
 def test_a_save_that_fails_leaves_the_old_file(gp, tmp_path, monkeypatch):

@@ -42,12 +42,7 @@ def make(kind="SoftKI", mean="zero", rows=X):
     elif kind == "frozen":
         cov = eta**2 * pm.gp.cov.ExpQuad(D, ls=ell)
         gp = sgp.GriefGP(
-            cov_func=cov,
-            grid=8,
-            rank=20,
-            basis="frozen",
-            reference={"ell": 0.6, "eta": 1.0},
-            **options,
+            cov_func=cov, grid=8, rank=20, basis="frozen", reference={"ell": 0.6, "eta": 1.0}, **options
         )
     else:
         cov = 1.2 * pm.gp.cov.ExpQuad(D, ls=0.6)
@@ -88,9 +83,7 @@ def test_the_density_is_that_of_the_rows(kind, mean):
             gp, sigma = make(kind, mean)
             more = {"weights": np.linspace(0.5, 2.0, gp.rank)} if kind == "weights" else {}
             if by_statistics:
-                gp.marginal_likelihood(
-                    "y", statistics=gp.summarize(X, Y), sigma=sigma, jitter=0.01, **more
-                )
+                gp.marginal_likelihood("y", statistics=gp.summarize(X, Y), sigma=sigma, jitter=0.01, **more)
                 assert gp.likelihood_path == "summarized"
             else:
                 gp.marginal_likelihood("y", X, Y, sigma, jitter=0.01, **more)
@@ -122,9 +115,7 @@ def test_arrays_under_a_mean_with_free_coefficients(kind, mean):
         with pm.Model() as m:
             if kind == "rotated":
                 sigma = pm.HalfNormal("sigma")
-                gp = sgp.GriefGP(
-                    cov_func=FIXED, grid=8, rank=20, rotate=True, mean_func=means(mean)
-                )
+                gp = sgp.GriefGP(cov_func=FIXED, grid=8, rank=20, rotate=True, mean_func=means(mean))
             else:
                 gp, sigma = make(kind, mean)
             gp.marginal_likelihood("y", X, pm.Data("targets", Y), sigma_of(sigma))
@@ -417,17 +408,13 @@ def test_statistics_of_another_basis_are_refused(softki):
         stats = gp.summarize(X, Y)
     cov = pm.gp.cov.ExpQuad(D, ls=0.7)
     others = {
-        "1[12] functions, not 1[12]": sgp.SoftKIMarginal(
-            cov_func=cov, inducing=Z[:11], temperature=0.3
-        ),
+        "1[12] functions, not 1[12]": sgp.SoftKIMarginal(cov_func=cov, inducing=Z[:11], temperature=0.3),
         "other values": sgp.SoftKIMarginal(cov_func=cov, inducing=Z, temperature=0.301),
         "another range": sgp.SoftKIMarginal(cov_func=cov, inducing=Z + 1e-3, temperature=0.3),
     }
     with pm.Model():
         mean = pm.gp.mean.Constant(pm.Normal("c"))
-        others["mean has"] = sgp.SoftKIMarginal(
-            mean_func=mean, cov_func=cov, inducing=Z, temperature=0.3
-        )
+        others["mean has"] = sgp.SoftKIMarginal(mean_func=mean, cov_func=cov, inducing=Z, temperature=0.3)
         for text, other in others.items():
             other.build(X)
             with pytest.raises(ValueError, match=text):
@@ -530,8 +517,7 @@ def test_a_basis_rotated_by_statistics(mean):
     cov = (phi * w) @ phi.T + 0.09 * np.eye(N)
     expected = multivariate_normal(np.full(N, center), cov).logpdf(Y)
     value = model.compile_logp(vars=[model["y"]])(
-        {"w_log__": np.log(w), "sigma_log__": np.log(0.3)}
-        | {k: point[k] for k in point if k == "c"}
+        {"w_log__": np.log(w), "sigma_log__": np.log(0.3)} | {k: point[k] for k in point if k == "c"}
     )
     np.testing.assert_allclose(value, expected, rtol=1e-10)
     found = gp.predict(X[:5], point, diag=True, model=model)
@@ -539,9 +525,7 @@ def test_a_basis_rotated_by_statistics(mean):
     solved = np.linalg.solve(cov, np.c_[Y - center, near.T])
     np.testing.assert_allclose(found[0], center + near @ solved[:, 0], rtol=1e-8)
     var = FIXED_VARIANCE - (phi[:5] ** 2).sum(axis=1) + ((phi[:5] ** 2) * w).sum(axis=1)
-    np.testing.assert_allclose(
-        found[1], var - np.einsum("ij,ji->i", near, solved[:, 1:]), rtol=1e-6
-    )
+    np.testing.assert_allclose(found[1], var - np.einsum("ij,ji->i", near, solved[:, 1:]), rtol=1e-6)
     with pm.Model():
         fixed = gp.marginal_likelihood("y", statistics=stats, sigma=0.3, weights=w)
     draws = draw_many(fixed, 4000, random_seed=1)

@@ -50,9 +50,7 @@ def test_duplicates_and_constant_columns():
 
 def test_the_seed_decides():
     X = np.random.default_rng(4).normal(size=(500, 2))
-    first, again, another = (
-        subsamples(X, 20, 10, np.random.default_rng(seed)) for seed in (0, 0, 1)
-    )
+    first, again, another = (subsamples(X, 20, 10, np.random.default_rng(seed)) for seed in (0, 0, 1))
     for one, other in zip(first, again, strict=True):
         np.testing.assert_array_equal(one, other)
     assert set(first[0]) != set(another[0])

@@ -51,8 +51,7 @@ def test_neighbors_come_before_their_block_and_are_near(block, count):
 
 def test_the_seed_orders_the_blocks():
     first, again, other = (
-        order_rows(X, metric(), 8, 4, random_seed=seed, progressbar=False).order
-        for seed in (0, 0, 1)
+        order_rows(X, metric(), 8, 4, random_seed=seed, progressbar=False).order for seed in (0, 0, 1)
     )
     assert_array_equal(first, again)
     assert not np.array_equal(first, other)

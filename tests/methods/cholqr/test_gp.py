@@ -66,9 +66,7 @@ def test_better_than_random_rows_with_the_same_hyperparameters():
 
 
 def test_dear_kernels_compute_fewer_gains():
-    dear = sgp.cov.FromFunction(
-        lambda a, b: float(a == b), list("abc"), input_dim=2, active_dims=[0]
-    )
+    dear = sgp.cov.FromFunction(lambda a, b: float(a == b), list("abc"), input_dim=2, active_dims=[0])
     other = pm.gp.cov.ExpQuad(2, ls=1.0, active_dims=[1])
     assert sgp.CholQRMarginal(cov_func=2.0 * dear * other).n_exact == 4
     assert sgp.CholQRMarginal(cov_func=other).n_exact == 64
@@ -90,9 +88,7 @@ def test_the_seed_decides():
     results = []
     for seed in (0, 0, 1):
         gp, model, sigma = problem()
-        results.append(
-            gp.select_inducing(X, Y, sigma, model=model, rounds=1, random_seed=seed, **QUIET)
-        )
+        results.append(gp.select_inducing(X, Y, sigma, model=model, rounds=1, random_seed=seed, **QUIET))
     assert np.array_equal(results[0].indices, results[1].indices)
     assert not np.array_equal(results[0].indices, results[2].indices)
 
@@ -181,15 +177,11 @@ def test_the_points_stay_when_data_are_replaced():
         gp.marginal_likelihood("y", X=data, y=target, sigma=sigma)
         pm.set_data({"X": X[:50] + 1.0, "target": Y[:50]})
     (points,) = evaluate([gp.features(X[gp.indices])], None, model)
-    assert_allclose(
-        (points**2).sum(axis=1), evaluate([gp.cov_func(X, diag=True)], None, model)[0][:15]
-    )
+    assert_allclose((points**2).sum(axis=1), evaluate([gp.cov_func(X, diag=True)], None, model)[0][:15])
 
 
 @pytest.mark.filterwarnings("ignore:only .* of 50 inducing points are independent")
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 2))]
-)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 2))])
 def test_a_sine_with_the_usual_priors(seed):
     """Rounding alone leaves variances of -7e-6 beside points that nearly depend on each other."""
     rng = np.random.default_rng(seed)
@@ -312,9 +304,7 @@ def test_a_function_of_sets():
     assert_allclose(evaluate([point(places)])[0], K**2)
 
 
-@pytest.mark.parametrize(
-    "mode", ["FAST_COMPILE", pytest.param("NUMBA", marks=pytest.mark.slow), "JAX"]
-)
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", pytest.param("NUMBA", marks=pytest.mark.slow), "JAX"])
 def test_unknown_places_on_every_back_end(mode):
     """Inputs that are known at run time only: the kernel is called there."""
     if mode == "JAX":
@@ -405,11 +395,7 @@ def test_an_indefinite_function_is_named():
         ({"start": [1, 120]}, ValueError, "start names row 120, but X has 120 rows"),
         ({"start": [-1, 119]}, ValueError, "start names row -1, but X has 120 rows"),
         ({"start": [0.5]}, TypeError, "start must be integer rows"),
-        (
-            {"start": np.arange(7)},
-            ValueError,
-            "start has 7 rows, but n_inducing=5: give 5 rows, or",
-        ),
+        ({"start": np.arange(7)}, ValueError, "start has 7 rows, but n_inducing=5: give 5 rows, or"),
         ({"start": np.arange(4)}, ValueError, "start has 4 rows, but n_inducing=5"),
         ({"rounds": 0}, ValueError, "rounds must be at least 1"),
         ({"y": Y[:3]}, ValueError, "y has 3 values"),
@@ -437,9 +423,7 @@ def test_a_start_that_cannot_be_evaluated_is_named():
     gp, model, sigma = problem()
     for point in ({"sigma": 1e-200}, {"eta": 1e200}):
         name, value = point.copy().popitem()
-        words = f"at the start, .*{name} = {value:.0e}".replace("e+", r"\.e\+").replace(
-            "e-", r"\.e-"
-        )
+        words = f"at the start, .*{name} = {value:.0e}".replace("e+", r"\.e\+").replace("e-", r"\.e-")
         with pytest.raises(ValueError, match=words):
             gp.select_inducing(X, Y, sigma, point=point, model=model, **QUIET)
 

@@ -196,9 +196,7 @@ def test_an_indefinite_kernel_is_named_beside_points_that_nearly_depend():
     K[100, 100] -= 1e-3
     found = PivotFactor(Dense(K), np.zeros(200), NOISE, np.arange(0, 200, 7))
     assert found.size > 15
-    with pytest.raises(
-        ValueError, match="not positive semidefinite: given the other points, row 100"
-    ):
+    with pytest.raises(ValueError, match="not positive semidefinite: given the other points, row 100"):
         found.residual(100)
 
 

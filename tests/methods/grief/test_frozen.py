@@ -119,9 +119,7 @@ def test_latent_and_marginal_have_the_same_posterior_of_f():
     with pm.Model() as model:
         _, frozen = both()
         frozen.marginal_likelihood("y", X, Y, 0.3)
-        latent = sgp.GriefGP(
-            cov_func=frozen.cov_func, basis="frozen", reference=REFERENCE, grid=8, rank=30
-        )
+        latent = sgp.GriefGP(cov_func=frozen.cov_func, basis="frozen", reference=REFERENCE, grid=8, rank=30)
         f = latent.prior("f", X)
     point = {"ell": np.array([0.6, 1.3]), "eta": 1.1}
     phi = values(latent, model, X, point)
@@ -201,9 +199,7 @@ def test_check_of_statistics_takes_rows():
     """A likelihood that was made from statistics is compared on rows that are given."""
     with pm.Model():
         _, frozen = both(rank=30)
-        frozen.marginal_likelihood(
-            "y", statistics=frozen.summarize(X, Y), sigma=pm.HalfNormal("sigma")
-        )
+        frozen.marginal_likelihood("y", statistics=frozen.summarize(X, Y), sigma=pm.HalfNormal("sigma"))
     options = {"neighbors": None, "num_samples": 30, "progressbar": False}
     near = draws(REFERENCE["ell"], 1.4)
     found = frozen.check(near, X, Y, **options)
@@ -225,20 +221,13 @@ def test_inputs_that_are_random():
         frozen.conditional("f", where[:2])
         point = {"moved": at} | REFERENCE
         idata = az.from_dict({"posterior": {k: np.array(v)[None, None] for k, v in point.items()}})
-        drawn = pm.sample_posterior_predictive(
-            idata, var_names=["f"], random_seed=1, progressbar=False
-        )
+        drawn = pm.sample_posterior_predictive(idata, var_names=["f"], random_seed=1, progressbar=False)
     logp = model.compile_logp(vars=[model["y"]], jacobian=False)
     theta = {"ell_log__": np.log(REFERENCE["ell"]), "eta_log__": np.log(1.4)}
     with pm.Model() as fixed:
         _, same = both()
         same.marginal_likelihood("y", np.stack([X[:, 0], at], axis=1), Y, 0.2)
     expected = fixed.compile_logp(vars=[fixed["y"]], jacobian=False)
-    np.testing.assert_allclose(
-        logp(theta | {"moved": at, "f": np.zeros(2)}), expected(theta), rtol=1e-9
-    )
+    np.testing.assert_allclose(logp(theta | {"moved": at, "f": np.zeros(2)}), expected(theta), rtol=1e-9)
     mean, cov = same.predict(np.stack([X[:2, 0], at[:2]], axis=1), REFERENCE, model=fixed)
-    assert (
-        np.abs(drawn["posterior_predictive"]["f"].values[0, 0] - mean).max()
-        < 4.0 * cov.max() ** 0.5
-    )
+    assert np.abs(drawn["posterior_predictive"]["f"].values[0, 0] - mean).max() < 4.0 * cov.max() ** 0.5

@@ -185,9 +185,7 @@ def test_gradient_of_the_model_against_differences(type_two, mode):
         return float(function(*(p + step * u for p, u in zip(point, direction, strict=True)))[0])
 
     step = 1e-4  # fourth-order differences: error ~ step^4, rounding 1e-12
-    slope = (8 * (shifted(step) - shifted(-step)) - shifted(2 * step) + shifted(-2 * step)) / (
-        12 * step
-    )
+    slope = (8 * (shifted(step) - shifted(-step)) - shifted(2 * step) + shifted(-2 * step)) / (12 * step)
     expected = sum((np.asarray(g) * u).sum() for g, u in zip(grads, direction, strict=True))
     assert_allclose(expected, slope, rtol=1e-7)
 
@@ -265,9 +263,7 @@ def test_all_paths_agree_at_unit_weights():
         found.append(y_logp(model, np.ones(gp.rank)))
         kinds.append(gp.likelihood_path)
     rows = type_one(X, y, False, sigma=0.3 * np.ones(40))  # a sigma per row: no summary
-    found.append(
-        float(rows[1].compile_logp(vars=[rows[1]["y"]], **FAST)({"w_log__": np.zeros(15)}))
-    )
+    found.append(float(rows[1].compile_logp(vars=[rows[1]["y"]], **FAST)({"w_log__": np.zeros(15)})))
     kinds.append(rows[0].likelihood_path)
     assert kinds == ["rotated", "summarized", "full"]
     assert_allclose(found[0], found[1], rtol=1e-9)
@@ -324,9 +320,7 @@ def test_weighted_prediction():
     assert_allclose(var, np.einsum("ij,jk,ik->i", new, inner, new) + missed, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("mode", "variance"), [(1.0, 100.0), (0.5, 0.04), (2.0, 1e-4), (1e-3, 10.0)]
-)
+@pytest.mark.parametrize(("mode", "variance"), [(1.0, 100.0), (0.5, 0.04), (2.0, 1e-4), (1e-3, 10.0)])
 def test_weights_prior_has_the_mode_and_variance_asked_for(mode, variance):
     with pm.Model():
         w = sgp.weights_prior("w", 3, mode=mode, variance=variance)
@@ -401,9 +395,7 @@ def test_putting_the_data_back_takes_the_fast_path_again():
     with model:
         pm.set_data({"y_data": y + 1.0})
         pm.set_data({"y_data": y})
-    assert_allclose(
-        float(model.compile_logp(vars=[model["y"]], **FAST)(point)), expected, rtol=1e-12
-    )
+    assert_allclose(float(model.compile_logp(vars=[model["y"]], **FAST)(point)), expected, rtol=1e-12)
 
 
 def test_a_copy_of_the_model_with_other_inputs():

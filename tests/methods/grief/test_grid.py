@@ -7,18 +7,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pymc_scalable_gp.core.features.eigenfunctions import (
-    node_masses,
-    select,
-    share_rank,
-    top_products,
-)
-from pymc_scalable_gp.methods.grief.grid import (
-    check_grid,
-    grid_nodes,
-    least_resolving,
-    node_ladder,
-)
+from pymc_scalable_gp.core.features.eigenfunctions import node_masses, select, share_rank, top_products
+from pymc_scalable_gp.methods.grief.grid import check_grid, grid_nodes, least_resolving, node_ladder
 
 
 def test_nodes_of_an_even_column_are_even():
@@ -60,10 +50,7 @@ def test_check_grid_spreads_one_number():
 
 @pytest.mark.parametrize(
     ("nodes", "words"),
-    [
-        ([0.5, 0.1], "decreasing order, 0.5 before 0.1"),
-        ([0.0, 1.0, 1.0], "twice the same node, 1 bef"),
-    ],
+    [([0.5, 0.1], "decreasing order, 0.5 before 0.1"), ([0.0, 1.0, 1.0], "twice the same node, 1 bef")],
 )
 def test_check_grid_refuses_nodes_out_of_order(nodes, words):
     with pytest.raises(ValueError, match=rf"grid\[1\] has .*{words}.*np.unique"):
@@ -174,8 +161,7 @@ def test_share_rank(rank, cells, expected):
 def test_masses_are_the_data_near_each_node():
     x = np.array([0.0, 0.25, 0.25, 1.0])
     assert_allclose(
-        node_masses(x, np.array([0.0, 0.25, 0.5, 1.0])),
-        0.0625 + 0.75 * np.array([0.25, 0.5, 0.0, 0.25]),
+        node_masses(x, np.array([0.0, 0.25, 0.5, 1.0])), 0.0625 + 0.75 * np.array([0.25, 0.5, 0.0, 0.25])
     )
 
 

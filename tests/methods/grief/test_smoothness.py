@@ -25,8 +25,7 @@ KERNELS = {
     "RatQuad": (lambda a, b: rational(1, a, 0), 1),
     "ExpQuad x Matern32": (
         lambda a, b: (
-            pm.gp.cov.ExpQuad(2, ls=a, active_dims=[0])
-            * pm.gp.cov.Matern32(2, ls=b, active_dims=[1])
+            pm.gp.cov.ExpQuad(2, ls=a, active_dims=[0]) * pm.gp.cov.Matern32(2, ls=b, active_dims=[1])
         ),
         2,
     ),
@@ -158,15 +157,9 @@ def test_marginal_density_with_a_free_period_is_the_exact_one_and_smooth():
     [
         (lambda p: pm.gp.cov.Periodic(1, period=p, ls=1.0), "period"),
         (lambda p: pm.gp.cov.Cosine(1, ls=p), "ls"),
-        (
-            lambda p: pm.gp.cov.ExpQuad(1, ls=2.0) * pm.gp.cov.Periodic(1, period=p, ls=1.0),
-            "period",
-        ),
+        (lambda p: pm.gp.cov.ExpQuad(1, ls=2.0) * pm.gp.cov.Periodic(1, period=p, ls=1.0), "period"),
         (lambda p: 2.0 + 3.0 * pm.gp.cov.Cosine(1, ls=p) ** 2, "ls"),
-        (
-            lambda p: pm.gp.cov.WarpedInput(1, pm.gp.cov.Cosine(1, ls=p), lambda x: 2.0 * x),
-            "ls",
-        ),
+        (lambda p: pm.gp.cov.WarpedInput(1, pm.gp.cov.Cosine(1, ls=p), lambda x: 2.0 * x), "ls"),
     ],
 )
 def test_a_free_period_is_refused_in_a_latent_model(cov, argument):

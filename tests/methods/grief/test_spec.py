@@ -27,9 +27,7 @@ def spacing(grids):
 def test_nodes_follow_the_lengthscale_at_the_point():
     X = columns(1000, 1)
     with pm.Model(), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="the features do not explain", category=UserWarning
-        )
+        warnings.filterwarnings("ignore", message="the features do not explain", category=UserWarning)
         spec = GriefSpec(pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ell")))
         found = [spec.fit(X, {"ell": ell}).grids[0].nodes.size for ell in (3.0, 0.11, 0.01)]
     assert found == [100, 150, 200]
@@ -73,9 +71,7 @@ def test_a_fit_never_changes():
     assert turned.rotation is not None
     assert all(vars(first)[name] is value for name, value in before.items())
     assert_array_equal(first.features(X).eval(), phi)
-    assert_allclose(
-        turned.features(X).eval(), phi @ turned.rotation.vectors, rtol=1e-10, atol=1e-10
-    )
+    assert_allclose(turned.features(X).eval(), phi @ turned.rotation.vectors, rtol=1e-10, atol=1e-10)
 
 
 def test_away_from_the_point_the_features_are_the_best_in_the_fixed_directions():

@@ -10,12 +10,7 @@ from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.kmcg.krylov_normal import KrylovNormal
-from pymc_scalable_gp.testing import (
-    check_marginal_logp,
-    dense_marginal,
-    draw_many,
-    figures_at,
-)
+from pymc_scalable_gp.testing import check_marginal_logp, dense_marginal, draw_many, figures_at
 from pymc_scalable_gp.utils.compiled import evaluate
 
 FAST = {"mode": "FAST_COMPILE"}  # no Numba: these functions are called a few times
@@ -143,8 +138,7 @@ ALIKE = ("VFE", "grid", "FITC")  # the same graphs are in the others
 
 
 @pytest.mark.parametrize(
-    "form",
-    [pytest.param(each, marks=pytest.mark.slow if each in ALIKE else ()) for each in FORMS],
+    "form", [pytest.param(each, marks=pytest.mark.slow if each in ALIKE else ()) for each in FORMS]
 )
 def test_density_and_gradient(form):
     inputs, targets, options = FORMS[form]
@@ -230,9 +224,7 @@ def test_probes_replace_the_determinant_only():
     K = kernel(grid.points, grid.points)
     logs = []
     for z in signs:
-        Q = np.linalg.qr(np.column_stack([np.linalg.matrix_power(K, k) @ z for k in range(steps)]))[
-            0
-        ]
+        Q = np.linalg.qr(np.column_stack([np.linalg.matrix_power(K, k) @ z for k in range(steps)]))[0]
         values, vectors = np.linalg.eigh(Q.T @ K @ Q)
         first = vectors.T @ (Q.T @ z)
         logs.append(first**2 @ np.log(values + 0.04))
@@ -257,9 +249,7 @@ def test_gradient_with_probes():
         ell, eta, sigma = (pm.Flat(name) for name in ("ell", "eta", "sigma"))
         cov = pm.math.exp(eta) * pm.gp.cov.ExpQuad(2, ls=pm.math.exp(ell))
         gp = sgp.KMCGMarginal(cov_func=cov, n_iter=8, probes=2)
-        gp.marginal_likelihood(
-            "y", X=sgp.RegularGrid(AXES, MASK), y=targets, sigma=pm.math.exp(sigma)
-        )
+        gp.marginal_likelihood("y", X=sgp.RegularGrid(AXES, MASK), y=targets, sigma=pm.math.exp(sigma))
     logp, dlogp = model.compile_logp(**FAST), model.compile_dlogp(**FAST)
     point = {"ell": np.array(-0.2), "eta": np.array(0.1), "sigma": np.array(-1.5)}
     gradient = dlogp(point)
@@ -270,9 +260,7 @@ def test_gradient_with_probes():
 
 
 @pytest.mark.filterwarnings("ignore:the log determinant is estimated")
-@pytest.mark.parametrize(
-    "ell", [0.05, *(pytest.param(ell, marks=pytest.mark.slow) for ell in (0.02, 0.2))]
-)
+@pytest.mark.parametrize("ell", [0.05, *(pytest.param(ell, marks=pytest.mark.slow) for ell in (0.02, 0.2))])
 def test_gradient_on_a_square_grid_with_more_steps_than_eigenvalues(ell):
     """28 distinct eigenvalues, all near 1 where the lengthscale is below the spacing, and 40 steps."""
     axis = np.linspace(0.0, 1.0, 7)
@@ -369,9 +357,7 @@ def test_parts_of_a_sum_share_one_basis():
     assert_allclose(sum(means), total.predict(grid, {}, diag=True, model=model)[0], rtol=1e-8)
     with pytest.raises(ValueError, match="must be a sum that this GP is a part of"):
         rough.predict(grid, {}, given={"gp": smooth}, model=model)
-    one, two = (
-        sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=2.0), approx=a) for a in ("DTC", "VFE")
-    )
+    one, two = (sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=2.0), approx=a) for a in ("DTC", "VFE"))
     with pytest.raises(TypeError, match="cannot add GPs with approx 'DTC', 'VFE'"):
         one + two
     with pytest.raises(TypeError, match="cannot add KMCGMarginal and GriefGP"):
@@ -412,11 +398,7 @@ def test_joint_predictions_of_a_sum_and_of_its_parts(where):
         options = {"given": {"gp": total}, "model": model, "progressbar": False, "draws": True}
         with pytest.raises(ValueError, match="give grid.points"):
             parts[0].predict_posterior(grid, posterior, **options)
-        assert parts[0].predict_posterior(grid.points, posterior, **options)["f"].shape == (
-            1,
-            3,
-            33,
-        )
+        assert parts[0].predict_posterior(grid.points, posterior, **options)["f"].shape == (1, 3, 33)
 
 
 def test_given_data_are_used_and_forgotten():
@@ -439,9 +421,7 @@ def test_kernel_of_low_rank_ends_the_basis():
     for steps in (2, 6):
         with pm.Model() as model:
             scale = pm.HalfNormal("scale")
-            gp = sgp.KMCGMarginal(
-                cov_func=scale * pm.gp.cov.Linear(2, c=0.0), n_iter=steps, probes=0
-            )
+            gp = sgp.KMCGMarginal(cov_func=scale * pm.gp.cov.Linear(2, c=0.0), n_iter=steps, probes=0)
             gp.marginal_likelihood("y", X=X, y=X @ [1.0, -2.0], sigma=0.2)
         logp = model.compile_logp(**FAST)
         dlogp = model.compile_dlogp(**FAST)

@@ -101,9 +101,7 @@ def test_the_gradient_is_that_of_the_density(monkeypatch):
     at = {"ell": np.array(0.7), "eta": np.array(1.0)}
     for slope, name in zip(dlogp(at), at, strict=True):
         ends = [float(logp(at | {name: at[name] + k * 1e-3})) for k in (-2, -1, 1, 2)]
-        assert_allclose(
-            slope, (ends[0] - 8.0 * ends[1] + 8.0 * ends[2] - ends[3]) / 12e-3, rtol=1e-6
-        )
+        assert_allclose(slope, (ends[0] - 8.0 * ends[1] + 8.0 * ends[2] - ends[3]) / 12e-3, rtol=1e-6)
 
 
 @pytest.mark.parametrize("complete", [False, True])
@@ -142,17 +140,8 @@ def test_draws_targets_that_are_replaced_and_sums():
 def test_refusals_and_the_warning():
     cov = kernel()
     with pm.Model(), pytest.raises(TypeError, match=r"made of Gaussian targets.*from_points"):
-        sgp.KMCGMarginal(cov_func=cov).marginal_likelihood(
-            "y", X=GRID.points, y=Y, likelihood=counts
-        )
+        sgp.KMCGMarginal(cov_func=cov).marginal_likelihood("y", X=GRID.points, y=Y, likelihood=counts)
     with pm.Model(), pytest.raises(ValueError, match="probes= are for Gaussian noise"):
-        sgp.KMCGMarginal(cov_func=cov, probes=4).marginal_likelihood(
-            "y", X=GRID, y=Y, likelihood=counts
-        )
-    with (
-        pm.Model(),
-        pytest.warns(UserWarning, match="the features do not explain .* raise n_iter=, now 2"),
-    ):
-        sgp.KMCGMarginal(cov_func=cov, n_iter=2).marginal_likelihood(
-            "y", X=GRID, y=Y, likelihood=counts
-        )
+        sgp.KMCGMarginal(cov_func=cov, probes=4).marginal_likelihood("y", X=GRID, y=Y, likelihood=counts)
+    with pm.Model(), pytest.warns(UserWarning, match="the features do not explain .* raise n_iter=, now 2"):
+        sgp.KMCGMarginal(cov_func=cov, n_iter=2).marginal_likelihood("y", X=GRID, y=Y, likelihood=counts)

@@ -21,9 +21,7 @@ Y = np.sin(2.0 * AXES[0])[:, None] + AXES[1] + 0.3 * RNG.standard_normal((6, 5))
 POINT = {"ell": np.array([0.8, 1.4]), "eta": 1.3, "sigma": 0.4, "slope": 0.7}
 POINTS = np.array([[0.2, 0.6], [1.1, 0.5], [7.0, 1.0], [0.6, 0.5]])
 # Between the cells, beyond them, at them; and not all of its own cells.
-OTHER = sgp.RegularGrid(
-    [[0.6, 1.0, 4.0], [0.5, 0.6]], np.array([[1, 1], [0, 1], [1, 1]], dtype=bool)
-)
+OTHER = sgp.RegularGrid([[0.6, 1.0, 4.0], [0.5, 0.6]], np.array([[1, 1], [0, 1], [1, 1]], dtype=bool))
 
 
 def build(make, X, y=Y, kernel=pm.gp.cov.Matern52, **options):
@@ -64,12 +62,8 @@ def test_density_and_gradient_are_exact(both):
     assert gp.likelihood_path == "kronecker"
     assert "kronecker likelihood" in repr(gp)
     point = {"ell_log__": np.log(POINT["ell"]), "eta_log__": 0.3, "sigma_log__": -0.9, "slope": 0.7}
-    assert_allclose(
-        model.compile_logp(**FAST)(point), other.compile_logp(**FAST)(point), rtol=1e-10
-    )
-    assert_allclose(
-        model.compile_dlogp(**FAST)(point), other.compile_dlogp(**FAST)(point), rtol=1e-9
-    )
+    assert_allclose(model.compile_logp(**FAST)(point), other.compile_logp(**FAST)(point), rtol=1e-10)
+    assert_allclose(model.compile_dlogp(**FAST)(point), other.compile_dlogp(**FAST)(point), rtol=1e-9)
 
 
 def test_density_is_that_of_pymc():
@@ -148,8 +142,7 @@ def test_which_likelihood():
 
 
 @pytest.mark.parametrize(
-    ("shape", "wanted"),
-    [((1000,), True), ((1001,), False), ((5000, 12), False), ((5000, 500), True)],
+    ("shape", "wanted"), [((1000,), True), ((1001,), False), ((5000, 12), False), ((5000, 500), True)]
 )
 def test_long_axes_are_not_decomposed(shape, wanted):
     """A series of 10^5 times must not become a matrix of them."""
@@ -228,9 +221,7 @@ def test_conditional(new):
         (sgp.ExactMarginal, GRID.points, new if new is POINTS else new.points),
     ):
         with pm.Model() as model:
-            gp = make(
-                cov_func=pm.gp.cov.ExpQuad(2, ls=[0.8, 1.4]), mean_func=pm.gp.mean.Constant(0.5)
-            )
+            gp = make(cov_func=pm.gp.cov.ExpQuad(2, ls=[0.8, 1.4]), mean_func=pm.gp.mean.Constant(0.5))
             gp.marginal_likelihood("y", X, Y.ravel(), sigma=0.3)
             gp.conditional("f", at, jitter=1e-4)
         found.append((gp, model))
@@ -238,9 +229,7 @@ def test_conditional(new):
     mean, cov = exact.predict(POINTS if new is POINTS else new.points, {}, model=other)
     _agree(draw_many(model["f"], 4000, 1), mean, cov + 1e-4 * np.eye(len(mean)))
     values = {"f": mean + 0.1}
-    assert_allclose(
-        model.compile_logp(**FAST)(values), other.compile_logp(**FAST)(values), rtol=1e-8
-    )
+    assert_allclose(model.compile_logp(**FAST)(values), other.compile_logp(**FAST)(values), rtol=1e-8)
 
 
 def test_prior_draws():
@@ -272,9 +261,7 @@ def test_check_says_that_it_is_exact(both, draws):
     assert found.attrs["verdict"].startswith("Good.")
     assert "logp_all" not in found
     assert figures_at(gp, POINT, model=model)["holds_residual"]
-    with pytest.raises(
-        ValueError, match="this is the exact likelihood: there is nothing to correct"
-    ):
+    with pytest.raises(ValueError, match="this is the exact likelihood: there is nothing to correct"):
         gp.correct(draws.isel(draw=np.arange(30)), model=model)
 
 
@@ -337,8 +324,7 @@ def test_few_cells_of_a_grid_with_gaps_are_exact():
         with pm.Model() as model:
             ell = pm.HalfNormal("ell")
             gp = kind(
-                cov_func=pm.gp.cov.Matern52(2, ls=ell, active_dims=[0])
-                + pm.gp.cov.ExpQuad(2, ls=ell)
+                cov_func=pm.gp.cov.Matern52(2, ls=ell, active_dims=[0]) + pm.gp.cov.ExpQuad(2, ls=ell)
             )
             gp.marginal_likelihood("y", X=X, y=targets, sigma=0.3)
             c = gp.conditional("c", POINTS)
@@ -349,9 +335,7 @@ def test_few_cells_of_a_grid_with_gaps_are_exact():
         cells = gp.predict(cells, point, diag=True, model=model)
         start = {"ell_log__": np.array(-0.3), "c": np.zeros(len(POINTS))}
         slope = model.compile_dlogp(mode="FAST_COMPILE")(start)
-        found.append(
-            [model.compile_logp(mode="FAST_COMPILE")(start), slope, *given, *moved, *cells]
-        )
+        found.append([model.compile_logp(mode="FAST_COMPILE")(start), slope, *given, *moved, *cells])
         assert gp.rank == 0
         assert c.eval({ell: 0.7}).shape == (len(POINTS),)
     for one, two in zip(*found, strict=True):

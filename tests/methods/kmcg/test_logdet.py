@@ -173,9 +173,7 @@ def test_free_hyperparameters_without_probes(options, match):
 
 def test_a_large_error_is_warned_of():
     rough = {"kernel": pm.gp.cov.Exponential, "n_iter": 30}
-    with pytest.warns(
-        UserWarning, match=r"a standard error of .* with probes=2 \(give probes="
-    ) as told:
+    with pytest.warns(UserWarning, match=r"a standard error of .* with probes=2 \(give probes=") as told:
         gp, model = free(probes=2, **rough)
     error = 0.5 * gp.training.logdet.errors(model=model)[0][0]
     needed = int(re.search(r"give probes=(\d+)", str(told[0].message))[1])
@@ -218,9 +216,7 @@ LOW_RANK = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "y"), [*((name, Y) for name in LOW_RANK), ("Cosine, long", np.zeros(60))]
-)
+@pytest.mark.parametrize(("name", "y"), [*((name, Y) for name in LOW_RANK), ("Cosine, long", np.zeros(60))])
 def test_kernels_of_low_rank_are_exact(name, y):
     """The basis ends after a few steps of the 60, and what it has is all there is."""
     cov, K = LOW_RANK[name]

@@ -72,8 +72,7 @@ def test_a_kernel_of_low_rank():
     products = [
         lambda ell: pm.gp.cov.Kron([pm.gp.cov.Matern52(1, ls=ell), pm.gp.cov.Cosine(1, ls=0.7)]),
         lambda ell: (
-            pm.gp.cov.Matern52(2, ls=ell, active_dims=[0])
-            * pm.gp.cov.Cosine(2, ls=0.7, active_dims=[1])
+            pm.gp.cov.Matern52(2, ls=ell, active_dims=[0]) * pm.gp.cov.Cosine(2, ls=0.7, active_dims=[1])
         ),
     ]
     found = []
@@ -192,9 +191,7 @@ def test_repeated_rows_of_an_even_grid(kernel, share, approx, steps, apart):
     X = np.arange(50.0)
     X = np.r_[X, X[::5] + apart][:, None]
     options = {"probes": 0} if approx == "DTC" else {}
-    model, *_ = model_of(
-        lambda ell: KERNELS[kernel](1, ls=ell), X, approx=approx, n_iter=steps, **options
-    )
+    model, *_ = model_of(lambda ell: KERNELS[kernel](1, ls=ell), X, approx=approx, n_iter=steps, **options)
     value, slope = model.compile_logp(), model.compile_dlogp()
     at = np.log(share)
     near = np.array([value({"ell_log__": at + h}) for h in 1e-11 * np.arange(4)])

@@ -75,9 +75,7 @@ def test_gaps_of_an_axis_are_filled_where_steps_are_multiples(given, axis):
 
 
 def test_coordinates_that_rounding_tells_apart_are_one():
-    points = np.stack(np.meshgrid(0.1 * np.arange(5), [1e9, 2e9], indexing="ij"), axis=-1).reshape(
-        -1, 2
-    )
+    points = np.stack(np.meshgrid(0.1 * np.arange(5), [1e9, 2e9], indexing="ij"), axis=-1).reshape(-1, 2)
     noisy = points * (1.0 + 1e-13 * np.random.default_rng(0).standard_normal(points.shape))
     grid, order = sgp.RegularGrid.from_points(noisy)
     assert (grid.shape, grid.observed) == ((5, 2), None)
@@ -85,9 +83,7 @@ def test_coordinates_that_rounding_tells_apart_are_one():
 
 
 def test_a_decreasing_axis_gets_words():
-    with pytest.raises(
-        ValueError, match=r"axes\[0\] is decreasing, from 3 to 0: .* np\.flip\(y, axis=0"
-    ):
+    with pytest.raises(ValueError, match=r"axes\[0\] is decreasing, from 3 to 0: .* np\.flip\(y, axis=0"):
         sgp.RegularGrid([AXES[0][::-1], AXES[1]])
     with pytest.raises(ValueError, match=r"axes\[1\] must be strictly increasing.* a decrease at"):
         sgp.RegularGrid([AXES[0], np.array([0.0, 2.0, 1.0])])

@@ -10,12 +10,7 @@ from pytensor.graph.traversal import graph_inputs
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.skip import tree as skip_tree
-from pymc_scalable_gp.testing import (
-    check_feature_map,
-    check_marginal_logp,
-    draw_many,
-    figures_at,
-)
+from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp, draw_many, figures_at
 from pymc_scalable_gp.utils.compiled import evaluate
 
 RNG = np.random.default_rng(0)
@@ -164,11 +159,7 @@ def test_gradient_in_the_inputs():
 
 @pytest.mark.parametrize(
     ("approx", "mode"),
-    [
-        ("DTC", "FAST_COMPILE"),
-        ("FITC", None),
-        pytest.param("VFE", "FAST_COMPILE", marks=pytest.mark.slow),
-    ],
+    [("DTC", "FAST_COMPILE"), ("FITC", None), pytest.param("VFE", "FAST_COMPILE", marks=pytest.mark.slow)],
 )
 def test_density_of_a_tree_with_a_compressed_merge(approx, mode):
     with pm.Model() as model:
@@ -262,10 +253,7 @@ COV = pm.gp.cov.ExpQuad(3, ls=1.0, active_dims=[0, 1])
         ({"rank": 2.5}, TypeError, "rank must be an int"),
         ({"cov_func": pm.gp.cov.Matern52(3, ls=1.0)}, ValueError, "not a product of 1-D"),
         (
-            {
-                "cov_func": COV
-                * pm.gp.cov.Coregion(3, W=np.ones((2, 1)), kappa=np.ones(2), active_dims=[2])
-            },
+            {"cov_func": COV * pm.gp.cov.Coregion(3, W=np.ones((2, 1)), kappa=np.ones(2), active_dims=[2])},
             ValueError,
             "contains Coregion: give",
         ),
@@ -292,9 +280,7 @@ class EveryProbe(sgp.SKIPMarginal):
         return replace(found, probes=np.sqrt(data.size) * np.eye(data.size))
 
 
-def by_products(
-    X, y, *, approx="FITC", cov=None, every_probe=False, mean=None, point=None, **options
-):
+def by_products(X, y, *, approx="FITC", cov=None, every_probe=False, mean=None, point=None, **options):
     """Model of a tree with a compressed merge; as many unit probes as rows make the trace exact."""
     options = {"n_iter": len(y), "probes": 3, "preconditioner": 10} | options
     with pm.Model() as model:
@@ -309,9 +295,7 @@ def by_products(
 
 def near(model):
     rng = np.random.default_rng(1)
-    return {
-        k: v + 0.2 * rng.standard_normal(np.shape(v)) for k, v in model.initial_point(0).items()
-    }
+    return {k: v + 0.2 * rng.standard_normal(np.shape(v)) for k, v in model.initial_point(0).items()}
 
 
 def two_terms(ell, eta):

@@ -93,8 +93,7 @@ def check_exact(kernel, X, Y, Xnew, rtol, **options):
 
 
 @pytest.mark.parametrize(
-    "name",
-    often(KERNELS, "Hamming on both", "user's, told", "on objects", "two on one column", "linear"),
+    "name", often(KERNELS, "Hamming on both", "user's, told", "on objects", "two on one column", "linear")
 )
 def test_the_exact_kernel(name):
     """Hamming x ExpQuad was off by 130 nats and its sds by a factor of ten."""
@@ -124,9 +123,7 @@ def test_parameters_may_be_random():
         gp.marginal_likelihood("y", X=X, y=Y, sigma=SIGMA)
         value = model.rvs_to_values[ls]
         (density,) = model.replace_rvs_by_values([model.logp(vars=[model["y"]])])
-        function = pytensor.function(
-            [value], [density, pt.grad(density, value)], mode="FAST_COMPILE"
-        )
+        function = pytensor.function([value], [density, pt.grad(density, value)], mode="FAST_COMPILE")
     for log_ls in (-0.7, 0.6):
         exact = [
             dense(sgp.cov.Hamming(2, np.exp(log_ls + step), active_dims=[0]) * WAVE, X, Y, XNEW)[0]
@@ -140,10 +137,7 @@ def test_parameters_may_be_random():
 @pytest.mark.parametrize("name", ["Hamming", "user's", "on objects"])
 def test_a_new_category_is_refused(name):
     gp, model = fitted(KERNELS[name]())
-    with (
-        model,
-        pytest.raises(ValueError, match=r"column 0 holds 7, which no .* compares categories"),
-    ):
+    with model, pytest.raises(ValueError, match=r"column 0 holds 7, which no .* compares categories"):
         gp.predict(np.array([[7.0, 0.5]]), point={})
     if name == "Hamming":
         with model, pytest.raises(ValueError, match=r"column 0 holds 1\.5, 8, which no training"):

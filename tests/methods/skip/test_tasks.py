@@ -70,9 +70,7 @@ def test_tasks_have_the_coregionalised_covariance():
     assert_allclose(gram(gp, X), exact(both, X), atol=2e-3)
     check_marginal_logp(gp, model, **FAST)
     new = X[:8] * [0.9, 0.9, 1.0]
-    for found, wanted in zip(
-        *(g.predict(new, {}, model=model) for g in (gp, reference)), strict=True
-    ):
+    for found, wanted in zip(*(g.predict(new, {}, model=model) for g in (gp, reference)), strict=True):
         assert_allclose(found, wanted, atol=1e-2)
 
 
@@ -92,9 +90,7 @@ def test_random_task_factor_with_independent_parts():
     assert_allclose(diag, t**2.0 + t + 1.0)
 
 
-@pytest.mark.parametrize(
-    ("approx", "terms"), often([("DTC", 1), ("FITC", 2), ("VFE", 1)], ("DTC", 1))
-)
+@pytest.mark.parametrize(("approx", "terms"), often([("DTC", 1), ("FITC", 2), ("VFE", 1)], ("DTC", 1)))
 def test_the_sum_over_tasks_is_the_density_of_the_features(approx, terms):
     X, y, _ = tasks()
     gp, model = growth(X, y, approx, terms)
@@ -200,8 +196,7 @@ def test_the_posterior_is_mixed_over_draws():
         found = gp.predict_posterior(X[:5], idata["prior"].to_dataset(), progressbar=False)
     draws = idata["prior"].to_dataset().isel(chain=0)
     parts = [
-        gp.predict(X[:5], {k: draws[k][i].values for k in POINT}, diag=True, model=model)
-        for i in range(5)
+        gp.predict(X[:5], {k: draws[k][i].values for k in POINT}, diag=True, model=model) for i in range(5)
     ]
     means, variances = np.array(parts).transpose((1, 0, 2))
     assert_allclose(found["mean"], means.mean(axis=0), rtol=1e-10)
@@ -273,11 +268,7 @@ def test_a_matrix_that_is_not_definite_gives_nan():
         ({"task_dim": 2, "task_cov": np.ones(3)}, ValueError, r"task_cov must be a factor B"),
         ({"task_var": np.ones(3)}, ValueError, "task_var goes with task_dim and task_cov"),
         ({"task_dim": 2, "task_cov": np.eye(2), "task_var": np.ones(3)}, ValueError, "2 rows"),
-        (
-            {"task_dim": 2, "task_cov": np.eye(2), "task_var": 1.0},
-            ValueError,
-            "one variance per task",
-        ),
+        ({"task_dim": 2, "task_cov": np.eye(2), "task_var": 1.0}, ValueError, "one variance per task"),
         ({"task_dim": 2, "task_cov": np.eye(2), "task_var": [1.0, -1.0]}, ValueError, "negative"),
     ],
 )

@@ -68,8 +68,7 @@ def test_features_at_low_temperature_are_the_nearest_points_values():
     [
         pm.gp.cov.Matern52(3, ls=0.8),
         pm.gp.cov.RatQuad(3, ls=0.8, alpha=1.5),
-        pm.gp.cov.ExpQuad(3, ls=[0.5, 1.0, 2.0])
-        + 0.5 * pm.gp.cov.Matern32(3, active_dims=[1], ls=1),
+        pm.gp.cov.ExpQuad(3, ls=[0.5, 1.0, 2.0]) + 0.5 * pm.gp.cov.Matern32(3, active_dims=[1], ls=1),
         pm.gp.cov.Linear(3, c=0.3) + 0.1,
     ],
     ids=["Matern52", "RatQuad", "sum", "linear"],
@@ -121,9 +120,7 @@ def test_interpolation_at_the_data_approaches_the_exact_gp():
 # -- likelihood ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("approx", "path"), [("DTC", "summarized"), ("FITC", "full"), ("VFE", "full")]
-)
+@pytest.mark.parametrize(("approx", "path"), [("DTC", "summarized"), ("FITC", "full"), ("VFE", "full")])
 def test_marginal_logp_against_the_dense_normal(approx, path):
     X, y = toy(30, 3)
     with pm.Model() as model:

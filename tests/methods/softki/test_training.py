@@ -176,9 +176,7 @@ def test_the_bar_shows_the_loss_and_is_full_when_training_stops_early(bar_of):
     X, y = toy(120)
     options = OPTIONS | {"validation": 0.3, "patience": 2}
     with pm.Model():
-        fit = sgp.fit_inducing(
-            softki(40), X, y, epochs=60, batch_size=50, learning_rate=0.3, **options
-        )
+        fit = sgp.fit_inducing(softki(40), X, y, epochs=60, batch_size=50, learning_rate=0.3, **options)
     assert fit.epochs < 60
     assert re.fullmatch(r"Training the points, loss -?\d\S*", bar.description)
     assert bar.steps == 2 * fit.epochs
@@ -211,9 +209,7 @@ def test_validation_stops_early_and_returns_the_best_epoch():
     X, y = toy(120)
     with pm.Model():
         options = OPTIONS | {"validation": 0.3, "patience": 2}
-        fit = sgp.fit_inducing(
-            softki(40), X, y, epochs=60, batch_size=50, learning_rate=0.3, **options
-        )
+        fit = sgp.fit_inducing(softki(40), X, y, epochs=60, batch_size=50, learning_rate=0.3, **options)
     assert fit.epochs < 60
     assert len(fit.validation) == fit.epochs
     assert np.argmin(fit.validation) == fit.epochs - 3

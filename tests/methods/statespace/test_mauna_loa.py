@@ -11,9 +11,7 @@ import pymc_scalable_gp as sgp
 
 cov = pm.gp.cov
 RNG = np.random.default_rng(8)
-YEARS = (np.arange(120.0)[np.arange(120) % 11 > 0] / 12.0)[
-    :, None
-]  # a month is missing now and then
+YEARS = (np.arange(120.0)[np.arange(120) % 11 > 0] / 12.0)[:, None]  # a month is missing now and then
 T = YEARS[:, 0]
 PPM = 1.5 * T + 0.01 * T**2 + 3.0 * np.sin(2.0 * np.pi * T) + 0.3 * RNG.standard_normal(len(T))
 SCALE = PPM.std()

@@ -41,9 +41,7 @@ KERNELS = {
     "plus a number": lambda a, b: cov.Matern52(1, ls=a) + 2.0,
     "plus a scalar": lambda a, b: cov.Matern12(1, ls=a) + b,
     "two scales": lambda a, b: cov.Matern32(1, ls=a) + b * cov.Matern52(1, ls=0.2 * a),
-    "three": lambda a, b: (
-        cov.Matern12(1, ls=a) + cov.Matern32(1, ls=b) + 0.1 * cov.Matern52(1, ls=3.0)
-    ),
+    "three": lambda a, b: cov.Matern12(1, ls=a) + cov.Matern32(1, ls=b) + 0.1 * cov.Matern52(1, ls=3.0),
     "trend": lambda a, b: cov.Linear(1, c=1.0) * b + cov.Matern32(1, ls=a),
     "square trend": lambda a, b: 0.1 * cov.Linear(1, c=b) ** 2 + cov.Matern32(1, ls=a),
     "quasi-periodic": lambda a, b: cov.Matern32(1, ls=5.0 * a) * cov.Periodic(1, period=b, ls=1.0),
@@ -56,9 +54,7 @@ KERNELS = {
     "power": lambda a, b: b * cov.Matern32(1, ls=a) ** 2,
     "two waves": lambda a, b: cov.Cosine(1, ls=a) * cov.Cosine(1, ls=b),
     "growing wave": lambda a, b: cov.Linear(1, c=b) * cov.Cosine(1, ls=a),
-    "sum times": lambda a, b: (
-        (cov.Matern32(1, ls=a) + cov.Linear(1, c=0.0)) * (cov.Cosine(1, ls=b) + 1.0)
-    ),
+    "sum times": lambda a, b: (cov.Matern32(1, ls=a) + cov.Linear(1, c=0.0)) * (cov.Cosine(1, ls=b) + 1.0),
     "day and week": lambda a, b: (
         cov.Matern32(1, ls=a) * (cov.Periodic(1, 1.0, ls=1.0) + b * cov.Periodic(1, 2.7, ls=2.0))
         + cov.Matern52(1, ls=4.0)
@@ -74,16 +70,11 @@ POINT = {"a": 0.9, "b": 1.3, "sigma": 0.4}
 def fitted(gp_class, kernel, X=X, y=Y, mean=None, **kwargs):
     """GP, its model, and function of (a, b, sigma) for density and gradient."""
     with pm.Model() as model:
-        a, b = (
-            pm.HalfNormal("a", default_transform=None),
-            pm.HalfNormal("b", default_transform=None),
-        )
+        a, b = (pm.HalfNormal("a", default_transform=None), pm.HalfNormal("b", default_transform=None))
         sigma = pm.HalfNormal("sigma", default_transform=None)
         noise = kwargs.pop("noise", lambda s: s)(sigma)
         gp = gp_class(mean_func=mean, cov_func=kernel(a, b))
-        gp.marginal_likelihood(
-            "y", X=X, y=y, **({"sigma": noise} if noise is not None else {}) | kwargs
-        )
+        gp.marginal_likelihood("y", X=X, y=y, **({"sigma": noise} if noise is not None else {}) | kwargs)
     return gp, model
 
 
@@ -106,8 +97,7 @@ def density(model, point=POINT, names=("a", "b", "sigma")):
 )  # fmt: skip
 def test_density_and_gradient_of(name):
     (value, *grads), (expected, *exact) = (
-        density(fitted(kind, KERNELS[name])[1])
-        for kind in (sgp.StateSpaceMarginal, sgp.ExactMarginal)
+        density(fitted(kind, KERNELS[name])[1]) for kind in (sgp.StateSpaceMarginal, sgp.ExactMarginal)
     )
     assert_allclose(value, expected, rtol=1e-8)
     assert_allclose(grads, exact, rtol=1e-6, atol=1e-7 * max(map(abs, exact)))
@@ -167,9 +157,7 @@ def test_joint_draws(both):
     root = f[:, 1:] - f[:, :1]
     assert_allclose(root @ root.T, expected, rtol=1e-6, atol=1e-9)
     draws = xr.Dataset({k: (("chain", "draw"), np.full((1, 8), v)) for k, v in POINT.items()})
-    found = gp.predict_posterior(
-        new, draws, draws=True, random_seed=1, progressbar=False, model=model
-    )
+    found = gp.predict_posterior(new, draws, draws=True, random_seed=1, progressbar=False, model=model)
     assert_allclose(found["sd"], sd, rtol=1e-6)
     assert (abs(found["f"].values[0] - mean) < 5.0 * sd).all()
     assert found["f"].values[0].std(axis=0) == pytest.approx(sd, rel=0.5)
@@ -214,8 +202,7 @@ def test_rows_left_out(both, draws):
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")
 def test_groups_left_out(both, draws):
     found, expected = (
-        gp.loo(draws, progressbar=False, model=model, groups=np.arange(N) // 3)
-        for gp, model in both
+        gp.loo(draws, progressbar=False, model=model, groups=np.arange(N) // 3) for gp, model in both
     )
     assert_allclose(found.elpd_i, expected.elpd_i, rtol=1e-7)
 
@@ -269,18 +256,14 @@ def test_other_rows():
     """Replaced rows, more of them, in another order."""
     with pm.Model() as model:
         data = pm.Data("X", X, dims=("row", "column")), pm.Data("obs", Y, dims="row")
-        gp = sgp.StateSpaceMarginal(
-            cov_func=cov.Matern32(1, ls=pm.HalfNormal("a", default_transform=None))
-        )
+        gp = sgp.StateSpaceMarginal(cov_func=cov.Matern32(1, ls=pm.HalfNormal("a", default_transform=None)))
         gp.marginal_likelihood("y", X=data[0], y=data[1], sigma=0.3)
         rows = np.r_[X[::-1], [[7.0], [-8.0]]]
         targets = np.r_[Y[::-1], 0.3, 0.2]
         pm.set_data({"X": rows, "obs": targets}, coords={"row": range(N + 2), "column": [0]})
         mean, _ = gp.predict(XNEW, {"a": 0.9}, diag=True)
     with pm.Model() as other:
-        exact = sgp.ExactMarginal(
-            cov_func=cov.Matern32(1, ls=pm.HalfNormal("a", default_transform=None))
-        )
+        exact = sgp.ExactMarginal(cov_func=cov.Matern32(1, ls=pm.HalfNormal("a", default_transform=None)))
         exact.marginal_likelihood("y", X=rows, y=targets, sigma=0.3)
         expected, _ = exact.predict(XNEW, {"a": 0.9}, diag=True)
     values = [

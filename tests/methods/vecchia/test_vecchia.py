@@ -61,9 +61,7 @@ def exact():
 
 def test_exact_marginal_is_pm_gp(exact):
     """Without pm.gp's jitter, which moves the log density by 2e-4."""
-    K = (POINT["eta"] ** 2 * pm.gp.cov.Matern52(D, ls=POINT["ell"]))(
-        np.concatenate([X, NEW])
-    ).eval()
+    K = (POINT["eta"] ** 2 * pm.gp.cov.Matern52(D, ls=POINT["ell"]))(np.concatenate([X, NEW])).eval()
     S = K[:N, :N] + POINT["sigma"] ** 2 * np.eye(N)
     assert_allclose(exact[0], stats.multivariate_normal.logpdf(y, np.zeros(N), S), rtol=1e-9)
     weights = np.linalg.solve(S, K[:N, N:])
@@ -268,9 +266,7 @@ def test_joint_predictions_in_blocks_are_those_of_all_rows_at_once(monkeypatch):
     import xarray as xr
 
     predictor = "pymc_scalable_gp.core.vecchia.predictor"
-    posterior = {
-        k: (("chain", "draw", "dim")[: 2 + v.ndim], v[None, None]) for k, v in POINT.items()
-    }
+    posterior = {k: (("chain", "draw", "dim")[: 2 + v.ndim], v[None, None]) for k, v in POINT.items()}
     found, largest = [], 0
 
     def watched(inputs, outputs):
@@ -332,18 +328,14 @@ def test_draws_over_the_posterior(exact):
     names = {name: (("chain", "draw", *["dim"] * value.ndim), np.tile(value, (1, 600, *[1] * value.ndim)))
              for name, value in POINT.items()}  # fmt: skip
     with model:
-        found = gp.predict_posterior(
-            NEW, xr.Dataset(names), draws=True, progressbar=False, random_seed=1
-        )
+        found = gp.predict_posterior(NEW, xr.Dataset(names), draws=True, progressbar=False, random_seed=1)
     assert_allclose(found["mean"], exact[1], atol=1e-6)
     assert_allclose(found["sd"], np.sqrt(np.diag(exact[2])), atol=1e-6)
     f = found["f"].values[0]
     scale = np.sqrt(np.diag(exact[2]))
     # Standard errors of 600 draws: .04 sd for means; .06 for variances, .04 for correlations.
     assert_allclose((f.mean(axis=0) - exact[1]) / scale, 0.0, atol=0.17)
-    assert_allclose(
-        np.cov(f.T) / np.outer(scale, scale), exact[2] / np.outer(scale, scale), atol=0.2
-    )
+    assert_allclose(np.cov(f.T) / np.outer(scale, scale), exact[2] / np.outer(scale, scale), atol=0.2)
 
 
 def test_far_away_the_prior_returns():
@@ -366,9 +358,7 @@ def test_draws_of_the_distribution():
     with pm.Model():
         variable = gp.marginal_likelihood("y", X=X[:10], y=y[:10], sigma=0.3)
     draws = draw_many(variable, 4000, 1)
-    function = pytensor.function(
-        [v := pt.vector(dtype="float64")], pm.logp(variable, v), mode=FEW_CALLS
-    )
+    function = pytensor.function([v := pt.vector(dtype="float64")], pm.logp(variable, v), mode=FEW_CALLS)
     base, eye = float(function(np.zeros(10))), np.eye(10)
     single = np.array([float(function(row)) for row in eye])
     both = np.array([[float(function(a + b)) for b in eye] for a in eye])
@@ -460,9 +450,7 @@ def test_repeated_and_few_rows(rows):
     expected = stats.multivariate_normal.logpdf(y[: len(rows)], np.zeros(len(rows)), K)
     assert_allclose(logp_of(model, {"y": 0.0}), expected, rtol=1e-6)
     assert (var >= 0.0).all()
-    assert_allclose(
-        mean, cov(X[:5], X[rows]).eval() @ np.linalg.solve(K, y[: len(rows)]), atol=1e-4
-    )
+    assert_allclose(mean, cov(X[:5], X[rows]).eval() @ np.linalg.solve(K, y[: len(rows)]), atol=1e-4)
 
 
 def test_an_indefinite_kernel_gives_nan():
@@ -525,9 +513,7 @@ def test_neighbors_for_predictions_alone():
         gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
         whole = sgp.ExactMarginal(cov_func=cov)
         whole.marginal_likelihood("z", X=X, y=y, sigma=sigma)
-        for a, b in zip(
-            gp.predict(NEW, {}, diag=True), whole.predict(NEW, {}, diag=True), strict=True
-        ):
+        for a, b in zip(gp.predict(NEW, {}, diag=True), whole.predict(NEW, {}, diag=True), strict=True):
             assert_allclose(a, b, rtol=1e-6, atol=1e-9)
 
 
