@@ -1,7 +1,7 @@
 """The likelihood or prior of a GP: Gaussian likelihoods of several kinds, and latent functions."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.likelihoods.lowrank import LowRank
-from pymc_scalable_gp.core.likelihoods.precision import LowRankPrecisions, Precisions
+from pymc_scalable_gp.core.likelihoods.precision import LowRankPrecisions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
@@ -230,9 +230,12 @@ class Likelihood(TrainingRows):
     def normal(self, noise: TensorVariable) -> StructuredNormal:
         """Distribution of targets with noise variances, a scalar or (n,)."""
 
-    @abstractmethod
     def coefficients(self, target=None, noise=None) -> Coefficients:
-        """Posterior of the coefficients, given targets (n,) and noise variances: see :meth:`handed`."""
+        """Posterior of the coefficients, given targets (n,) and noise variances: see :meth:`handed`.
+
+        None of them where there are no features.
+        """
+        return Coefficients(pt.zeros(0), None)
 
     def handed(self, target, noise) -> tuple[TensorVariable, TensorVariable]:
         """Targets and noise variances that were handed in; the data's own in place of None."""
@@ -254,15 +257,9 @@ class Likelihood(TrainingRows):
         prior = self.data.feature_map.kernel_diag(X)
         return pt.maximum(prior - (phi**2).sum(axis=1), 0.0)
 
-    def precisions(self, model) -> Precisions:
-        """Precision matrix of the targets as a function of the model's variables.
-
-        Raises ValueError where this kind of likelihood has none.
-        """
-        raise ValueError(
-            f"leaving rows out has no closed form for a {self.path} likelihood: compare models by "
-            "K-fold cross-validation, fitting them to X and y without a fold"
-        )
+    def precisions(self, model) -> Callable:
+        """Precision matrix of the targets as a function of its `inputs`, variables of the model."""
+        return LowRankPrecisions(self, model)
 
     def prediction_map(self) -> FeatureMap:
         return self.data.feature_map
@@ -306,6 +303,3 @@ class FullRows(Likelihood):
             phi, noise, target - data.mean, weights=data.weights, kdiag=kdiag, approx=data.approx
         )
         return Coefficients(found.coef, found.root)
-
-    def precisions(self, model):
-        return LowRankPrecisions(self, model)

@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.likelihoods.new_rows import NODES, WEIGHTS
-from pymc_scalable_gp.core.likelihoods.precision import Precision, Precisions
+from pymc_scalable_gp.core.likelihoods.precision import Precision
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
 
 
@@ -45,7 +45,7 @@ class CavityPrecision(Precision):
         )
 
 
-class CavityPrecisions(Precisions):
+class CavityPrecisions:
     """Precision under a :class:`LaplaceRows`, as a function of the model's variables.
 
     Probabilities below what has a mass of its own (counts, classes, censored times, the zeros of a hurdle)

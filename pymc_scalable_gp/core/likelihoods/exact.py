@@ -11,7 +11,6 @@ from pytensor.gradient import disconnected_grad
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.mean import mean_vector
-from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.precision import DensePrecisions
@@ -79,10 +78,6 @@ class ExactRows(Likelihood):
 
     def of_observations(self):
         return replace(self, new_noise=self.data.noise_cov)
-
-    def coefficients(self, target=None, noise=None):
-        """No coefficients: there are no features."""
-        return Coefficients(pt.zeros(0), None)
 
     def of_parts(self, parts, places):
         """A map of the parts' kernel, without features."""

@@ -1,9 +1,7 @@
 """Each row given all others under a Gaussian likelihood, from parts of its precision matrix."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -14,13 +12,6 @@ from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.likelihoods.predictor import in_two_stages
 from pymc_scalable_gp.utils.blocks import blocks
 from pymc_scalable_gp.utils.compiled import compile_outputs
-
-
-class Moments(NamedTuple):
-    """Predictive moments of each row, given all others."""
-
-    mean: np.ndarray
-    sd: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +28,9 @@ class Precision:
     diagonal: np.ndarray
     block: Callable[[np.ndarray], np.ndarray]
 
-    def singles(self) -> Moments:
-        """Moments of each row given all others."""
-        return Moments(self.y - self.alpha / self.diagonal, 1.0 / np.sqrt(self.diagonal))
+    def singles(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and sd of each row given all others."""
+        return self.y - self.alpha / self.diagonal, 1.0 / np.sqrt(self.diagonal)
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Log density (n,) of each row given all others, and the probability (n,) below it."""
@@ -56,17 +47,7 @@ class Precision:
         return 0.5 * (logdet - quad - len(rows) * np.log(2.0 * np.pi))
 
 
-class Precisions(ABC):
-    """Precision of a likelihood as a function of the model's variables."""
-
-    inputs: list
-
-    @abstractmethod
-    def __call__(self, values) -> Precision:
-        """Precision at values of the inputs."""
-
-
-class LowRankPrecisions(Precisions):
+class LowRankPrecisions:
     r"""Precision of ``S = Phi W Phi' + D``, in row blocks: ``P = D^-1 - D^-1 Phi V Phi' D^-1``.
 
     V is the coefficients' posterior covariance, ``V = root' root``. O(n r^2) per draw.
@@ -107,7 +88,7 @@ class LowRankPrecisions(Precisions):
         return Precision(y, noise, alpha, diagonal, block)
 
 
-class DensePrecisions(Precisions):
+class DensePrecisions:
     """Precision of a dense covariance: ``P = L^-T L^-1``. O(n^3) per draw."""
 
     def __init__(self, likelihood, model):

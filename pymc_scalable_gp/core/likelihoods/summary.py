@@ -13,7 +13,6 @@ from pymc_scalable_gp.core.data.mean import MeanDesign, mean_design
 from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.lowrank import draw_low_rank
-from pymc_scalable_gp.core.likelihoods.precision import LowRankPrecisions
 from pymc_scalable_gp.core.likelihoods.row_summary import RotatedSummary, RowSummary
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal
 from pymc_scalable_gp.core.rows.collect import basis_of, row_function
@@ -215,10 +214,6 @@ class SummarizedRows(Likelihood):
         summary, guard = found
         coef = summary.coefficients(self._weights, variance, self.beta)
         return coef._replace(mean=guard(coef.mean))
-
-    def precisions(self, model):
-        """Low rank plus diagonal; the rows are read for it."""
-        return LowRankPrecisions(self, model)
 
 
 def can_summarize(data: MarginalData) -> bool:

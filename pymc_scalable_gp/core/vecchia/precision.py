@@ -3,12 +3,12 @@
 import numpy as np
 from scipy import sparse
 
-from pymc_scalable_gp.core.likelihoods.precision import Precision, Precisions
+from pymc_scalable_gp.core.likelihoods.precision import Precision
 from pymc_scalable_gp.core.vecchia.normal import whitened_terms
 from pymc_scalable_gp.utils.compiled import compile_outputs
 
 
-class VecchiaPrecisions(Precisions):
+class VecchiaPrecisions:
     r"""Precision under features and block Vecchia: ``P = W'W - G G'``.
 
     With ``W = D^-1/2 B`` sparse, ``Phi~ = W Phi`` and

@@ -11,7 +11,6 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data
-from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
@@ -105,10 +104,6 @@ class KroneckerRows(GridLikelihood):
     def normal(self, noise):
         """In the eigenbasis."""
         return KroneckerNormal(self.data.mean, self.kernels, noise)
-
-    def coefficients(self, target=None, noise=None):
-        """No coefficients: there are no features."""
-        return Coefficients(pt.zeros(0), None)
 
     def given(self, X, y, sigma):
         """The likelihood of those data."""

@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.mean import mean_vector
-from pymc_scalable_gp.core.likelihoods.precision import Precision, Precisions
+from pymc_scalable_gp.core.likelihoods.precision import Precision
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.methods.kmcg.regular_grid import SharedAxes
@@ -199,7 +199,7 @@ class KroneckerCells(KroneckerPoints):
         return mean + moved + np.sqrt(state.noise) * rng.standard_normal(len(mean))
 
 
-class KroneckerPrecisions(Precisions):
+class KroneckerPrecisions:
     """Precision of ``K_1 (x) K_2 (x) ... + noise I``, in the eigenbasis.
 
     Its diagonal is ``(U_1^2 (x) U_2^2 (x) ...) (1 / (lambda + noise))``, with squares of entries.

@@ -11,7 +11,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
-from pymc_scalable_gp.core.likelihoods.precision import LowRankPrecisions
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, white
 from pymc_scalable_gp.methods.skip.features import SKIPMap
 from pymc_scalable_gp.ops.segments import segment_gram, segment_times
@@ -145,10 +144,6 @@ class ByTask(Likelihood):
     def missed(self, X, phi):
         """Prior variances that the tree's features leave unexplained; `phi` are the posterior's."""
         return self.prediction_map().missed(X, phi)
-
-    def precisions(self, model):
-        """From the prediction's features: the posterior variance of each row is their squared length."""
-        return LowRankPrecisions(self, model)
 
     def prediction_map(self):
         """Features in which the posterior's coefficients are independent."""

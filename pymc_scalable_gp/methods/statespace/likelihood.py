@@ -8,10 +8,9 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.mean import mean_vector
-from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
-from pymc_scalable_gp.core.likelihoods.precision import Precision, Precisions
+from pymc_scalable_gp.core.likelihoods.precision import Precision
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.methods.statespace.markov import MarkovForm, markov_form
@@ -92,10 +91,6 @@ class MarkovRows(Likelihood):
     def normal(self, noise):
         return MarkovNormal(self.data.mean, self.series, self.noise_of(noise))
 
-    def coefficients(self, target=None, noise=None):
-        """No coefficients: there are no features."""
-        return Coefficients(pt.zeros(0), None)
-
     def given(self, X, y, sigma):
         return replace(self, data=self.data.with_rows(X, y, sigma))
 
@@ -114,7 +109,7 @@ class MarkovRows(Likelihood):
         return found.variable(name, **kwargs)
 
 
-class MarkovPrecisions(Precisions):
+class MarkovPrecisions:
     """Precision in linear time: solutions, and its diagonal from the density's slope in the noise.
 
     O(n s^2) per draw, and O(n (s^2 + s g)) for each group of g rows.

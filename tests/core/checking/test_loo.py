@@ -160,8 +160,8 @@ def test_draws_are_weighted_towards_the_posterior_without_the_row():
     function = gp.training.precisions(model)
     columns = [idata["posterior"][v.name].values.ravel() for v in function.inputs]
     moments = [function(values).singles() for values in zip(*columns, strict=True)]
-    logp = np.array([norm.logpdf(Y, m.mean, m.sd) for m in moments])
-    below = np.array([norm.cdf(Y, m.mean, m.sd) for m in moments])
+    logp = np.array([norm.logpdf(Y, *each) for each in moments])
+    below = np.array([norm.cdf(Y, *each) for each in moments])
     # Plain importance sampling, which smoothing of the largest weights changes by little here.
     weights = np.exp(-logp) / np.exp(-logp).sum(axis=0)
     np.testing.assert_allclose(found.elpd_i, -np.log(np.exp(-logp).mean(axis=0)), atol=2e-3)
