@@ -65,7 +65,7 @@ class RowPlan:
         self._ordering, self._point = ordering, {}
         self.order = data_shared(ordering.order)
         self.neighbors = data_shared(ordering.neighbors)
-        self.X = data_shared(X)
+        self.X = data_shared(X.copy())  # what X is compared with must not change with it
 
     @property
     def ordering(self) -> Ordering:

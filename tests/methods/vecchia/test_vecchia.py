@@ -539,3 +539,13 @@ def test_sigmas_of_another_length_under_data_of_the_model():
         gp = sgp.VecchiaMarginal(cov_func=pm.gp.cov.Matern52(D, ls=1.0), n_inducing=5)
         with pytest.raises(ValueError, match=f"sigma has {N + 5} values, but X has {N} rows"):
             gp.marginal_likelihood("y", X=pm.Data("X", X), y=y, sigma=np.full(N + 5, 0.3))
+
+
+def test_the_rows_that_are_kept_do_not_change_with_the_data():
+    """What replaced rows are compared with shared its memory with pm.Data."""
+    with pm.Model():
+        data = pm.Data("X", X)
+        gp = sgp.VecchiaMarginal(cov_func=pm.gp.cov.Matern52(D, ls=1.0), n_inducing=5)
+        gp.marginal_likelihood("y", X=data, y=y, sigma=0.3)
+    kept = gp.training.plan.X.get_value(borrow=True)
+    assert not np.shares_memory(kept, data.get_value(borrow=True))
