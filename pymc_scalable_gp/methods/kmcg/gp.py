@@ -370,8 +370,6 @@ class KMCGMarginal(FeatureMarginal):
 class AdditiveKMCG(SumOfKernels, KMCGMarginal):
     """Sum of GPs of this class: one basis for the sum of the kernels."""
 
-    decomposes = False
-
     def __init__(self, parts):
         steps = [part.n_iter for part in parts if part.n_iter is not None]
         probes = [part.probes for part in parts if part.probes is not None]
