@@ -21,11 +21,18 @@ ADJOINT_LIMIT = 50
 # before, of which Newton's next step is the square.
 TOLERANCE = 1e-7
 ADJOINT_TOLERANCE = 1e-8
-TRIES = 12  # of a step: the whole, or the best of it and its halves
+TRIES = 40  # of a step: the whole, or the best of it and its halves
 # A step as short as this is taken whole, in units of each row's information: with neighbours C + diag(v) is
 # approximated at each v anew, and the mode is not quite where the objective is highest.
 SHORT = 1.0
 ROUNDING = 1e-9  # of the objective
+# Where rows hold next to no information, a step of any length is short in its units: it is as long as this
+# share of its length in the prior's, at least.
+PRIOR_SHARE = 1e-3
+# Information of rows, times the mean prior variance, in steps to the mode: targets that stand for less are
+# so far away that the step is lost in rounding, and the mode is the same.
+LEAST = 1e-8
+FALL = 1.0  # of the objective that a step with acceleration may lead to: of a longer one it leads astray
 SLOW = 0.3  # a step's ratio to the last, above which the search is accelerated
 _FAR, _ALL = (pt.constant(each, dtype="float64") for each in (np.inf, 1.0))
 
@@ -57,6 +64,9 @@ class LaplaceGraph:
 
     def __init__(self, rows: RowDistribution, inner: Likelihood, start):
         self.rows, self.mean, self.start = rows, inner.data.mean, start
+        data = inner.data
+        prior = data.feature_map.kernel_diag(data.X.tensor).astype("float64").mean()
+        self.least = LEAST / pt.maximum(prior, 1e-300)
         self.t, self.v, self.q = rows.vector("t"), rows.vector("v"), rows.vector("q")
         normal = inner.normal(self.v).prepared()
         self.normal_logp = normal.logp(self.t)
@@ -68,6 +78,11 @@ class LaplaceGraph:
         given = {self.t: t, self.v: v} | ({} if q is None else {self.q: q})
         shared = {each: each for each in outside([graph], list(given))}
         return graph_replace([graph], given | shared, strict=False)[0]
+
+    def _at(self, f, y):
+        """Log density (n,), slope and information for a step."""
+        logp, g, W = self.rows.at(f, y)
+        return logp, g, pt.maximum(W, self.least)
 
     def pseudo(self, f, y):
         """Targets (n,) and noise variances (n,) that stand for the likelihood near f."""
@@ -102,15 +117,17 @@ class LaplaceGraph:
         solved = self.solved(t, v)
         newton = t - v * solved
         towards = newton - f
-        length = pt.sqrt((W * towards**2).max())
-        slow, share_back = _acceleration(towards, way, length, step, W, length < SHORT)
         steps = towards, solved - a
+        in_prior = pt.maximum((towards * steps[1]).sum(), 0.0)
+        length = pt.sqrt(pt.maximum((W * towards**2).max(), PRIOR_SHARE**2 * in_prior))
+        slow, share_back = _acceleration(towards, way, length, step, W, length < SHORT)
         back = share_back * (newton - goal), share_back * (solved - solved_before)
-        reached, full, *moved = self._tried((f, a), steps, back, psi, length < SHORT, y)
+        near = length < SHORT, pt.switch(slow, psi - FALL, -np.inf)
+        reached, full, *moved = self._tried((f, a), steps, back, psi, near, y)
         last, slow = pt.switch(full, length, 1.0 + length), slow & full
         psi_after = pt.switch(slow, -np.inf, reached)
         after = [*moved, newton, towards, solved, psi_after, last, _remaining(last, step, slow)]
-        floor, *at_mean = self.rows.at(self.mean, y)
+        floor, *at_mean = self._at(self.mean, y)
         floor, none = floor.sum(), pt.zeros_like(self.mean)
         start = [self.mean, *at_mean, *[none] * 4, floor, _FAR, _FAR]
         if self.start is not None:
@@ -118,7 +135,7 @@ class LaplaceGraph:
             lost = pt.isinf(step) & pt.isinf(psi) & (reached < floor)
             after = [pt.switch(lost, old, new) for old, new in zip(start, after, strict=True)]
             start[0] = pt.switch(known, self.start, self.mean)
-            start[1:3] = self.rows.at(start[0], y)[1:]
+            start[1:3] = self._at(start[0], y)[1:]
             start[7] = pt.switch(known, -np.inf, floor)  # whatever the first step leads to
         done = ~(after[-1] > TOLERANCE)  # NaN too
         found = repeat(places, after, start, done, LIMIT)
@@ -128,8 +145,10 @@ class LaplaceGraph:
         """The objective after a step, whether all of it was taken, and f, slope, information and a there.
 
         All of it, accelerated, if it is short or the objective does not fall; else the best of its halves.
-        Where slopes are not finite, the objective counts as -inf.
+        `near`: whether it is short, and a floor of the objective then. Where slopes are not finite, the
+        objective counts as -inf.
         """
+        is_short, least = near
         places = [pt.scalar(name, dtype="float64") for name in ("share", "best")]
         places += [self.rows.vector(name) for name in ("f", "slope", "information", "a")]
         share, best, *held = places
@@ -138,10 +157,12 @@ class LaplaceGraph:
             x + share * step - pt.switch(whole, off, 0.0)
             for x, step, off in zip(point, steps, back, strict=True)
         )
-        logp, g, W = self.rows.at(f, y)
+        logp, g, W = self._at(f, y)
         value = logp.sum() - 0.5 * (a * (f - self.mean)).sum()
         value = pt.switch(pt.isfinite(value + g.sum() + W.sum()), value, -np.inf)
-        done = whole & ((near & pt.isfinite(value)) | (value >= psi - ROUNDING * pt.abs(psi)))
+        stays = is_short & ((W * steps[0] ** 2).max() < SHORT**2)  # there too
+        stays = stays & pt.isfinite(value) & (value >= least)
+        done = whole & (stays | (value >= psi - ROUNDING * pt.abs(psi)))
         taken = whole | (value > best)
         after = [pt.switch(done, share, 0.5 * share), pt.switch(taken, value, best)]
         after += [pt.switch(taken, new, old) for new, old in zip((f, g, W, a), held, strict=True)]
