@@ -376,6 +376,37 @@ def test_steps_to_where_slopes_are_not_finite_are_shortened():
     np.testing.assert_allclose(found[0], found[1], rtol=1e-10)
 
 
+def scale_of(f):
+    return pm.Normal.dist(0.0, pm.math.exp(f))
+
+
+E, S = sgp.ExactMarginal, sgp.StateSpaceMarginal
+HARD = {  # class, targets, likelihood, scales of the function
+    "no counts": (E, np.zeros(N), lambda f: pm.Poisson.dist(pm.math.exp(f)), (5.0, 8.0, 15.0)),
+    "no successes": (S, np.zeros(N), lambda f: pm.Binomial.dist(n=50, logit_p=f), (5.0, 8.0)),
+    "small times": (S, 1e-8 * np.exp(F), lambda f: pm.Weibull.dist(2.0, pm.math.exp(f)), (1.0, 3.0)),
+    "small scale": (E, 1e-3 * (1.0 + F) * np.sin(9.0 * F), scale_of, (2.0, 3.0, 4.0)),
+    "smaller scale": (E, 1e-8 * (1.0 + F) * np.sin(9.0 * F), scale_of, (2.0, 3.0, 4.0)),
+}
+
+
+@pytest.mark.parametrize("name", often(HARD, "no counts", "small times", "small scale"))
+def test_modes_far_from_the_prior_mean(name):
+    """Where rows hold next to no information steps looked short: the search ended, or went astray."""
+    kind, y, likelihood, scales = HARD[name]
+    time = X[:, :1]
+    with pm.Model() as model:
+        eta = pm.HalfNormal("eta", 5.0, initval=1.0)
+        gp = kind(cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=1.0))
+        variable = gp.marginal_likelihood("y", X=time, y=y, likelihood=likelihood)
+    density = model.compile_logp(vars=[variable], jacobian=False)
+    unit = pm.gp.cov.Matern52(1, ls=1.0)(time).eval()
+    for scale in scales:
+        K = scale**2 * unit
+        expected, _, _ = dense(lambda f, y: pm.logp(likelihood(f), y), K, np.zeros(N), y)
+        np.testing.assert_allclose(density({"eta_log__": np.log(scale)}), expected, rtol=1e-5)
+
+
 def test_searches_begin_at_the_mode_of_the_build():
     model, gp = made("exact", y=Y, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)))
     start = gp.training.start.get_value()
