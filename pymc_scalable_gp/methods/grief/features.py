@@ -39,15 +39,12 @@ class Missing(NamedTuple):
 class GriefMap(EigenfunctionMap):
     """Leading eigenfunctions of a (sum of) product kernel(s) on a Cartesian grid, and Fourier series.
 
-    Its attributes never change. :meth:`rotated` gives another map, whose basis is orthogonal on some rows.
+    Its attributes never change; with a `rotation` the basis is orthogonal on some rows.
     """
 
-    def __init__(
-        self, cov_func, grids: Sequence[TermGrid | WaveTerm], missing: Missing, columns: int,
-        rotation: Singular | None = None,
-    ):  # fmt: skip
+    def __init__(self, cov_func, grids: Sequence[TermGrid | WaveTerm], missing: Missing, columns: int):
         super().__init__(cov_func, grids, columns)
-        self.missing, self.rotation = missing, rotation
+        self.missing = missing
 
     @property
     def rank(self):
@@ -67,10 +64,6 @@ class GriefMap(EigenfunctionMap):
     def is_constant(self):
         """Whether the features depend on the inputs alone, on no parameter and no shared value."""
         return all(is_constant(grid.term) for grid in self.grids)
-
-    def rotated(self, rotation: Singular) -> "GriefMap":
-        """The map with the eigenfunctions combined by `rotation`."""
-        return GriefMap(self.cov_func, self.grids, self.missing, self.columns, rotation)
 
     def rotation_on(self, X: np.ndarray, progressbar: bool = True) -> Singular:
         """The rotation that makes the eigenfunctions orthogonal on the rows of X (n, d)."""

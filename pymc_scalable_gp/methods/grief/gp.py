@@ -240,7 +240,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         else:
             rotation = self.feature_map.rotation_on(data.value, progressbar)
             self._rotated_rows = data.value.copy() if data.mutable else data.value
-        self._map = self.feature_map.rotated(rotation)
+        self._map = self.feature_map.changed(rotation=rotation)
 
     @property
     def frozen(self) -> FrozenMap | None:

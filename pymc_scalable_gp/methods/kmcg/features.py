@@ -21,13 +21,11 @@ class KMCGMap(FeatureMap):
     Features of a part say how it covaries with the rows, and leave much of its own variance out.
     """
 
-    def __init__(self, cov_func, basis: KrylovBasis, cells: RegularGrid | None = None):
-        self.cov_func, self.krylov, self.cells = cov_func, basis, cells
-        self.is_of_part = cov_func is not basis.cov_func
+    cells: RegularGrid | None = None  # where structured products between grids give the features
 
-    def at_cells(self, grid: RegularGrid) -> "KMCGMap":
-        """The map at the cells of a grid, by structured products between grids."""
-        return KMCGMap(self.cov_func, self.krylov, grid)
+    def __init__(self, cov_func, basis: KrylovBasis):
+        self.cov_func, self.krylov = cov_func, basis
+        self.is_of_part = cov_func is not basis.cov_func
 
     @property
     def rank(self):

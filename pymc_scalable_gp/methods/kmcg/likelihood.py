@@ -100,7 +100,7 @@ class KrylovLikelihood(GridLikelihood):
             return _at_rows(name, data.tensor, feature_map, mean_func, coef, variance, **kwargs)
         if feature_map.is_of_part:
             raise ValueError(PART_AT_CELLS)
-        feature_map = feature_map.at_cells(data.grid)
+        feature_map = feature_map.changed(cells=data.grid)
         return super().conditional(name, data, feature_map, mean_func, coef, variance, **kwargs)
 
     def predictor(self, feature_map, mean_func, coef, noise, model):

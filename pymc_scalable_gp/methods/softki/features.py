@@ -22,6 +22,7 @@ class SoftKIMap(FeatureMap):
     `by_default`: neither the points nor their number were given.
     """
 
+    # For FITC and VFE, which count the variance that interpolation loses as missed.
     corrected = False
 
     def __init__(self, cov_func, temperature, points: Data, low, high, by_default=False):
@@ -61,10 +62,6 @@ class SoftKIMap(FeatureMap):
         if (self.low <= low).all() and (self.high >= high).all():
             return self
         return self.changed(low=np.minimum(self.low, low), high=np.maximum(self.high, high))
-
-    def with_correction(self):
-        """The map for FITC and VFE, which counts the variance that interpolation loses as missed."""
-        return self.changed(corrected=True)
 
     def for_residual(self):
         """The points as inducing points, since the variance after interpolation may exceed the kernel's."""

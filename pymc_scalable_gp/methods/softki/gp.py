@@ -226,7 +226,7 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
     def map_for(self, approx):
         """The features; under FITC and VFE those that count what interpolation loses."""
         found = super().map_for(approx)
-        return found.with_correction() if approx in ("FITC", "VFE") else found
+        return found.changed(corrected=True) if approx in ("FITC", "VFE") else found
 
     def marginal_likelihood(
         self, name, X=None, y=None, sigma=None, *, statistics=None, likelihood=None, Xu=None,

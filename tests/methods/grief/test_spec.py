@@ -67,7 +67,7 @@ def test_a_fit_never_changes():
     before = {**vars(first)}
     phi = first.features(X).eval()
     spec.fit(3.0 * X)
-    turned = first.rotated(first.rotation_on(X, progressbar=False))
+    turned = first.changed(rotation=first.rotation_on(X, progressbar=False))
     assert turned.rotation is not None
     assert all(vars(first)[name] is value for name, value in before.items())
     assert_array_equal(first.features(X).eval(), phi)
