@@ -6,7 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.gp.cov import BaseCovariance, Covariance, ExpQuad, RatQuad, Stationary, WrappedPeriodic
+from pymc.gp.cov import (
+    BaseCovariance,
+    Cosine,
+    Covariance,
+    ExpQuad,
+    Periodic,
+    RatQuad,
+    Stationary,
+    WrappedPeriodic,
+)
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.cov.kernels import Traits, kernel_matrix
@@ -88,8 +97,11 @@ def first_row(X):
     return X[:1].sum(axis=0)
 
 
-def check_stationary(kernel, params, example: str) -> None:
-    """Raise TypeError for what is no class of stationary kernels, or takes no such `params`."""
+def check_stationary(kernel, params, example: str, periodic: str) -> None:
+    """Raise TypeError for what is no class of stationary kernels, or takes no such `params`.
+
+    ValueError for one that does not fall with the distance, of which `periodic` says why not.
+    """
     if not isinstance(kernel, type) or not issubclass(kernel, Stationary):
         name = getattr(kernel, "__name__", type(kernel).__name__)
         raise TypeError(
@@ -100,3 +112,5 @@ def check_stationary(kernel, params, example: str) -> None:
     known -= {"self", "input_dim", "ls", "ls_inv", "active_dims"}
     if unknown := sorted(set(params) - known):
         raise TypeError(f"{kernel.__name__} takes no {', '.join(f'{k}=' for k in unknown)} here")
+    if issubclass(kernel, Cosine | Periodic):
+        raise ValueError(f"{kernel.__name__} {periodic}")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.gp.cov import Cosine, Exponential, Matern12, Periodic, Stationary
+from pymc.gp.cov import Exponential, Matern12, Stationary
 from pytensor.graph.basic import Constant
 
 from pymc_scalable_gp.cov.embedded import Embedded, EmbeddedKernel, check_stationary
@@ -10,7 +10,6 @@ from pymc_scalable_gp.cov.kernels import Traits
 from pymc_scalable_gp.ops.stationary_kernel import stationary_kernel
 from pymc_scalable_gp.utils.checks import check_choice
 from pymc_scalable_gp.utils.internals import own_columns
-from pymc_scalable_gp.utils.stationary import kernel_of_squares
 
 # Mean radius of the earth in km.
 EARTH_RADIUS = 6371.0088
@@ -31,10 +30,6 @@ class Arc(Stationary):
     def full(self, X, Xs=None):
         """Kernel matrix between points X (n, 3) and Xs (m, 3)."""
         return stationary_kernel("Arc", X, Xs, shape=self.alpha)
-
-    def full_from_distance(self, dist, squared=False):
-        """Kernel of distances in space, elementwise."""
-        return kernel_of_squares("Arc", dist if squared else pt.sqr(dist), self.alpha, pt)
 
 
 class GreatCircle(EmbeddedKernel):
@@ -111,7 +106,14 @@ class GreatCircle(EmbeddedKernel):
                 f"two columns, got input_dim={input_dim}, active_dims={active_dims}"
             )
         check_choice("distance", distance, ("arc", "chord"))
-        _check_kernel(kernel, distance, params)
+        why_not = "is a kernel of one input, and no covariance on the globe"
+        check_stationary(kernel, params, "Matern12", why_not)
+        if distance == "arc" and kernel not in _OF_ARCS:
+            raise ValueError(
+                f'{kernel.__name__} is not positive definite along great circles: give distance="chord", '
+                "the distance straight through the earth, with which any stationary kernel is valid, or "
+                f"one of {', '.join(kind.__name__ for kind in _OF_ARCS)}"
+            )
         self.ls = _lengthscale(ls)
         self.distance = distance
         if distance == "arc":
@@ -154,17 +156,3 @@ def _lengthscale(ls):
     if isinstance(ls, Constant) and not (np.isfinite(ls.data) and ls.data > 0.0):
         raise ValueError(f"ls must be positive, the lengthscale in km, got {ls.data:g}")
     return ls.astype("float64")
-
-
-def _check_kernel(kernel, distance, params):
-    """Raise TypeError or ValueError for what is no covariance on the globe."""
-    check_stationary(kernel, params, "Matern12")
-    name = kernel.__name__
-    if issubclass(kernel, Cosine | Periodic):
-        raise ValueError(f"{name} is a kernel of one input, and no covariance on the globe")
-    if distance == "arc" and kernel not in _OF_ARCS:
-        raise ValueError(
-            f'{name} is not positive definite along great circles: give distance="chord", '
-            "the distance straight through the earth, with which any stationary kernel is valid, or "
-            f"one of {', '.join(kind.__name__ for kind in _OF_ARCS)}"
-        )

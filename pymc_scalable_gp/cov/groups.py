@@ -8,14 +8,12 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.gp.cov import (
     BaseCovariance,
-    Cosine,
     Covariance,
     Exponential,
     ExpQuad,
     Matern12,
     Matern32,
     Matern52,
-    Periodic,
     Stationary,
 )
 from pytensor.graph.basic import Constant
@@ -132,7 +130,11 @@ class PerGroup(EmbeddedKernel):
         self, kernel: type[Stationary], input_dim: int, *, ls, scale=1.0, group_dim: int,
         active_dims=None, **params,
     ):  # fmt: skip
-        _check_kernel(kernel, params)
+        check_stationary(
+            kernel, params, "Matern52",
+            "does not fall with the distance: for periodic functions of each group multiply it with a "
+            "sgp.cov.PerGroup of another kernel",
+        )  # fmt: skip
         columns = range(input_dim) if active_dims is None else active_dims
         columns = [int(column) for column in columns if column != group_dim]
         if not columns or not 0 <= group_dim < input_dim:
@@ -160,7 +162,7 @@ class PerGroup(EmbeddedKernel):
         inputs, codes = columns[:, :-1], self._valid(columns[:, -1])
         ls, scale = of_codes(self.ls, codes), of_codes(self.scale, codes)
         moved = inputs if origin is None else inputs - origin[:-1]
-        scaled, count = moved / _as_column(ls), len(self.active_dims) - 1
+        scaled, count = moved / (ls[:, None] if ls.ndim else ls), len(self.active_dims) - 1
         inputs = scaled if self.ls.ndim else inputs
         rates = pt.ones(count) if self.ls.ndim else self.ls * pt.ones(count)
         apart = codes[:, None]
@@ -228,10 +230,6 @@ def of_codes(values, codes) -> TensorVariable:
     return pt.where(known, values[pt.where(known, codes, 0.0).astype("int64")], np.nan)
 
 
-def _as_column(values):
-    return values[:, None] if values.ndim else values
-
-
 def _checked(name, value):
     value = pt.as_tensor_variable(value)
     if value.ndim > 1:
@@ -241,13 +239,3 @@ def _checked(name, value):
     if isinstance(value, Constant) and not (np.isfinite(value.data) & (value.data > 0.0)).all():
         raise ValueError(f"{name} must be positive and finite, got {value.data}")
     return value.astype("float64")
-
-
-def _check_kernel(kernel, params):
-    """Raise TypeError or ValueError for what is no stationary kernel of distances."""
-    check_stationary(kernel, params, "Matern52")
-    if issubclass(kernel, Cosine | Periodic):
-        raise ValueError(
-            f"{kernel.__name__} does not fall with the distance: for periodic functions of each group "
-            "multiply it with a sgp.cov.PerGroup of another kernel"
-        )
