@@ -14,7 +14,6 @@ from pymc_scalable_gp.methods.kmcg.cells import likelihood_of_cells
 from pymc_scalable_gp.methods.kmcg.checks import check_integrable, warn_of_features, warn_of_logdet
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator, warn_of_grid
-from pymc_scalable_gp.methods.kmcg.kronecker import GridLikelihood
 from pymc_scalable_gp.methods.kmcg.likelihood import KrylovSettings, likelihood_for
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid, at_cells
 from pymc_scalable_gp.utils.checks import check_count, check_positive
@@ -362,7 +361,7 @@ class KMCGMarginal(FeatureMarginal):
         return data if training.X.grid is not None else replace(data, grid=None)
 
     def _make_predictor(self, data, training, feature_map, coef, noise, model):
-        if data.grid is None or not isinstance(training, GridLikelihood):
+        if data.grid is None or not hasattr(training, "cell_predictor"):
             return super()._make_predictor(data, training, feature_map, coef, noise, model)
         return training.cell_predictor(data, feature_map, self.mean_func, coef, noise, model)
 

@@ -1,6 +1,5 @@
 """The exact likelihood of a complete grid, by the eigendecompositions of a product kernel's factors."""
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,10 +9,8 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
-from pymc_scalable_gp.core.likelihoods.predictor import Predictor
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.methods.kmcg.kernel_operator import axis_kernel
 from pymc_scalable_gp.methods.kmcg.kronecker_conditional import CellsGivenCells, rows_given_cells
@@ -30,14 +27,6 @@ from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 LONG_AXIS = 1000
 # Longer ones, where decompositions take at most so many times the work of products with all factors.
 DECOMPOSITIONS = 10
-
-
-class GridLikelihood(Likelihood):
-    """A likelihood that predicts at the cells of a grid by structured products."""
-
-    @abstractmethod
-    def cell_predictor(self, grid: Data, feature_map, mean_func, coef, noise, model) -> Predictor:
-        """Compiled predictions at the observed cells of another grid."""
 
 
 class NoFeatures(FeatureMap):
@@ -69,7 +58,7 @@ def has_eigenbasis(grid: RegularGrid, cov_func) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class KroneckerRows(GridLikelihood):
+class KroneckerRows(Likelihood):
     """All cells of a complete grid, exactly: ``O(sum_i m_i^3 + n sum_i m_i)``.
 
     `remade` makes the likelihood of other data, which may lie on no grid.
@@ -125,7 +114,7 @@ class KroneckerRows(GridLikelihood):
         return KroneckerPoints(self, mean_func, noise, model)
 
     def cell_predictor(self, data, feature_map, mean_func, coef, noise, model):
-        """Axis by axis."""
+        """At the observed cells of another grid, axis by axis."""
         return KroneckerCells(self, data, mean_func, noise, model)
 
     def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):

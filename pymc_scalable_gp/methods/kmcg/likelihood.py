@@ -18,12 +18,7 @@ from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.methods.kmcg.basis import KrylovBasis
 from pymc_scalable_gp.methods.kmcg.eigenspaces import in_eigenspaces
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
-from pymc_scalable_gp.methods.kmcg.kronecker import (
-    GridLikelihood,
-    KroneckerRows,
-    NoFeatures,
-    has_eigenbasis,
-)
+from pymc_scalable_gp.methods.kmcg.kronecker import KroneckerRows, NoFeatures, has_eigenbasis
 from pymc_scalable_gp.methods.kmcg.krylov_normal import KrylovNormal
 from pymc_scalable_gp.methods.kmcg.logdet import ProbedLogdet
 from pymc_scalable_gp.methods.kmcg.predict import PART_AT_CELLS, GridPredictor, RowsPredictor
@@ -55,7 +50,7 @@ class KrylovSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class KrylovLikelihood(GridLikelihood):
+class KrylovLikelihood(Likelihood):
     """What both kinds share: a basis made from the likelihood's own data."""
 
     subsets_share_features = False
@@ -108,7 +103,7 @@ class KrylovLikelihood(GridLikelihood):
         return RowsPredictor(feature_map, mean_func, coef, noise, model)
 
     def cell_predictor(self, data, feature_map, mean_func, coef, noise, model):
-        """By structured products with the basis."""
+        """At the observed cells of another grid, by structured products with the basis."""
         return GridPredictor(feature_map, mean_func, data, coef, noise, model)
 
     def figures(self, points, model=None):
