@@ -161,7 +161,7 @@ BY_HAND = [
         ),
         (
             "methods/vecchia/gp.py",
-            "feature_map.move(self._spec.points(X, point))",
+            "feature_map.move(self._points(X, point))",
             "pass",
             "methods/vecchia/test_vecchia.py -k test_rebuild_takes_the_neighbors",
         ),

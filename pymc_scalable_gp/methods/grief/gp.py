@@ -14,8 +14,8 @@ from pymc_scalable_gp.core.marginal import AdditiveMarginal, FeatureMarginal
 from pymc_scalable_gp.core.observed import KEEPS_ALL, WITH_RESIDUAL
 from pymc_scalable_gp.core.rows.collect import rotation_of
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
-from pymc_scalable_gp.methods.grief.spec import GriefSpec
-from pymc_scalable_gp.methods.grief.waves import check_periods
+from pymc_scalable_gp.methods.grief.spec import fit_grief
+from pymc_scalable_gp.methods.grief.waves import check_periods, split_waves
 from pymc_scalable_gp.utils.checks import check_choice, check_count
 
 
@@ -142,7 +142,8 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             raise ValueError('reference= is the point of a frozen basis: give basis="frozen" too')
         if not isinstance(rotate, bool | np.bool_):
             raise TypeError(f"rotate must be True or False, got {rotate!r}")
-        self._spec = GriefSpec(cov_func, grid, check_count("rank", rank))
+        check_count("rank", rank)
+        self._terms = split_waves(cov_func)
         self.grid, self.max_rank, self.rotate, self.basis = grid, rank, bool(rotate), basis
         self.given_reference = reference
         super().__init__(
@@ -226,7 +227,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
 
     def _fit(self, X, **options):
         """Eigenfunctions on the grid."""
-        return self._spec.fit(X, **options)
+        return fit_grief(self.cov_func, self._terms, self.grid, self.max_rank, X, **options)
 
     def _rotate(self, data, statistics, progressbar):
         """On the rows of X, or on those of the statistics."""

@@ -1,4 +1,4 @@
-"""The settings of a GRIEF model, and its fit to training inputs."""
+"""The features of a GRIEF model, fitted to training inputs."""
 
 import math
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from pymc_scalable_gp.cov.products import ProductTerm
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.grief.features import GriefMap, Missing
 from pymc_scalable_gp.methods.grief.grid import check_grid, grid_nodes, least_resolving, node_ladder
-from pymc_scalable_gp.methods.grief.waves import WaveTerm, split_waves
+from pymc_scalable_gp.methods.grief.waves import WaveTerm
 from pymc_scalable_gp.utils.blocks import evenly
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.warn import warn
@@ -26,41 +26,35 @@ from pymc_scalable_gp.utils.warn import warn
 NODE_PROBE_ROWS = 200
 
 
-class GriefSpec:
-    """A product kernel or a sum of them (ValueError for others), the user's grid, and the largest rank."""
+def fit_grief(cov_func, terms, grid, rank: int, X: np.ndarray, point=None) -> GriefMap:
+    """Features for training inputs X (n, d), with nodes and eigenfunctions chosen at `point`.
 
-    def __init__(self, cov_func, grid=None, rank=500):
-        self.cov_func, self.grid, self.rank = cov_func, grid, rank
-        self.terms = tuple(split_waves(cov_func))
-
-    def fit(self, X: np.ndarray, point=None) -> GriefMap:
-        """Features for training inputs X (n, d), with nodes and eigenfunctions chosen at `point`.
-
-        Raises TypeError or ValueError for a grid that does not fit X, or a kernel that is not finite there.
-        """
-        sizes = check_grid(self.grid, X.shape[1])
-        used_columns(self.cov_func, X.shape[1])
-        warn_unused_columns(self.cov_func, X.shape[1])
-        chosen = [
-            term.fit(X, self.rank, point)
-            if isinstance(term, WaveTerm)
-            else NodesTerm(term, _choose_nodes(term, X, sizes, point))
-            for term in self.terms
-        ]
-        cells = [each.cells for each in chosen]
-        by_grid = all(isinstance(each, NodesTerm) for each in chosen)
-        if self.rank > sum(cells) and by_grid and all(size is not None for size in sizes):
-            warn(
-                f"rank={self.rank} exceeds the {sum(cells)} cells of the grid: using rank "
-                f"{sum(cells)}. For a closer approximation give a finer grid="
-            )
-        probe = evenly(X, PROBE_ROWS)
-        prior = evaluate([kernel_diag(self.cov_func, probe)], point)[0].sum()
-        parts = zip(chosen, share_rank(self.rank, cells), strict=True)
-        fits = [each.within(rank, probe, point) for each, rank in parts]
-        grids, resolved, held = zip(*fits, strict=True)
-        missing = Missing(1.0 - sum(resolved) / prior, (sum(resolved) - sum(held)) / prior)
-        return GriefMap(self.cov_func, grids, missing, X.shape[1])
+    For the `terms` of a kernel, the user's `grid`, and at most `rank` features. Raises TypeError or
+    ValueError for a grid that does not fit X, or a kernel that is not finite there.
+    """
+    sizes = check_grid(grid, X.shape[1])
+    used_columns(cov_func, X.shape[1])
+    warn_unused_columns(cov_func, X.shape[1])
+    chosen = [
+        term.fit(X, rank, point)
+        if isinstance(term, WaveTerm)
+        else NodesTerm(term, _choose_nodes(term, X, sizes, point))
+        for term in terms
+    ]
+    cells = [each.cells for each in chosen]
+    by_grid = all(isinstance(each, NodesTerm) for each in chosen)
+    if rank > sum(cells) and by_grid and all(size is not None for size in sizes):
+        warn(
+            f"rank={rank} exceeds the {sum(cells)} cells of the grid: using rank "
+            f"{sum(cells)}. For a closer approximation give a finer grid="
+        )
+    probe = evenly(X, PROBE_ROWS)
+    prior = evaluate([kernel_diag(cov_func, probe)], point)[0].sum()
+    parts = zip(chosen, share_rank(rank, cells), strict=True)
+    fits = [each.within(most, probe, point) for each, most in parts]
+    grids, resolved, held = zip(*fits, strict=True)
+    missing = Missing(1.0 - sum(resolved) / prior, (sum(resolved) - sum(held)) / prior)
+    return GriefMap(cov_func, grids, missing, X.shape[1])
 
 
 class NodesTerm(NamedTuple):

@@ -1,11 +1,27 @@
 """Near-exact Gaussian processes: inducing points, and neighbours for the variance that they miss."""
 
+import numpy as np
+
 from pymc_scalable_gp.core.data.inputs import check_inputs
+from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.marginal import FeatureMarginal
-from pymc_scalable_gp.methods.vecchia.features import VecchiaSpec
+from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.classes import as_typed
+from pymc_scalable_gp.utils.graphs import data_shared
+
+
+class PivotMap(NystromMap):
+    """Inducing points in a shared variable, so that :meth:`move` reaches a model that uses them."""
+
+    def __init__(self, cov_func, X, points):
+        super().__init__(cov_func, data_shared(points), X.min(axis=0), X.max(axis=0))
+
+    def move(self, points: np.ndarray) -> None:
+        """Replace the points; where there are fewer than before, old ones fill the remaining places."""
+        old = self.points.get_value()
+        self.points.set_value(np.concatenate([points, old])[: len(old)])
 
 
 @as_typed
@@ -14,12 +30,17 @@ class PivotedGP(FeatureGP):
 
     def __init__(self, *, cov_func, n_inducing, **options):
         self.n_inducing = check_count("n_inducing", n_inducing, 0)
-        self._spec = VecchiaSpec(cov_func, self.n_inducing)
         super().__init__(cov_func=cov_func, **options)
 
-    def _fit(self, X, **options):
+    def _fit(self, X, point=None, random_seed=0):
         """Features of the points that the kernel chooses."""
-        return self._spec.fit(X, **options)
+        used_columns(self.cov_func, X.shape[1])
+        warn_unused_columns(self.cov_func, X.shape[1])
+        return PivotMap(self.cov_func, X, self._points(X, point, random_seed))
+
+    def _points(self, X, point, random_seed=0):
+        """Rows of X (n, d), each with the largest variance given those before."""
+        return X[pivoted_rows(self.cov_func, X, min(self.n_inducing, len(X)), random_seed, point)]
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
@@ -50,7 +71,7 @@ class PivotedGP(FeatureGP):
 
     def move_points(self, feature_map, X, point) -> None:
         """Choose inducing points again."""
-        feature_map.move(self._spec.points(X, point))
+        feature_map.move(self._points(X, point))
 
 
 class VecchiaMarginal(PivotedGP, FeatureMarginal):
