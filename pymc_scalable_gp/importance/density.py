@@ -101,11 +101,6 @@ class Density:
         """Number p of unconstrained parameters."""
         return len(self.initial)
 
-    @property
-    def failures(self) -> int:
-        """How often it was NaN."""
-        return len(self.failed)
-
     def flat(self, point) -> np.ndarray:
         """Vector (p,) of a point of unconstrained values by name."""
         return raveled(self.model.value_vars, point)

@@ -86,7 +86,7 @@ def as_tree(density, weighed, seconds: dict, rng):
         "ess": weighed.ess,
         "evaluations": density.evaluations,
         "gradients": density.gradients,
-        "failures": density.failures,
+        "failures": len(density.failed),
         "log_evidence": weighed.log_evidence,
         "log_evidence_se": weighed.log_evidence_se,
         "seconds": json.dumps({name: round(v, 3) for name, v in seconds.items()}),

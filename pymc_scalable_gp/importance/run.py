@@ -91,7 +91,7 @@ def run(
     _log.info(
         f"{label}: {len(modes)} mode{'s' * (len(modes) > 1)}, {density.evaluations} "
         f"densities and {density.gradients} gradients, k-hat {weighed.khat:.2f}, effective sample size "
-        f"{weighed.ess:.0f}" + (f", {density.failures} densities not finite" if density.failures else "")
+        f"{weighed.ess:.0f}" + (f", {len(density.failed)} densities not finite" if density.failed else "")
     )
     if (share := share_failed(weighed, density.failed)) > HOLES:
         warn(

@@ -41,7 +41,7 @@ def fit_grief(cov_func, terms, grid, rank: int, X: np.ndarray, point=None) -> Gr
         else NodesTerm(term, _choose_nodes(term, X, sizes, point))
         for term in terms
     ]
-    cells = [each.cells for each in chosen]
+    cells = [each.rank for each in chosen]
     by_grid = all(isinstance(each, NodesTerm) for each in chosen)
     if rank > sum(cells) and by_grid and all(size is not None for size in sizes):
         warn(
@@ -64,7 +64,7 @@ class NodesTerm(NamedTuple):
     columns: list[np.ndarray]
 
     @property
-    def cells(self) -> int:
+    def rank(self) -> int:
         """Most features that it can have."""
         return math.prod(nodes.size for nodes in self.columns)
 

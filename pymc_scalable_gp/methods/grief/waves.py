@@ -37,11 +37,6 @@ class WaveTerm:
         return 2 * self.harmonics + 1
 
     @property
-    def cells(self) -> int:
-        """Most features that it can have."""
-        return self.rank
-
-    @property
     def _ls(self):
         return pt.as_tensor_variable(self.kernel.ls).astype("float64").squeeze()
 
