@@ -257,10 +257,12 @@ def _factors(kernel: Covariance) -> list[Factor]:
         ls = pt.as_tensor_variable(kernel.ls).astype("float64")
         return [Factor(dim, None, kernel, Entry(ls, k), True) for k, dim in enumerate(dims)]
     if len(dims) == 1:
+        own = np.zeros(kernel.input_dim)
+        own[dims] = 1.0  # the kernel picks its column of rows that are zero elsewhere
         return [
             Factor(
                 dims[0],
-                lambda a, b: kernel_matrix(kernel, *_embed(a, b, kernel.input_dim, dims[0])),
+                lambda a, b: kernel_matrix(kernel, a[:, None] * own, b[:, None] * own),
                 stationary=is_stationary(kernel),
                 categorical=is_categorical(kernel),
             )
@@ -292,10 +294,3 @@ def _factors(kernel: Covariance) -> list[Factor]:
         f"Use {product if has_one_input else ''}a class that takes any kernel: "
         f"{Listed.names_with('any kernel')}"
     )
-
-
-def _embed(a, b, input_dim, dim):
-    """Points as rows that are zero outside column `dim`, for kernels that pick their own column."""
-    column = np.zeros(input_dim)
-    column[dim] = 1.0
-    return a[:, None] * column, b[:, None] * column

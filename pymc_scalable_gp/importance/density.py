@@ -249,12 +249,6 @@ def _refuse_random(logp) -> None:
         )
 
 
-def _is_circular(transform) -> bool:
-    """Whether a transform, or one of a chain of them, wraps the line around a circle."""
-    parts = getattr(transform, "transform_list", [transform])
-    return any(isinstance(part, transforms.CircularTransform) for part in parts)
-
-
 def checked_point(model: pm.Model) -> dict:
     """The model's initial point; raise ValueError where importance sampling does not apply."""
     if not model.free_RVs:
@@ -267,7 +261,9 @@ def checked_point(model: pm.Model) -> dict:
             f"{', '.join(discrete)}: importance sampling needs continuous free variables; sample "
             "discrete ones with pm.sample"
         )
-    circular = [rv.name for rv, t in model.rvs_to_transforms.items() if _is_circular(t)]
+    chains = {rv.name: getattr(t, "transform_list", [t]) for rv, t in model.rvs_to_transforms.items()}
+    wraps = transforms.CircularTransform
+    circular = [name for name, chain in chains.items() if any(isinstance(t, wraps) for t in chain)]
     if circular:
         raise ValueError(
             f"{', '.join(circular)}: importance sampling needs variables on a line, and a circular one's "

@@ -253,13 +253,12 @@ def _scales(mode: Mode, tails: list[Tail]) -> dict[int, Scale]:
             if wider[1] < PLATEAU * sd:
                 (mean, sd), share = wider, max(share, OF_PLATEAU)
             parts.setdefault(j, []).append((share, mode.location[j] + sign * mean, max(sd, sds[j])))
-    return {j: _scale(mode.location[j], sds[j], each) for j, each in parts.items()}
-
-
-def _scale(location, sd, tails) -> Scale:
-    """The scale of a mode's normal and its tails, each a share, a mean and an sd."""
-    shares, means, sds = (np.array(each) for each in zip(*tails, strict=True))
-    return Scale(np.append(shares, 1.0 - shares.sum()), [*means, location], [*sds, sd])
+    found = {}
+    for j, each in parts.items():
+        shares, means, widths = zip(*each, strict=True)
+        shares = np.append(shares, 1.0 - np.sum(shares))
+        found[j] = Scale(shares, [*means, mode.location[j]], [*widths, sds[j]])
+    return found
 
 
 def _moments(x, logs):

@@ -161,7 +161,7 @@ class RegularGrid:
             For bad inputs, points that occur twice, or a grid with over 100 cells per point.
         """
         X = check_inputs(np.reshape(X, (-1, 1)) if np.ndim(X) == 1 else X).value
-        axes = [_complete(_distinct(column)) for column in X.T]
+        axes = [_axis_of(column) for column in X.T]
         size = float(np.prod([len(axis) for axis in axes]))
         if size > 100.0 * max(len(X), 100):
             raise ValueError(
@@ -295,14 +295,10 @@ def _check_mask(observed, shape):
     return observed
 
 
-def _distinct(column: np.ndarray) -> np.ndarray:
-    """Values of a column in their order, those that differ by rounding alone once."""
+def _axis_of(column):
+    """Values that differ by more than rounding, with all steps between where they are multiples of one."""
     values = np.unique(column)
-    return values[np.diff(values, prepend=-np.inf) > ROUNDING * np.ptp(values)]
-
-
-def _complete(axis):
-    """Fill the gaps of an axis whose steps are multiples of the smallest one."""
+    axis = values[np.diff(values, prepend=-np.inf) > ROUNDING * np.ptp(values)]
     if len(axis) < 3:
         return axis
     step = np.diff(axis).min()

@@ -41,11 +41,6 @@ class GridLeaves:
         self.stationary = np.array([factor.stationary for factor in term.factors], dtype=bool)
         self.tables = self._tables(support, size, rank, point)
 
-    def _positions(self, columns):
-        """Positions (n, d) in units of the grids, of points moved onto the grid."""
-        inside = pt.clip(columns - self._anchor, self._low, self._high)
-        return (inside - self._origin) / self._step
-
     def _tables(self, support, size, rank, point):
         """Tables ``U_i = T_i G_i L_i^{-T}`` (m, r_i): the factor's root at x is ``w(x)' U_i``."""
         start = np.where(self.stationary, 0.0, self.anchor + self.origin)
@@ -84,7 +79,8 @@ class GridLeaves:
 
     def roots(self, columns, inside) -> list:
         """Roots (n, r_i), fading beyond the grids unless all points are `inside`."""
-        s = self._positions(columns)
+        near = pt.clip(columns - self._anchor, self._low, self._high)
+        s = (near - self._origin) / self._step  # positions (n, d) in units of the grids
         found = [cubic_interpolation(s[:, i], table) for i, table in enumerate(self.tables)]
         if inside:
             return found
