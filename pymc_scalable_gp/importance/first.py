@@ -44,24 +44,14 @@ def at_mode(density, mode: Mode) -> StudentT:
 
 
 def typical(density, t: StudentT, rng) -> StudentT:
-    r"""The t moved to, and widened by, the gradients where its points will lie, far from its centre.
+    r"""The t moved to, and widened by, the gradients where its points will lie, ``sqrt(p)`` sds off.
 
-    In p dimensions nearly all of a normal's points are ``sqrt(p)`` sds away. With the gradients ``g_i+``
-    and ``g_i-`` of the log density at ``+-sqrt(p) q_i``, in units of the factor, and q_i the rows of a
-    random rotation, cubature [1]_ gives the expected gradient and Hessian,
-
-        g = sum_i (g_i+ + g_i-) / (2 p),    H = sum_i (g_i+ - g_i-) q_i' / (2 sqrt(p)).
-
-    The normal nearest to the density has ``g = 0`` and the precision ``-H`` [2]_. One Newton step goes
-    there, at most ``sqrt(p)`` long. Along no axis the t gets narrower, nor its variance more than four
-    times as large. Where a gradient is not finite, the t is returned as it is.
-
-    References
-    ----------
-    .. [1] Arasaratnam, I. and Haykin, S. (2009). Cubature Kalman filters. IEEE Transactions on Automatic
-       Control 54. https://doi.org/10.1109/TAC.2009.2019800
-    .. [2] Opper, M. and Archambeau, C. (2009). The variational Gaussian approximation revisited. Neural
-       Computation 21. https://doi.org/10.1162/neco.2008.08-07-592
+    With gradients ``g_i+-`` at ``+-sqrt(p) q_i`` in units of the factor, q_i the rows of a random rotation,
+    cubature gives the expected gradient ``g = sum_i (g_i+ + g_i-) / (2 p)`` and Hessian ``H = sum_i (g_i+ -
+    g_i-) q_i' / (2 sqrt(p))`` (Arasaratnam and Haykin 2009). The nearest normal has ``g = 0`` and precision
+    ``-H`` (Opper and Archambeau 2009): one Newton step goes there, at most ``sqrt(p)`` long. No axis gets
+    narrower, nor its variance over four times as large. Where a gradient is not finite, the t stays as it
+    is.
     """
     p = len(t.location)
     rotation, far = stats.ortho_group(p, seed=rng).rvs(), np.sqrt(p)

@@ -14,14 +14,9 @@ TINY = 1e-9  # distance from 0 and 1 at which a probability counts as either
 def resample(weights: np.ndarray, count: int, rng, balance=None) -> np.ndarray:
     """Indices (count,) of draws with given weights, in random order, copies of a point side by side.
 
-    Each point has ``count * w`` copies rounded up or down, with that expectation, so that the draws
-    keep the weighted means of the columns of `balance` (n, q): the cube method [1]_. Copies side by side
-    count as autocorrelation, so that an effective sample size does not count them twice.
-
-    References
-    ----------
-    .. [1] Deville, J.-C. and Tillé, Y. (2004). Efficient balanced sampling: the cube method. Biometrika 91.
-       https://doi.org/10.1093/biomet/91.4.893
+    Each point has ``count * w`` copies rounded up or down, with that expectation, so that the draws keep
+    the weighted means of the columns of `balance` (n, q): the cube method (Deville and Tillé 2004). Copies
+    side by side count as autocorrelation, so that an effective sample size does not count them twice.
     """
     expected = count * weights / weights.sum()
     copies = np.floor(expected)

@@ -12,12 +12,7 @@ class Skew(NamedTuple):
     """Coordinates ``y_j = c_j + s_j sinh(asinh(v_j) + e_j)`` with ``v_j = (x_j - c_j) / s_j``.
 
     Far from the centre c the map is ``v -> exp(+-e) v``: what is symmetric in y has a longer left tail in x
-    where e > 0, a longer right one where e < 0. With e = 0 nothing changes. `skew` is e, `scale` s [1]_.
-
-    References
-    ----------
-    .. [1] Jones, M. C. and Pewsey, A. (2009). Sinh-arcsinh distributions. Biometrika 96.
-       https://doi.org/10.1093/biomet/asp053
+    where e > 0, a longer right one where e < 0 (Jones and Pewsey 2009). `skew` is e, `scale` s.
     """
 
     centre: np.ndarray

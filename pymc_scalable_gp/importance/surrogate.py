@@ -22,14 +22,11 @@ BLOCK = 4096  # points at a time
 class Residual:
     r"""Gaussian process on what a t leaves of a log density, from values and gradients.
 
-    On points ``z`` in units of the t's scale the target is ``r(z) = log p - log t``, with mean the median
-    of its values and covariance ``s^2 [exp(-|(z - z') / l|^2 / 2) + nugget]``, one lengthscale ``l_j``
-    per axis. Axes along which the residual is steeper have the shorter lengthscales; their common factor,
-    whether they differ, and the nugget are those of largest evidence on a small grid, with ``s^2`` at its
-    maximum, for some of the points. The variance is that given the values at some of them alone.
-
-    `value` (n,) are the residual's values at `z` (n, p), `gradient` (k, p) its gradients at the first k.
-    Raises LinAlgError where no choice gives a positive definite matrix.
+    On points ``z`` in units of the t's scale, `value` (n,) are ``log p - log t``, `gradient` (k, p) its
+    slopes at the first k. The mean is their median, the covariance ``s^2 [exp(-|(z - z') / l|^2 / 2) +
+    nugget]``. The l_j are shorter along steeper axes; their factor, whether they differ, and the nugget
+    have the largest evidence on a small grid, on some of the points, with s^2 at its maximum. The variance
+    is that given the values at some points. LinAlgError where no choice gives a positive definite matrix.
     """
 
     def __init__(self, z, value, gradient):
@@ -132,16 +129,11 @@ def _joint(z, known, lengthscale):
 class Surrogate:
     r"""Proposal: seven tenths of a learnt density, and three of a t as a defence.
 
-    With m and v `Residual`'s mean and variance, the learnt density is the t's times ``exp(m + v)``. That is
-    ``sqrt(E[p^2])`` under the Gaussian process, in proportion to which points give the estimate of the
-    evidence of least expected variance: they go to where the density is high, and to where it may be.
-    It is drawn from by resampling 10 000 points of the t, which give its constant as well, and by
-    Metropolis steps from there. As it may rise where nothing was learnt, it is also cut at a multiple
-    of the t, the largest with which no point of these counts for more than one in 400: else the constant,
-    and with it the weights of all that is drawn, would be unknown.
-
-    `points` (n, p) and `logp` (n,) are what is known of the log density, `gradient` (k, p) its gradients
-    at the first k of them.
+    With m and v `Residual`'s mean and variance, the learnt density is the t's times ``exp(m + v)``: points
+    in proportion to ``sqrt(E[p^2])`` give the evidence of least expected variance. It is drawn by
+    resampling 10 000 points of the t, which give its constant too, and Metropolis steps. As it may rise
+    where nothing was learnt, it is cut at the largest multiple of the t with which none of these counts for
+    over one in 400. `gradient` (k, p) are those at the first k of the `points` (n, p).
     """
 
     kind = "surrogate"

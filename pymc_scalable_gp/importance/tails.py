@@ -214,12 +214,11 @@ def _tails(density, mode: Mode, rng) -> list[Tail]:
 def _arm(density, mode: Mode, tail: Tail) -> Mode | None:
     """Where the density is far higher in a tail if other parameters follow, with the curvature there.
 
-    As lengthscales do that stand for one another: where one is long the other is short. From a point of
-    the tail the others take a few steps in units of the mode's conditional factor ``L - c_j l_j / c_jj``,
-    of which row j is zero, with l_j that row of the mode's L and c_j that column of ``L L'``. The tail's
-    own coordinate is held: there is no mode, but what lies around such a point is what proposals are
-    fitted to. None where little is gained, over the tail or over what the mode's normal has there, whose
-    parameters follow one another as well; or where the density fails beside the point.
+    As lengthscales do: where one is long another is short. From a point of the tail the others take a few
+    steps in units of the mode's conditional factor ``L - c_j l_j / c_jj``, of which row j is zero, with l_j
+    that row of L and c_j that column of ``L L'``. Coordinate j is held: there is no mode, but proposals are
+    fitted to what lies around. None where little is gained, over the tail or over the mode's normal there,
+    whose parameters follow one another as well; or where the density fails beside the point.
     """
     j, known = tail.j, tail.log[FOLLOWED]
     if known < -HOPELESS:

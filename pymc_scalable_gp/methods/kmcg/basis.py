@@ -41,24 +41,10 @@ class KrylovBasis:
     r"""``K_M Q_P = Q_{P+1} (T; beta_P e_P')`` from P Lanczos steps that start at the residual.
 
     With ``L L' = T + R``, the features are ``phi(x) = L^{-1} Q_P' k(X_M, x)``; at the rows M themselves
-    ``Phi = Q_{P+1} A`` with ``A = (T; beta_P e_P') L^{-T}``.
-
-    **Deflation.** The diagonal ``R_jj = tr(T) sum_{i < j} (DEFLATION tr(T) g_j / (g_{i+1} beta_i))^2`` is
-    negligible until a new direction is largely rounding errors. That direction and all later ones then
-    fade out, continuously in the kernel's parameters. The features never exceed the kernel. Errors grow by
-    ``g_j = prod_{i < j} max(1, s_i / beta_i - SLACK)``, where s_i is the largest of ``|alpha_k - alpha_i|``
-    and beta_k for k = i, ..., i + AHEAD. That is 1 where eigenvalues decay, or are all nearly equal. It is
-    large where they lie in narrow clusters apart from one another, as they do where some rows occur twice,
-    or nearly so, and lengthscales are far below the spacing of the others.
-
-    **Repeated rows.** Features depend on the targets only through ``K_M y_M``. Where rows occur more than
-    once, M holds the distinct rows and the kernel matrix is ``D k D``, with D the square roots of how often
-    each row occurs. The steps start at ``D^{-1}`` times the sum of the residuals at each
-    distinct row: the same Krylov space, without the null space of K_M, which rounding errors would mix in.
-
-    **As many steps as rows.** With as many steps as distinct rows, the directions span all of them, and
-    the rows themselves serve as directions instead: the approximate kernel is the same, and its gradient
-    does not pass through directions that consist of rounding errors.
+    ``Phi = Q_{P+1} A`` with ``A = (T; beta_P e_P') L^{-T}``. Where rows occur more than once, M holds the
+    distinct rows and the kernel matrix is ``D k D``, with D the square roots of how often each occurs. The
+    steps start at ``D^{-1}`` times the sum of the residuals at each: the same Krylov space, without K_M's
+    null space. Where they span all distinct rows, these are the directions, which no rounding errors enter.
     """
 
     cov_func: Any
@@ -82,13 +68,8 @@ class KrylovBasis:
         """The basis for inputs X, a subset of their rows (a number, indices or None) and residuals (n,).
 
         `steps` is 100 by default, or the number of rows if that is less. With `distinct`, which is for
-        features alone, repeated rows count once, and the rows serve as directions where the steps span
-        them all. It has no effect where the rows may be replaced.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For a bad subset, or more steps than rows.
+        features alone, and rows that stay, repeated ones count once, and the rows serve as directions where
+        the steps span them all. Raises TypeError or ValueError for a bad subset, or more steps than rows.
         """
         warn_unused_columns(cov_func, X.value.shape[1])
         rows = np.arange(X.value.shape[0]) if subset is None else choose_rows(subset, len(X.value))
@@ -145,7 +126,14 @@ class KrylovBasis:
         return cholesky(T + jitter * pt.eye(self.rank))
 
     def _errors(self) -> TensorVariable:
-        """Squared growth (P - 1,) of a unit rounding error up to each direction after the first."""
+        r"""Squared growth (P - 1,) of a unit rounding error up to each direction after the first.
+
+        That is ``sum_{i < j} (g_j / (g_{i+1} beta_i))^2``, ``g_j = prod_{i < j} max(1, s_i / beta_i -
+        SLACK)``, s_i the largest of ``|alpha_k - alpha_i|`` and beta_k for k = i, ..., i + AHEAD. A
+        direction of rounding errors and all later ones fade out, continuously in the parameters. They grow
+        where eigenvalues lie in narrow clusters: where rows nearly coincide, and others are many
+        lengthscales apart.
+        """
         # Where the basis has ended, beta is zero and no direction follows.
         beta = self.beta[:-1]
         inverse = pt.switch(pt.eq(beta, 0.0), 0.0, 1.0 / pt.switch(pt.eq(beta, 0.0), 1.0, beta))

@@ -30,14 +30,11 @@ DEFAULT_PRODUCTS = 500
 class CellMap(EigenfunctionMap):
     r"""Products of eigenvectors of the axes' kernel matrices, on all cells and between them.
 
-    .. math:: \phi_j(x) = \sqrt{s} \prod_i \big[ k_i(x_i, U_i)\, B_i L_i^{-\top} \big]_{I_{ji}}, \qquad
-        L_i L_i^\top = B_i^\top k_i(U_i, U_i)\, B_i
-
-    with U_i the coordinates of an axis (at most 1000 of them, evenly spaced), and B_i the eigenvectors of
-    its kernel matrix, weighted by how many cells are observed at each coordinate, at the point where the
-    map was made. There the features are ``sqrt(lambda) u``, with u the products of eigenvectors of the
-    largest eigenvalues; elsewhere B_i stays and L_i follows the kernel, so that nothing jumps where
-    eigenvalues cross. With all products the approximation is the kernel itself at the cells.
+    ``phi_j(x) = sqrt(s) prod_i [k_i(x_i, U_i) B_i L_i^-T]_{I_ji}``, ``L_i L_i' = B_i' k_i(U_i, U_i) B_i``:
+    U_i are an axis' coordinates (at most 1000, evenly spaced), B_i the eigenvectors of its kernel matrix,
+    weighted by how many cells are observed at each, at the point where the map was made. There features are
+    ``sqrt(lambda) u`` of the largest eigenvalues; elsewhere B_i stays and L_i follows the kernel, so that
+    nothing jumps where eigenvalues cross. With all products the kernel at the cells is exact.
     """
 
     def __init__(self, cov_func, grids: Sequence[TermGrid], cells: Data):

@@ -24,23 +24,12 @@ EQUAL = 1e-13
 class Eigenspaces(LinearOperator):
     r"""``E' K E``, with a column of E for each distinct eigenvalue: the start's part in its eigenspace.
 
-    A square grid with the same axis twice has pairs of equal eigenvalues, ``l_i l_j = l_j l_i``. Of each
-    eigenspace the Krylov space of a start b holds one direction, ``P_k b``, and of the others nothing. Yet
-    rounding has a part in them. It is not orthogonal to any copy of itself in the basis, as that of a
-    simple eigenvalue is to its own, and grows as in Lanczos steps without orthogonalisation, by
-    ``|l_k - alpha_j| / beta_j`` a step (Paige). Once it is as large as the directions, the steps go through
-    all of the eigenvalues a second time, from then on at the mercy of the last digits of the kernel's
-    parameters.
-
-    Steps of ``E' K E`` from ``E' b`` have the same alpha and beta, and nothing but the directions ``P_k b``
-    to go to. Their gradient, with E held fixed, is that of the steps of K: the adjoint's vectors lie in the
-    Krylov space too, so that only ``E' dK E`` enters. Vectors have as many places as the grid has cells,
-    with zeros behind those of the distinct eigenvalues.
-
-    References
-    ----------
-    .. [1] Paige, C. C. (1980). Accuracy and effectiveness of the Lanczos algorithm for the symmetric
-       eigenproblem. https://doi.org/10.1016/0024-3795(80)90167-6
+    Of each eigenspace (a square grid with the same axis twice has pairs of equal eigenvalues) the Krylov
+    space of a start b holds one direction. What rounding has of the others is orthogonal to no copy of
+    itself in the basis, and grows by ``|l_k - alpha_j| / beta_j`` a step (Paige 1980), until the steps go
+    through all eigenvalues again, at the mercy of the last digits. Steps of ``E' K E`` from ``E' b`` have
+    the same alpha, beta and gradient, with E held fixed, and nowhere else to go. Zeros follow the distinct
+    eigenvalues' places.
     """
 
     operator: LinearOperator  # K

@@ -153,12 +153,8 @@ def _outer(likelihood, X, mean_func):
 class KroneckerCells(KroneckerPoints):
     r"""Predictions at the cells of another grid, one axis after the other.
 
-    A draw is one of the prior on both grids' axes together, moved by the data (Matheron's rule):
-    :math:`f_* + K_* (K + \sigma^2 I)^{-1} (e - f - \epsilon)`.
-
-    References
-    ----------
-    .. [1] Wilson, J. et al. (2021). Pathwise conditioning of Gaussian processes. JMLR 22(105).
+    A draw is one of the prior on both grids' axes together, moved by the data, by Matheron's rule (Wilson
+    et al. 2021): :math:`f_* + K_* (K + \sigma^2 I)^{-1} (e - f - \epsilon)`.
     """
 
     def __init__(self, likelihood, data, mean_func, noise, model):

@@ -22,14 +22,11 @@ _ALIGNED = 1e-6
 class KrylovNormal(StructuredNormal):
     r"""``N(mean, Q A A' Q' + noise I)`` with Q orthonormal, in the coordinates ``q = Q'(y - mean)``.
 
-    .. math:: \log p = \log N(q \mid 0, A A^\top + \sigma^2 I)
-        - \tfrac12 \left( (n - P - 1) \log(2 \pi \sigma^2) + \|e - Q q\|^2 / \sigma^2 \right)
-
-    For the targets that the basis was made from, ``q = |e| e_1`` and ``e - Q q`` is zero, and A may be
-    given again, without what rounding adds to it. A given log determinant takes the place of the features'.
-
-    Where the data are `mutable`, each evaluation checks that the basis starts at the present residual, and
-    raises an error if not; a residual that is not finite gives NaN.
+    ``log N(q; 0, A A' + noise I) - ((n - P - 1) log(2 pi noise) + |e - Q q|^2 / noise) / 2``: for the
+    targets that the basis was made from, ``q = |e| e_1`` and ``e - Q q`` is zero, and A may be given again,
+    without what rounding adds to it. A given log determinant takes the place of the features'. Where the
+    data are `mutable`, an error is raised at each evaluation at which the basis does not start at the
+    present residual; a residual that is not finite gives NaN.
     """
 
     Q: TensorVariable  # basis (n, P + 1)

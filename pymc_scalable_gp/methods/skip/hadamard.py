@@ -78,21 +78,13 @@ class WhitenedProducts(LinearOperator):
 
 @dataclass(frozen=True, eq=False)
 class ProductNormal(StructuredNormal):
-    r"""Multivariate normal with covariance :math:`\sum_t A_t A_t^\top \circ B_t B_t^\top + D`.
+    r"""``N(mean, sum_t (A_t A_t') * (B_t B_t') + D)``, by products alone, without features.
 
-    The features, rows ``a_i (x) b_i``, are never formed: ``logp`` takes products only.
-
-    .. math::
-
-        -2 \log p = \|b\|^2\, e_1^\top T^{-1} e_1
-        + \frac1S \sum_s \|z_s\|^2\, e_1^\top \log(T_s)\, e_1 + \log|P| + \log|D| + n \log 2\pi
-
-    with ``b = P^{-1/2} D^{-1/2} (y - mean)``, and T, T_s from Lanczos steps of the preconditioned
-    matrix that start at b (these are conjugate gradients) and at the probes z_s.
-
-    A density with its gradient costs O((1 + S) steps n (a b + k)) and memory O(n (steps + a + b + k)). It
-    is one function of the parameters, and the gradient is exactly its own. A matrix that is not positive
-    definite gives ``logp = nan``.
+    ``-2 log p = |b|^2 e_1' T^-1 e_1 + mean_s |z_s|^2 e_1' log(T_s) e_1 + log |P| + log |D| + n log 2 pi``,
+    with ``b = P^-1/2 D^-1/2 (y - mean)``, and T, T_s from Lanczos steps of the preconditioned matrix that
+    start at b (these are conjugate gradients) and at the S probes z_s. It is one function of the
+    parameters, with a gradient of its own, in O((1 + S) steps n (a b + k)) and memory O(n (steps + a + b +
+    k)). A matrix that is not positive definite gives NaN.
     """
 
     roots: tuple[TensorVariable, ...]  # A_1 (n, a), B_1 (n, b), A_2, ...

@@ -22,15 +22,10 @@ from pymc_scalable_gp.ops.stacked_solve import lower_solve, stacked_solve
 class TaskPosterior(NamedTuple):
     r"""``f_i = a_i' (Z b_t + sqrt(v_t) z_t)`` given ``y_i = f_i + e_i``, with t the task of row i.
 
-    With ``G_t = sum_i a_i a_i' / D_i`` and ``h_t = sum_i a_i y_i / D_i`` over the rows of a task, no
-    quantity of size n is left: the tasks' own coefficients are integrated out first, the shared ones
-    second,
-
-    .. math::
-
-        L_t L_t^\top = I + v_t G_t, \qquad
-        M = I + \sum_t (I + v_t G_t)^{-1} G_t \otimes b_t b_t^\top, \qquad
-        M\,\mathrm{vec}(Z) = \sum_t (I + v_t G_t)^{-1} h_t \otimes b_t .
+    With ``G_t = sum_i a_i a_i' / D_i`` and ``h_t = sum_i a_i y_i / D_i`` over a task's rows nothing of size
+    n is left. The tasks' own coefficients are integrated out first, by ``L_t L_t' = I + v_t G_t``, the
+    shared ones second: ``M vec(Z) = sum_t (I + v_t G_t)^-1 h_t (x) b_t``, ``M = I + sum_t (I + v_t G_t)^-1
+    G_t (x) b_t b_t'``.
     """
 
     own: TensorVariable  # L_t^-1 (s, a, a)
@@ -69,16 +64,10 @@ class TaskPosterior(NamedTuple):
 class TaskNormal(StructuredNormal):
     r"""Multivariate normal with ``cov(y_i, y_j) = a_i' a_j (b_t' b_t' + v_t [t = t']) + D_i [i = j]``.
 
-    .. math::
-
-        -2 \log p = \sum_i \frac{(y_i - \mu_i - a_i^\top c_t)^2}{D_i} + \|Z\|^2 + \sum_t \|z_t\|^2
-        + \sum_i \log D_i + \sum_t \log|I + v_t G_t| + \log|M| + n \log 2\pi
-
-    at the posterior mean of the coefficients (:class:`TaskPosterior`): a sum of squares, without the
-    cancellation of the usual quadratic form.
-
-    A density with its gradient costs O(n a^2 + s a^3 + s a^2 q^2 + (a q)^3), and memory
-    O(n a + s (a^2 + q^2) + (a q)^2). A matrix that is not positive definite gives ``logp = nan``.
+    The quadratic form is ``sum_i (y_i - mu_i - a_i' c_t)^2 / D_i + |Z|^2 + sum_t |z_t|^2`` at the posterior
+    mean of the coefficients (`TaskPosterior`), a sum of squares, which does not cancel; the log determinant
+    ``sum_i log D_i + sum_t log |I + v_t G_t| + log |M|``. O(n a^2 + s a^3 + s a^2 q^2 + (a q)^3), memory
+    O(n a + s (a^2 + q^2) + (a q)^2). A matrix that is not positive definite gives NaN.
     """
 
     variance: TensorVariable  # diagonal D (n,), positive

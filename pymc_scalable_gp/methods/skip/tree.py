@@ -85,15 +85,11 @@ class OwnRoots(NamedTuple):
 class TermTree:
     r"""Roots of ``scale * prod_i k_i(x_i, z_i)``.
 
-    Each 1-D kernel is interpolated from an even grid, ``W_i T_i W_i'``, or taken as it is where its
-    column holds categories or few values (see `leaves`), and every matrix K that must be compressed, a
-    1-D one or the Hadamard product of two, is replaced by
-
-    .. math:: K\,\Omega\,(\Omega^\top K\,\Omega)^{-1}\,\Omega^\top K
-
-    with directions Omega (rows, r) frozen at the build: K's leading eigenvectors there. Nothing else
-    depends on the build. The roots are therefore smooth in the parameters, and K is never exceeded. The
-    last two roots, or the only one, are not multiplied.
+    Each 1-D kernel is interpolated from an even grid, or taken as it is where its column holds categories
+    or few values (see `leaves`). Every matrix K that must be compressed, a 1-D one or the Hadamard product
+    of two, is replaced by ``K W (W' K W)^-1 W' K``, with directions W (rows, r) frozen at the build, K's
+    leading eigenvectors there. Nothing else depends on the build: the roots are smooth in the parameters,
+    and K is never exceeded. The last two roots, or the only one, are not multiplied.
     """
 
     def __init__(self, term: ProductTerm, X, grid_size, rank, single, point):
