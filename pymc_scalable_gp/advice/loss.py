@@ -14,7 +14,6 @@ from pymc_scalable_gp.advice.candidates import EXACT, Candidate
 from pymc_scalable_gp.advice.facts import Facts
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_target
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
-from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.core.vecchia.neighbors import Metric
 from pymc_scalable_gp.cov.kernels import kernel_matrix
@@ -104,10 +103,7 @@ def _with_clumps(order, count, places) -> np.ndarray:
 
 
 def profile_noise(K, e, scale=None) -> tuple[float, float, float]:
-    """Log density of e (p,) under ``s (K + v I)`` at its best over v, that ``s v``, and s.
-
-    `scale` None takes the best s for each v.
-    """
+    """Log density of e (p,) under ``s (K + v I)`` at its best over v, ``s v``, and s: the best for None."""
     values, vectors = np.linalg.eigh(K)
     square, prior = (vectors.T @ e) ** 2, np.diag(K).mean()
     found = []
@@ -127,10 +123,9 @@ class Loss(NamedTuple):
 
 
 def expected_loss(candidate: Candidate, sample: Sample, facts: Facts) -> Loss:
-    """Kullback-Leibler divergence from the exact GP: the mean difference in log density on its data.
+    """Kullback-Leibler divergence of the candidate's own likelihood from the exact GP, on the sample.
 
-    The class itself is built on the sample, and its likelihood evaluated there; of a latent class the
-    marginal one with the same features. Raises ValueError if the class refuses the kernel or the inputs.
+    Of a latent class that of the marginal one. ValueError if the class refuses the kernel or the inputs.
     """
     name = candidate.class_name
     products = name == "KMCGMarginal" and not candidate.by_mode
@@ -153,33 +148,27 @@ def expected_loss(candidate: Candidate, sample: Sample, facts: Facts) -> Loss:
     return Loss(nats, float(np.maximum(left, 0.0).mean()))
 
 
-def marginal_of(candidate: Candidate, cov_func) -> FeatureMarginal:
-    """The candidate under Gaussian noise; a frozen or rotated basis is, at its reference, the free one."""
-    chosen = {k: v for k, v in candidate.settings.items() if k not in ("basis", "rotate")}
-    kind = WITH_FEATURES[candidate.class_name[:4]]
-    if kind is VecchiaMarginal and chosen["neighbors"] is None:  # inducing points alone
-        chosen, kind = {"n_inducing": chosen["n_inducing"]}, CholQRMarginal
-    if kind is not VecchiaMarginal and (candidate.by_prior or len(chosen) < len(candidate.settings)):
-        chosen["approx"] = "DTC"
-    return kind(cov_func=cov_func, **chosen)
-
-
 def likelihood_of(candidate: Candidate, sample: Sample, facts: Facts) -> Likelihood:
     """The candidate's likelihood of the rows that are compared, at targets of 0.
 
     They have one noise each, so that nothing is summarised: the density is that of these rows.
     """
-    p = len(sample.X)
+    p, cov_func, settings = len(sample.X), sample.cov_func, candidate.settings
     X, y, sigma = sample.X, np.zeros(p), np.full(p, np.sqrt(sample.noise))
     if candidate.class_name == "KMCGMarginal":  # features of the whole grid
-        gp, rank = KMCGMarginal(cov_func=sample.cov_func), candidate.settings["n_iter"]
-        cells = CellMap.of(sample.cov_func, gp.inputs_of(facts.grid), rank, sample.point)
-        data = MarginalData(
-            cells, gp.mean_func, check_inputs(X), check_target(y, p), pt.constant(sigma), "FITC"
-        )
-        return FullRows(data)
-    gp, rows = marginal_of(candidate, sample.cov_func), sample.base
-    gp.build(rows[:SKIP_ROWS] if candidate.class_name.startswith("SKIP") else rows, point=sample.point)
+        gp = KMCGMarginal(cov_func=cov_func)
+        cells = CellMap.of(cov_func, gp.inputs_of(facts.grid), settings["n_iter"], sample.point)
+        rows = check_inputs(X), check_target(y, p), pt.constant(sigma)
+        return FullRows(MarginalData(cells, gp.mean_func, *rows, "FITC"))
+    # At its reference a frozen or rotated basis is the free one.
+    chosen = {k: v for k, v in settings.items() if k not in ("basis", "rotate")}
+    kind, base = WITH_FEATURES[candidate.class_name[:4]], sample.base
+    if kind is VecchiaMarginal and chosen["neighbors"] is None:  # inducing points alone
+        chosen, kind = {"n_inducing": chosen["n_inducing"]}, CholQRMarginal
+    if kind is not VecchiaMarginal and (candidate.by_prior or len(chosen) < len(settings)):
+        chosen["approx"] = "DTC"
+    gp = kind(cov_func=cov_func, **chosen)
+    gp.build(base[:SKIP_ROWS] if kind is SKIPMarginal else base, point=sample.point)
     return gp.conditioned_on({"X": X, "y": y, "sigma": sigma})
 
 
@@ -205,8 +194,7 @@ def divergence(likelihood: Likelihood, sample: Sample) -> float:
 def loss_by_products(settings: dict, sample: Sample, facts: Facts) -> float:
     """KMCG's loss in nats per thousand rows: half the errors that its log determinant reports.
 
-    They are those on some cells of the grid that lie side by side. What stopping the steps adds per row
-    does not depend on the number of rows; the standard error grows with its root.
+    On some cells side by side: what stopping adds per row is the same on all, the standard error is not.
     """
     cells, model = grid_stretch(facts.grid, len(sample.X)), pm.modelcontext(None)
     steps = min(settings["n_iter"], cells.n - 1)

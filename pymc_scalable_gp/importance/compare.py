@@ -60,12 +60,9 @@ def compare_evidence(results: Mapping) -> pd.DataFrame:
             f"{', '.join(without)}: no log evidence; it comes with sample_importance, and neither with "
             "pm.sample nor with otherwise='nuts' where that took over"
         )
+    columns = {"log_evidence": "log_evidence", "se": "log_evidence_se", "khat": "khat"}
     table = pd.DataFrame(
-        {
-            "log_evidence": [float(each["log_evidence"]) for each in attrs.values()],
-            "se": [float(each["log_evidence_se"]) for each in attrs.values()],
-            "khat": [float(each["khat"]) for each in attrs.values()],
-        },
+        {name: [float(each[key]) for each in attrs.values()] for name, key in columns.items()},
         index=pd.Index(list(attrs), name="model"),
     ).sort_values("log_evidence", ascending=False, kind="stable")
     best = table.iloc[0]

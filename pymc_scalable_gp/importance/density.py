@@ -120,7 +120,10 @@ class Density:
                 f"are {', '.join(sorted(names))}"
             )
         given = {name: np.asarray(value) for name, value in point.items() if name in names}
-        self._check_shapes(given)
+        shapes = self.model.eval_rv_shapes()
+        for name, value in given.items():
+            if value.shape != (expected := tuple(map(int, shapes[name]))):
+                raise ValueError(f"start has {name} of shape {value.shape}, expected {expected}")
         found = make_initial_point_fn(model=self.model, overrides=given)(0)
         of_values = {v.name: rv.name for rv, v in self.model.rvs_to_values.items()}
         found |= {v: point[v] for v in set(self._point) & set(point) if of_values[v] not in given}
@@ -198,14 +201,6 @@ class Density:
         """A function of a seed that draws a point from the prior; NotImplementedError if it is improper."""
         drawn = {rv.name: "prior" for rv in self.model.free_RVs}  # whatever initval they have
         return make_initial_point_fn(model=self.model, overrides=drawn)
-
-    def _check_shapes(self, given):
-        """Raise ValueError for values of free variables that have not the variable's shape."""
-        shapes = self.model.eval_rv_shapes()
-        for name, value in given.items():
-            expected = tuple(map(int, shapes[name]))
-            if value.shape != expected:
-                raise ValueError(f"start has {name} of shape {value.shape}, expected {expected}")
 
     def _by_gradient(self, points):
         self.gradients += len(points)
