@@ -153,10 +153,6 @@ class PerGroup(EmbeddedKernel):
             )
         self._known_count = lengths.pop() if lengths else None
 
-    @property
-    def _has_vectors(self) -> bool:
-        return bool(self.ls.ndim or self.scale.ndim)
-
     def of_columns(self, columns, origin=None) -> Embedded:
         """A stationary kernel of scaled rows, whose groups are far apart."""
         inputs, codes = columns[:, :-1], self._valid(columns[:, -1])
@@ -193,7 +189,7 @@ class PerGroup(EmbeddedKernel):
                 f"column {self.group_dim} of {name} holds groups, whole numbers 0, 1, ..., but row {row} "
                 f"has {codes[row]:g}: number the groups with np.unique(groups, return_inverse=True)[1]"
             )
-        if self._has_vectors and count is not None and (codes >= count).any():
+        if count is not None and (codes >= count).any():
             row = int(np.flatnonzero(codes >= count)[0])
             raise ValueError(
                 f"column {self.group_dim} of {name} holds groups, but row {row} has {codes[row]:g}, and ls "

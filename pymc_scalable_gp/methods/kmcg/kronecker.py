@@ -16,7 +16,6 @@ from pymc_scalable_gp.methods.kmcg.kernel_operator import axis_kernel
 from pymc_scalable_gp.methods.kmcg.kronecker_conditional import CellsGivenCells, rows_given_cells
 from pymc_scalable_gp.methods.kmcg.kronecker_normal import KroneckerNormal
 from pymc_scalable_gp.methods.kmcg.kronecker_predict import (
-    GridPosterior,
     KroneckerCells,
     KroneckerPoints,
     KroneckerPrecisions,
@@ -99,11 +98,10 @@ class KroneckerRows(Likelihood):
         return self.remade(self.data.with_rows(X, y, sigma))
 
     @property
-    def posterior(self) -> GridPosterior:
-        """What predictions follow from."""
+    def posterior(self) -> list[TensorVariable]:
+        """What predictions follow from: the axes' kernel matrices, noise, residual of the grid's shape."""
         target, noise = self.handed(None, None)
-        residual = (target - self.data.mean).reshape(self.grid.shape)
-        return GridPosterior(self.kernels, noise, residual)
+        return [*self.kernels, noise, (target - self.data.mean).reshape(self.grid.shape)]
 
     def precisions(self, model):
         """In the eigenbasis: the diagonal by products with the squares of the eigenvectors."""

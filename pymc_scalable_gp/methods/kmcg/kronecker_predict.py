@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.likelihoods.precision import Precision
@@ -17,19 +16,6 @@ from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 # Most entries of an array that a block of new rows is worked on with.
 _ENTRIES = 2**22
-
-
-class GridPosterior(NamedTuple):
-    """Tensors that predictions follow from."""
-
-    kernels: tuple[TensorVariable, ...]  # of the axes, (m_i, m_i)
-    noise: TensorVariable
-    residual: TensorVariable  # (m_1, m_2, ...)
-
-    @property
-    def tensors(self) -> list[TensorVariable]:
-        """All of them, the kernels first."""
-        return [*self.kernels, self.noise, self.residual]
 
 
 class GridState(NamedTuple):
@@ -49,7 +35,7 @@ class GridState(NamedTuple):
 
     @classmethod
     def of(cls, values, noise, kernels, own, residual) -> "GridState":
-        """From values of :attr:`GridPosterior.tensors`."""
+        """From values of `KroneckerRows.posterior`."""
         pairs = [eigen(K) for K in kernels]
         inverse = 1.0 / (reduce(np.multiply.outer, [lengths for lengths, _ in pairs]) + own)
         vectors = [each for _, each in pairs]
@@ -112,7 +98,7 @@ class KroneckerPoints(Predictor):
         columns = [X[:, i] for i in range(len(grid.axes))]
         rows = [*likelihood.factors(columns, grid.axes), *_outer(likelihood, X, mean_func)]
         kernel = kernel_matrix(likelihood.cov_func, X)
-        states = [noise, *likelihood.posterior.tensors]
+        states = [noise, *likelihood.posterior]
         self.inputs = model_inputs([*states, *rows, kernel], model)
         check_reached([*states, *rows, kernel], self.inputs)
         self._state = compiled(self.inputs, states)
@@ -161,7 +147,7 @@ class KroneckerCells(KroneckerPoints):
         self.model, self.block_rows = model, data.value.shape[0]
         self.axes = SharedAxes.of(likelihood.grid, data.grid)
         outer = _outer(likelihood, data.tensor, mean_func)
-        states, kernels = [noise, *likelihood.posterior.tensors], likelihood.factors(self.axes.both)
+        states, kernels = [noise, *likelihood.posterior], likelihood.factors(self.axes.both)
         self.inputs = model_inputs([*states, *kernels, *outer], model)
         check_reached([*states, *kernels, *outer], self.inputs)
         self._state = compiled(self.inputs, states)
@@ -202,7 +188,7 @@ class KroneckerPrecisions:
     """
 
     def __init__(self, likelihood, model):
-        outputs = [likelihood.data.y.tensor, *likelihood.posterior.tensors]
+        outputs = [likelihood.data.y.tensor, *likelihood.posterior]
         self._function, self.inputs = compile_outputs(outputs, model)
         self.shape = likelihood.grid.shape
 
