@@ -26,14 +26,6 @@ class PartsMap(NystromMap):
 
     places: tuple[int, ...]
 
-    @classmethod
-    def of(cls, summands, places, X: np.ndarray) -> "PartsMap":
-        """Of parts at `places` in a sum, on training inputs X (n, d)."""
-        first, *rest = (summands[place] for place in places)
-        found = cls.without_points(sum(rest, start=first), X)
-        found.places = tuple(places)
-        return found
-
 
 @dataclass(frozen=True, eq=False)
 class MarkovRows(Likelihood):
@@ -81,7 +73,9 @@ class MarkovRows(Likelihood):
 
     def of_parts(self, parts, places):
         """A map that tells the parts, without features."""
-        return PartsMap.of(self.summands, places, self.data.X.value), self.coefficients()
+        first, *rest = (self.summands[place] for place in places)
+        found = PartsMap.without_points(sum(rest, start=first), self.data.X.value)
+        return found.changed(places=tuple(places)), self.coefficients()
 
     def noise_of(self, noise=None):
         """Noise variances (n,), those of the data where none are given."""

@@ -115,8 +115,5 @@ class ExactMarginal(FeatureMarginal):
 class AdditiveExact(SumOfKernels, ExactMarginal):
     """Sum of exact GPs."""
 
-    def __init__(self, parts):
-        super().__init__(parts)
-
 
 ExactMarginal.sum_classes = AdditiveExact.sum_classes = (AdditiveExact,)
