@@ -98,10 +98,7 @@ def first_row(X):
 
 
 def check_stationary(kernel, params, example: str, periodic: str) -> None:
-    """Raise TypeError for what is no class of stationary kernels, or takes no such `params`.
-
-    ValueError for one that does not fall with the distance, of which `periodic` says why not.
-    """
+    """Raise TypeError for no class of stationary kernels, ValueError with `periodic` for periodic ones."""
     if not isinstance(kernel, type) or not issubclass(kernel, Stationary):
         name = getattr(kernel, "__name__", type(kernel).__name__)
         raise TypeError(

@@ -98,10 +98,7 @@ def _check_lengthscales(leaf) -> None:
 
 
 def used_columns(cov_func, d: int) -> np.ndarray:
-    """Columns of X (n, d) that the kernel looks at; all for a constant kernel.
-
-    Raises ValueError if one of them is beyond d.
-    """
+    """Columns of X (n, d) that the kernel looks at, all for a constant one; ValueError for one beyond d."""
     kernels = [leaf for leaf in leaves(cov_func) if isinstance(leaf, Covariance)]
     columns = np.unique(np.concatenate([leaf.active_dims for leaf in kernels] or [np.arange(d)]))
     if columns.max() >= d:
@@ -175,10 +172,7 @@ def is_embedded(cov_func) -> bool:
 
 
 def warn_unused_columns(cov_func, d: int, also: Sequence[int] = ()) -> None:
-    """Warn where a kernel was made for fewer columns than X (n, d) has, as PyMC does.
-
-    `also` are columns that have another use, such as the task's.
-    """
+    """Warn, as PyMC does, of columns of d that no kernel was made for; `also` have another use."""
     counts = [leaf.input_dim for leaf in leaves(cov_func) if isinstance(leaf, Covariance)]
     known = min(counts, default=d)
     unused = sorted(set(range(known, d)) - set(also))

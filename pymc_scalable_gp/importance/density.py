@@ -106,10 +106,7 @@ class Density:
         return raveled(self.model.value_vars, point)
 
     def start(self, point) -> np.ndarray:
-        """Vector (p,) of a point of values, transformed ones where there are no others.
-
-        The initial point's for those left out.
-        """
+        """Vector (p,) of a point of values, transformed or not; those left out are the initial point's."""
         if not isinstance(point, Mapping):
             raise TypeError(f"start must be a dictionary of values by name, got {type(point).__name__}")
         names = {v.name for v in self.model.free_RVs}

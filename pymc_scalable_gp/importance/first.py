@@ -14,10 +14,7 @@ MOST_STEPS, GROWN = 4, 1.1  # and the widening, on average, that asks for a furt
 
 
 def first_proposal(density, mode: Mode, rng) -> StudentT:
-    """The first t around a mode: :func:`at_mode`, in many dimensions :func:`typical`.
-
-    That is done again as long as the t gets wider by a tenth: its points then lie farther off.
-    """
+    """The first t around a mode; in many dimensions `typical`, as long as it gets wider by a tenth."""
     t = at_mode(density, mode)
     if len(mode.location) <= MANY:
         return t

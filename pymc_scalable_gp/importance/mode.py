@@ -163,10 +163,7 @@ def _check_finite(logp: float, where: str) -> None:
 
 
 def mode_at(density, location: np.ndarray, logp: float, scales: np.ndarray) -> Mode:
-    """A point (p,) of known log density with the curvature there, from steps in units of `scales` (p,).
-
-    Raises ValueError where the density fails on one side and rises towards it.
-    """
+    """A point (p,) with the curvature there, by steps in units of `scales` (p,); ValueError at an edge."""
     factor = _curvature(density, location, logp, scales)[0]
     return _checked(density, Mode(location, logp, factor))
 

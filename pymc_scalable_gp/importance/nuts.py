@@ -33,10 +33,7 @@ def nuts_on_density(density, weighed, draws: int, rng, progressbar: bool):
 
 
 def _sample(model, starts, p, weighed, draws, rng, progressbar):
-    """Draws of a model with p parameters.
-
-    The covariance is shrunk towards its diagonal while few points carry the weight.
-    """
+    """Draws of a model with p parameters; the covariance shrinks to its diagonal while few points count."""
     _, cov = weighed.moments()
     trust = weighed.ess / (weighed.ess + 2.0 * p)
     # Where all weight is on one point there is no covariance: the proposals' own spread stands in.

@@ -54,10 +54,7 @@ def _walk(share, constraints, rng):
 
 
 def equally_weighted(weighed, rng) -> np.ndarray:
-    """Indices (4, m) of the points that become draws, each chain from points of its own.
-
-    The draws of a chain keep its weighted means and variances, nearly.
-    """
+    """Indices (4, m) of points that become draws, so that each chain keeps its own means and variances."""
     count = max(int(weighed.ess // CHAINS), 4)
     mean, cov = weighed.moments()
     sd = np.sqrt(np.diag(cov))

@@ -191,10 +191,7 @@ class Rounds:
 
 
 def find_modes(density, start: np.ndarray, rng) -> list[Mode]:
-    """The mode reached from `start` (p,), and another one where a start far from it ends apart.
-
-    The second start is the best of sixteen draws from the prior that lie far from the first mode.
-    """
+    """The mode reached from `start` (p,), and that from the best of sixteen prior draws far from it."""
     first = find_mode(density, start)
     others = density.from_prior(16, rng)
     others = np.concatenate([others, [2.0 * first.location - others[0]]])

@@ -89,10 +89,7 @@ def _best(z, target, lengthscales):
 
 
 def _solved(cov, target, nugget):
-    """Log evidence, the scale at which that is largest, and coefficients; None where `cov` is singular.
-
-    `cov` is overwritten.
-    """
+    """Log evidence, its best scale, coefficients; None where `cov`, which is overwritten, is singular."""
     cov[np.diag_indices(len(cov))] += nugget
     try:
         chol = linalg.cho_factor(cov, lower=True, overwrite_a=True, check_finite=False)

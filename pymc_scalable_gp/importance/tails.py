@@ -185,10 +185,7 @@ class Tail(NamedTuple):
 
 
 def _tails(density, mode: Mode, rng) -> list[Tail]:
-    """What the density is along each coordinate to either side of a mode, where the prior reaches far.
-
-    It is taken at a few points from `NEAR` sds to the edge of the prior, in geometric distances.
-    """
+    """Log densities along each coordinate from `NEAR` sds to the prior's edge, where that is far."""
     sds = mode.sds
     draws = density.from_prior(DRAWS, rng, mode.location, IMPROPER * sds)
     largest = np.finfo(float).max

@@ -37,10 +37,7 @@ class Missing(NamedTuple):
 
 
 class GriefMap(EigenfunctionMap):
-    """Leading eigenfunctions of a (sum of) product kernel(s) on a Cartesian grid, and Fourier series.
-
-    Its attributes never change; with a `rotation` the basis is orthogonal on some rows.
-    """
+    """Leading eigenfunctions of product kernels on a grid, Fourier series; a `rotation` combines them."""
 
     def __init__(self, cov_func, grids: Sequence[TermGrid | WaveTerm], missing: Missing, columns: int):
         super().__init__(cov_func, grids, columns)

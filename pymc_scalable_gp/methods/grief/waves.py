@@ -91,10 +91,7 @@ class WaveTerm:
 
 
 def split_waves(cov_func) -> list[ProductTerm | WaveTerm]:
-    """Terms of a sum of product kernels, scaled Periodic kernels with a fixed period by their series.
-
-    Raises ValueError for a kernel that is not a product over dimensions.
-    """
+    """Terms of a sum of products, by their series where periods are fixed; ValueError for other kernels."""
     summands = _summands(cov_func)
     found = [_wave_term(part) for part in summands]
     rest = [part for part, wave in zip(summands, found, strict=True) if wave is None]

@@ -178,10 +178,7 @@ class KrylovBasis:
         return lower_solve(self.L, products.T).T
 
     def residuals(self, points=(None,), model=None) -> np.ndarray:
-        """``|b - K_M x_j| / |b|`` of conjugate gradients on ``K_M x = b`` after j = 1..P steps.
-
-        Of shape (len(points), P).
-        """
+        """``|b - K_M x_j| / |b|`` (points, P) of conjugate gradients on ``K_M x = b`` after each step j."""
         runs = evaluate_at([self.alpha, self.beta], points, model)
         return np.array([cg_residuals(*run) for run in runs])
 
@@ -192,10 +189,7 @@ def nonzero(start):
 
 
 def choose_rows(subset, n) -> np.ndarray:
-    """Rows of the subset: the given ones, or that many evenly spaced ones.
-
-    Raises TypeError or ValueError for more rows than there are, rows out of range, or a row given twice.
-    """
+    """The rows given, or so many evenly spaced ones; TypeError or ValueError where there are none such."""
     if isinstance(subset, int | np.integer) and not isinstance(subset, bool):
         if not 1 <= subset <= n:
             raise ValueError(f"inducing={subset} must lie between 1 and the number of rows, {n}")

@@ -74,10 +74,7 @@ class CellMap(EigenfunctionMap):
 
 
 def likelihood_of_cells(data: MarginalData, parts, plain: bool) -> Likelihood:
-    """That of pseudo-targets at the cells: exact for few where settings are `plain`, else by features.
-
-    `parts` are the GPs of a sum, each with its kernel and number of products.
-    """
+    """That of pseudo-targets under a sum of `parts`: exact for few cells if `plain`, else by features."""
     if plain and data.X.grid.n <= DENSE_CELLS:
         cov_func = sum((part.cov_func for part in parts[1:]), parts[0].cov_func)
         return ExactRows(replace(data, feature_map=NoFeatures(cov_func)), cov_func)

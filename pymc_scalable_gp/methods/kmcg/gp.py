@@ -333,10 +333,7 @@ class KMCGMarginal(FeatureMarginal):
         """None: the features are those of the likelihood's basis."""
 
     def make_likelihood(self, data, progressbar=True, random_seed=0, integrated=False):
-        """The exact one of a complete grid where there is one, else with a basis made from the data.
-
-        `integrated`: for the pseudo-targets of any likelihood, which no basis can be made from.
-        """
+        """Exact on a complete grid, where it can be; else by a basis, or features if `integrated`."""
         # What is observed decides, not what this GP was given before.
         data = replace(data, approx=self.given_approx or ("FITC" if integrated else "DTC"))
         if integrated:

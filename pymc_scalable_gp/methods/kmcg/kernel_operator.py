@@ -18,10 +18,7 @@ FFT_PASSES = 20
 
 
 def kernel_operator(cov_func, rows: RegularGrid, columns: RegularGrid) -> LinearOperator:
-    """Covariances between the observed cells of two grids, as a structured operator.
-
-    Raises ValueError for a kernel that is no sum of products of 1-D kernels, or a column beyond the axes.
-    """
+    """Covariances between observed cells of two grids; ValueError for no sum of product kernels."""
     terms = []
     for term in product_terms(cov_func):
         if term.dims and max(term.dims) >= len(rows.axes):

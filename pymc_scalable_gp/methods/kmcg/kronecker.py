@@ -42,11 +42,7 @@ class NoFeatures(FeatureMap):
 
 
 def has_eigenbasis(grid: RegularGrid, cov_func) -> bool:
-    """Whether the kernel matrix of a grid is one Kronecker product, of factors that can be decomposed.
-
-    Not with missing cells, nor where an axis is so long that its decomposition takes more time than
-    all else.
-    """
+    """Whether a grid without gaps has one product kernel, with axes that are not too long to decompose."""
     if grid.n < grid.size:
         return False
     lengths = np.array(grid.shape, dtype=float)
@@ -58,10 +54,7 @@ def has_eigenbasis(grid: RegularGrid, cov_func) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class KroneckerRows(Likelihood):
-    """All cells of a complete grid, exactly: ``O(sum_i m_i^3 + n sum_i m_i)``.
-
-    `remade` makes the likelihood of other data, which may lie on no grid.
-    """
+    """All cells of a complete grid, exactly, O(sum_i m_i^3 + n sum_i m_i); `remade` takes other data."""
 
     data: MarginalData
     cov_func: Any

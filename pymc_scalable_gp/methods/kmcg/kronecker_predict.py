@@ -67,10 +67,7 @@ def in_rows(parts, values: np.ndarray) -> np.ndarray:
 
 
 def gram_of_rows(parts, weights: np.ndarray) -> np.ndarray:
-    """``Q diag(weights) Q'`` (b, b) for the row-wise Kronecker product Q of parts (b, m_i).
-
-    Slab by slab of the first axis: Q (b, cells) is never formed.
-    """
+    """``Q diag(weights) Q'`` (b, b), Q the row-wise Kronecker product of parts (b, m_i), never formed."""
     if len(parts) == 1:
         return (parts[0] * weights) @ parts[0].T
     first, *rest = parts

@@ -70,10 +70,7 @@ class KrylovLikelihood(Likelihood):
         return likelihood_for(data, self.basis.cov_func, self.settings)
 
     def precisions(self, model):
-        """Precisions under the kernel's own matrix, which the basis approximates.
-
-        Raises ValueError for a subset of the rows, and beyond DENSE_ROWS rows.
-        """
+        """Under the kernel's own matrix; ValueError for a subset of rows, and beyond DENSE_ROWS rows."""
         n = len(held_value(self.data.X, "X"))
         if self.basis.is_subset or n > DENSE_ROWS:
             what = "inducing=" if self.basis.is_subset else f"{n} rows"
@@ -207,10 +204,7 @@ def likelihood_for(data: MarginalData, cov_func, settings: KrylovSettings) -> Li
 
 
 def krylov_likelihood(data: MarginalData, cov_func, settings: KrylovSettings) -> KrylovLikelihood:
-    """The kind that fits the data, with a basis made from them.
-
-    Raises TypeError or ValueError for a bad subset, or more steps than rows.
-    """
+    """The kind that fits the data, with a basis of their own; TypeError or ValueError for bad settings."""
     given = cov_func, settings.steps, settings.subset, data.X, data.residual
     basis = KrylovBasis.of(*given, distinct=True)
     simple = data.approx == "DTC" and not data.sigma.ndim and not basis.is_subset

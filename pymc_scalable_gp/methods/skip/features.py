@@ -46,10 +46,7 @@ def check_product(cov_func, grid_size, rank) -> None:
 
 
 def checked_tasks(task_dim, task_cov, task_var) -> Tasks | None:
-    """Tasks from a user's arguments, None without any.
-
-    Raises TypeError or ValueError for arguments that do not belong together.
-    """
+    """Tasks from a user's arguments, if any; TypeError or ValueError for those that do not go together."""
     if (task_dim is None) != (task_cov is None):
         raise ValueError("task_dim and task_cov go together: give both or neither")
     if task_dim is None:

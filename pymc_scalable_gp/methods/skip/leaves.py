@@ -134,10 +134,7 @@ class CategoryLeaf:
         return pt.switch(known[:, None], self.tables[0][place], np.nan)
 
     def outside(self, column):
-        """Raise an error for a new category; nothing else lies outside.
-
-        Raises ValueError if a value was not in the training inputs.
-        """
+        """Raise ValueError for a value that was not in the training inputs; nothing else lies outside."""
         new = np.setdiff1d(column, self.values)
         if len(new):
             shown = ", ".join(f"{v:g}" for v in new[:5]) + ", ..." * (len(new) > 5)

@@ -107,10 +107,7 @@ def _reservoir(source: Source, most: int, rng) -> tuple[Batch, int, float]:
 
 
 def training_rows(X, y, validation: float, rng) -> MemoryRows:
-    """Arrays as rows in memory; memmaps, zarr, dask, Parquet and iterables streamed.
-
-    Raises TypeError or ValueError for a bad share of validation rows, bad data, and an iterator.
-    """
+    """Arrays in memory; memmaps, zarr, dask, Parquet and iterables streamed; an error for an iterator."""
     if not 0.0 <= validation < 1.0:
         raise ValueError(f"validation must be a share of the rows in [0, 1), got {validation}")
     chunked = getattr(X, "chunks", None) is not None

@@ -51,10 +51,7 @@ def kmeans_points(X: np.ndarray, count: int | None, random_seed=None) -> np.ndar
 
 
 def spread_points(cov_func, X: np.ndarray, count: int | None, random_seed=None) -> np.ndarray:
-    """Points (m, d) to begin with: k-means centres of the rows of X (n, d).
-
-    Of a kernel of other inputs the rows next to the centres among those inputs.
-    """
+    """K-means centres of rows X (n, d); for a kernel of other inputs the rows nearest to those there."""
     if not is_embedded(cov_func):
         return kmeans_points(X, count, random_seed)
     placed = layout_values(cov_func, X)

@@ -46,10 +46,7 @@ class Inputs(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A product of Markov processes (orders and rates), times features with independent variances (k,).
-
-    `features` makes (n, k) of the inputs.
-    """
+    """A product of Markov processes times features (n, k) of the inputs, of independent variances (k,)."""
 
     orders: tuple[int, ...]
     rates: tuple[TensorVariable, ...]
@@ -98,10 +95,7 @@ class MarkovForm(NamedTuple):
 
 
 def markov_form(summands: Sequence[BaseCovariance], harmonics: int) -> MarkovForm:
-    """Markov form of a sum; terms of the same process, such as all that stay as they are, share a group.
-
-    Raises ValueError for kernels that have none.
-    """
+    """Form of a sum, whose terms of the same process share a group; ValueError for kernels without one."""
     found: dict[tuple, list[tuple[int, Term]]] = {}
     for place, cov_func in enumerate(summands):
         for term in _terms(cov_func, harmonics):
@@ -127,11 +121,7 @@ def markov_form(summands: Sequence[BaseCovariance], harmonics: int) -> MarkovFor
 
 
 def check_markov(cov_func, d: int, harmonics: int) -> int:
-    """The column of X (n, d) that a kernel looks at.
-
-    Raises TypeError or ValueError for what is no kernel, for kernels that are not Markov, and for
-    several columns.
-    """
+    """The column of X (n, d) that a kernel looks at; TypeError or ValueError if not one, or not Markov."""
     check_kernel(cov_func)
     columns = used_columns(cov_func, d)
     if len(columns) > 1:

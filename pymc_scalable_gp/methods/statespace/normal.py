@@ -48,10 +48,7 @@ class Series(NamedTuple):
         return cls(dt, form.rates, form.variances, features, order, form.kind)
 
     def with_known_features(self) -> "Series":
-        """Features are computed once where nothing can change them.
-
-        Waves are otherwise a good part of a density; a single feature is ones.
-        """
+        """With fixed features computed once: waves are a good part of a density. A single one is ones."""
         if self.features.type.shape[1] == 1 or not depends_only_on([self.features]):
             return self
         return self._replace(features=fixed_shared(evaluate([self.features])[0]))
