@@ -190,10 +190,7 @@ class Hybrid:
 
 
 def run(hybrid, rounds, swaps, steps, tolerance, seconds, progressbar, greedy):
-    """Alternate until the objective stalls, or rounds or time are over: history and counts.
-
-    With `greedy`, all points are first chosen again, at hyperparameters fitted to the points of the start.
-    """
+    """Alternate until the objective stalls or rounds or time end; all points anew first if `greedy`."""
     began, history, counts = time.perf_counter(), [hybrid.value()], []
     progress = create_simple_progress(progressbar=progressbar)
     with progress:

@@ -148,10 +148,7 @@ class CategoryLeaf:
 
 
 class ValueLeaf:
-    """Root ``L^{-1} k(v, x)`` of a continuous kernel whose column has few values v; ``L L' = k(v, v)``.
-
-    Exact at these values, and the best prediction from them elsewhere.
-    """
+    """Root ``L^-1 k(v, x)``, ``L L' = k(v, v)``, of a column of few values v: predictions from these."""
 
     def __init__(self, factor: Factor, values):
         self.factor, self.values, self._values = factor, values, fixed_shared(values)

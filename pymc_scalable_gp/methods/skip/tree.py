@@ -185,10 +185,7 @@ class TermTree:
 
 
 def merge_by_halves(roots, merge, single=False) -> list:
-    """Merge roots by halves until two are left, or one if `single`.
-
-    A half takes every other root, so that halves of roots in descending order are alike.
-    """
+    """Merge every other root, into two, or one if `single`: halves of descending roots are alike."""
 
     def fold(part):
         return part[0] if len(part) == 1 else merge(fold(part[::2]), fold(part[1::2]))
