@@ -29,7 +29,6 @@ class KMCGMap(FeatureMap):
 
     @property
     def rank(self):
-        """Number of directions."""
         return self.krylov.rank
 
     def features(self, X):

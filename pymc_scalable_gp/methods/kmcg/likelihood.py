@@ -96,7 +96,6 @@ class KrylovLikelihood(Likelihood):
         return super().conditional(name, data, feature_map, mean_func, coef, variance, **kwargs)
 
     def predictor(self, feature_map, mean_func, coef, noise, model):
-        """Compiled predictions at any points."""
         return RowsPredictor(feature_map, mean_func, coef, noise, model)
 
     def cell_predictor(self, data, feature_map, mean_func, coef, noise, model):
@@ -137,7 +136,6 @@ class KrylovCoordinates(KrylovLikelihood):
     path: ClassVar[str] = "coordinates"
 
     def normal(self, noise):
-        """In the coordinates of the basis."""
         data, logdet = self.data, self.logdet
         return KrylovNormal(
             data.mean, self.basis.Q, self.basis.coordinates, noise,
@@ -154,7 +152,6 @@ class KrylovCoordinates(KrylovLikelihood):
 
     @cached_property
     def logdet(self):
-        """By the settings' number of probes; None without any."""
         settings, data, basis = self.settings, self.data, self.basis
         if settings.probes == 0:
             return None
@@ -187,7 +184,6 @@ class DenseCells(ExactRows):
     remade: Callable[[MarginalData], Likelihood]
 
     def given(self, X, y, sigma):
-        """The likelihood of those data, of whatever kind suits them."""
         return self.remade(self.data.with_rows(X, y, sigma))
 
 

@@ -98,7 +98,6 @@ class SKIPMap(FeatureMap):
 
     @property
     def rank(self):
-        """Number of features: for each term the product of its last two roots' columns."""
         return self._rank
 
     def _check_tasks(self, X, used):

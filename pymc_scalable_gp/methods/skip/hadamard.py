@@ -98,7 +98,6 @@ class ProductNormal(StructuredNormal):
     penalty: TensorVariable  # taken off logp: the trace term of the bound that "VFE" maximises
 
     def draw(self, rng, size):
-        """In O(n sum a b)."""
         pairs = list(batched(self.roots, 2, strict=True))
         shapes = [(A.shape[1], B.shape[1]) for A, B in pairs]
         next_rng, (e, *normals) = white(rng, size, (self.mean.shape[0],), *shapes)

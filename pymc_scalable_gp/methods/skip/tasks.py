@@ -86,7 +86,6 @@ class TaskNormal(StructuredNormal):
         return next_rng, self.mean + pt.sqrt(self.variance) * e + rows
 
     def posterior(self, value) -> TaskPosterior:
-        """Posterior of the coefficients."""
         return TaskPosterior.of(value - self.mean, self.variance, self.A, self.task, self.B, self.v)
 
     def logp(self, value):
@@ -135,7 +134,6 @@ class ByTask(Likelihood):
         return self.prediction_map().missed(X, phi)
 
     def prediction_map(self):
-        """Features in which the posterior's coefficients are independent."""
         return TaskMap(self.data.feature_map, self.posterior)
 
 
@@ -157,7 +155,6 @@ class TaskMap(FeatureMap):
     rank = property(lambda self: self.columns * (self.width + self.tasks))
 
     def features(self, X):
-        """Features (n, a (q + s))."""
         base, task = self.base, self.base.task_index(X)
         A, B, v = base.data_root(X), base.task_cov, base.task_variances
         s, q, a = self.tasks, self.width, self.columns

@@ -43,7 +43,6 @@ class MarkovRows(Likelihood):
 
     @cached_property
     def form(self) -> MarkovForm:
-        """Markov form of the kernel."""
         return markov_form(self.summands, self.harmonics)
 
     @cached_property

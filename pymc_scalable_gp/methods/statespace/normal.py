@@ -41,7 +41,6 @@ class Series(NamedTuple):
 
     @classmethod
     def of(cls, form: MarkovForm, x: TensorVariable, order: TensorVariable | None) -> "Series":
-        """Of times x (n,) in an order."""
         x = placed(x, order)
         dt = pt.concatenate([pt.zeros_like(x[:1]), x[1:] - x[:-1]])  # of no rows: none
         features = form.features(Inputs(x, x - disconnected_grad(x[:1].sum())))
@@ -109,7 +108,6 @@ class MarkovNormal(StructuredNormal):
     label = "MarkovNormal"
 
     def draw(self, rng, size):
-        """All draws at once, as columns."""
         n = self.mean.shape[0]
         next_rng, (z,) = white(rng, size, (n,))
         colored = self.series.colored(self.noise, z.reshape((-1, n)).T)
@@ -145,12 +143,10 @@ class PathNormal(StructuredNormal):
 
     @classmethod
     def of(cls, prior, joint: Series, old: Series, noise, residual, variance):
-        """With its mean."""
         mean = joint.smoothed(noise, residual[:, None])[0][noise.shape[0] :, 0]
         return cls(prior + mean, prior, joint, old, noise, residual, variance)
 
     def draw(self, rng, size):
-        """All draws at once, as columns."""
         n, m = self.noise.shape[0], self.prior.shape[0]
         next_rng, (path, own, new) = white(rng, size, (n + m,), (n,), (m,))
         columns = path.reshape((-1, n + m)).T, own.reshape((-1, n)).T
