@@ -101,13 +101,9 @@ class CholQRMarginal(FeatureMarginal):
     default_approx = "VFE"
     knobs = "n_inducing="
     abilities = {
-        "marginal_likelihood": "",
-        "likelihood": "",
-        "export": "",
-        "any kernel": "",
-        "points": "n_inducing= and gp.build(X, indices=...)",
-        "statistics": "with a fixed kernel",
-    }
+        "marginal_likelihood": "", "likelihood": "", "export": "", "any kernel": "",
+        "points": "n_inducing= and gp.build(X, indices=...)", "statistics": "with a fixed kernel",
+    }  # fmt: skip
     approximations = WITH_RESIDUAL
 
     def __init__(

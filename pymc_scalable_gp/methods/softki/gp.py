@@ -207,12 +207,9 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
     default_approx = "DTC"
     approximations = WITH_RESIDUAL
     abilities = {
-        "marginal_likelihood": "",
-        "likelihood": "",
-        "any kernel": "",
-        "Xu": "",
+        "marginal_likelihood": "", "likelihood": "", "any kernel": "", "Xu": "",
         "statistics": "with fixed points and temperature",
-    }
+    }  # fmt: skip
 
     def __init__(
         self, *, mean_func=None, cov_func, approx=None, inducing=None, temperature=1.0,

@@ -77,14 +77,9 @@ class ExactMarginal(FeatureMarginal):
     approximations = ("exact",)
     knobs = "nothing: it is exact"
     abilities = {
-        "marginal_likelihood": "",
-        "likelihood": "",
-        "any kernel": "",
-        "fixed matrix": "",
-        "export": "",
-        "missing targets": "",
-        "noise with a kernel": "",
-    }
+        "marginal_likelihood": "", "likelihood": "", "any kernel": "", "fixed matrix": "", "export": "",
+        "missing targets": "", "noise with a kernel": "",
+    }  # fmt: skip
 
     def __init__(self, *, mean_func=None, cov_func):
         super().__init__(mean_func=mean_func, cov_func=cov_func)
