@@ -24,12 +24,12 @@ EQUAL = 1e-13
 class Eigenspaces(LinearOperator):
     r"""``E' K E``, with a column of E for each distinct eigenvalue: the start's part in its eigenspace.
 
-    Of each eigenspace (a square grid with the same axis twice has pairs of equal eigenvalues) the Krylov
-    space of a start b holds one direction. What rounding has of the others is orthogonal to no copy of
-    itself in the basis, and grows by ``|l_k - alpha_j| / beta_j`` a step (Paige 1980), until the steps go
-    through all eigenvalues again, at the mercy of the last digits. Steps of ``E' K E`` from ``E' b`` have
-    the same alpha, beta and gradient, with E held fixed, and nowhere else to go. Zeros follow the distinct
-    eigenvalues' places.
+    Of an eigenspace, as of equal eigenvalues on a square grid, the Krylov space of a start b holds one
+    direction. What rounding has of the others is orthogonal to no copy of itself in the basis, and grows by
+    ``|l_k - alpha_j| / beta_j`` a step (Paige 1980), until the steps go through all eigenvalues again, at
+    the mercy of the last digits. Steps of ``E' K E`` from ``E' b`` have the same alpha, beta and gradient,
+    with E held fixed, and nowhere else to go. Of a vector's n places those behind the distinct eigenvalues
+    are zero.
     """
 
     operator: LinearOperator  # K
