@@ -181,13 +181,15 @@ def _group_gram(group, a, b):
     return from_square_distance(group[0].prototype, squared)
 
 
-def product_terms(cov: BaseCovariance) -> list[ProductTerm]:
+def product_terms(cov: BaseCovariance, d: int | None = None) -> list[ProductTerm]:
     """Write a covariance as a sum of scaled products of 1-D kernels.
+
+    Columns that count from the last do so among `d`, where it is given.
 
     Raises ValueError if a part of it is not a product over dimensions (Matern or RatQuad in d > 1,
     Linear in d > 1, ...), is white noise, or is scaled by an array; the message names the way out.
     """
-    return [_term(parts) for parts in _expand(cov)]
+    return [_term(parts, d) for parts in _expand(cov)]
 
 
 def _expand(cov) -> list[list]:
@@ -209,7 +211,7 @@ def _expand(cov) -> list[list]:
     return [[cov]]
 
 
-def _term(parts) -> ProductTerm:
+def _term(parts, d) -> ProductTerm:
     scale = pt.as_tensor_variable(np.float64(1.0))
     by_dim: dict[int, list[Factor]] = {}
     for part in parts:
@@ -225,7 +227,8 @@ def _term(parts) -> ProductTerm:
             scale = scale * value.sum()  # of one entry
             continue
         for factor in _factors(part):
-            by_dim.setdefault(factor.dim, []).append(factor)
+            dim = factor.dim if d is None or factor.dim >= 0 else factor.dim + d
+            by_dim.setdefault(dim, []).append(replace(factor, dim=dim))
     groups: dict[Any, list[Factor]] = {}
     for dim, factors in sorted(by_dim.items()):
         factor = factors[0] if len(factors) == 1 else _multiply(dim, factors)
@@ -247,7 +250,7 @@ def _multiply(dim, factors):
 
 def _factors(kernel: Covariance) -> list[Factor]:
     """1-D factors of an atomic kernel."""
-    dims = [int(dim) % kernel.input_dim for dim in kernel.active_dims]
+    dims = [int(dim) for dim in kernel.active_dims]
     if isinstance(kernel, Exponentiated):
         return [
             replace(f, gram=lambda a, b, f=f: f.plain_gram(a, b) ** kernel.power, prototype=None)

@@ -103,12 +103,6 @@ def used_columns(cov_func, d: int) -> np.ndarray:
     columns = np.unique(np.concatenate([leaf.active_dims for leaf in kernels] or [np.arange(d)]))
     if columns.max() >= d:
         raise ValueError(f"the kernel uses column {columns.max()}, but X has {d} columns")
-    counts = {leaf.input_dim for leaf in kernels if min(leaf.active_dims) < 0} - {d}
-    if counts:
-        raise ValueError(
-            f"active_dims counts columns from the last of input_dim={min(counts)}, but X has {d} columns: "
-            f"give them as 0, 1, ..., or input_dim={d}"
-        )
     return np.unique(columns % d)  # some may be counted from the last
 
 

@@ -149,7 +149,7 @@ def test_sum_of_two(method):
 
 
 @every
-@pytest.mark.filterwarnings("ignore:rank=")
+@pytest.mark.filterwarnings("ignore:rank=", "ignore:at 100% of the rows one of the 9 points")
 def test_odd_shapes_of_data(method):
     """Duplicate rows, a constant column, a column too many for the rows."""
     cases = {

@@ -44,7 +44,7 @@ class CellMap(EigenfunctionMap):
     @classmethod
     def of(cls, cov_func, cells: Data, rank: int, point=None) -> "CellMap":
         """At most `rank` products, chosen at a point of the model."""
-        terms, grid = product_terms(cov_func), cells.grid
+        terms, grid = product_terms(cov_func, len(cells.grid.axes)), cells.grid
         columns = [[evenly(grid.axes[dim], LONG_AXIS) for dim in term.dims] for term in terms]
         ranks = share_rank(rank, [int(np.prod([len(u) for u in each])) for each in columns])
         n = len(cells.value)

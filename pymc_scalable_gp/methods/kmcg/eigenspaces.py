@@ -88,7 +88,7 @@ def in_eigenspaces(basis: KrylovBasis, residual: TensorVariable) -> KrylovBasis:
     grid = basis.X.grid
     if grid is None or not has_eigenbasis(grid, basis.cov_func):
         return basis
-    (term,) = product_terms(basis.cov_func)
+    (term,) = product_terms(basis.cov_func, len(grid.axes))
     kernels = [axis_kernel(term, i, axis, axis) for i, axis in enumerate(grid.axes)]
     start = nonzero(pt.specify_shape(residual, (grid.n,)))
     operator = Eigenspaces.of(basis.operator, kernels, start)

@@ -40,7 +40,7 @@ class KMCGMap(FeatureMap):
         if grid is None:
             kernel = kernel_matrix(self.cov_func, X, self.krylov.inner)
             return self.krylov.scaled(product(kernel, self.krylov.directions))
-        terms = product_terms(self.cov_func)
+        terms = product_terms(self.cov_func, len(grid.axes))
         rank, V = self.krylov.rank, self.krylov.on_all_cells
         return self.krylov.scaled(sum(_contract(t, grid, X, V, rank) for t in terms))
 

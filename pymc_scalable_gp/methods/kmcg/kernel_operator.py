@@ -20,7 +20,7 @@ FFT_PASSES = 20
 def kernel_operator(cov_func, rows: RegularGrid, columns: RegularGrid) -> LinearOperator:
     """Covariances between observed cells of two grids; ValueError for no sum of product kernels."""
     terms = []
-    for term in product_terms(cov_func):
+    for term in product_terms(cov_func, len(rows.axes)):
         if term.dims and max(term.dims) >= len(rows.axes):
             raise ValueError(
                 f"the kernel uses column {max(term.dims)}, but the grid has {len(rows.axes)} columns"

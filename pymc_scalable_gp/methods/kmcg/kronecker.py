@@ -72,7 +72,7 @@ class KroneckerRows(Likelihood):
 
     def factors(self, rows, columns=None) -> tuple[TensorVariable, ...]:
         """Kernel matrices between coordinates along each axis; the first has the kernel's scale."""
-        (term,) = product_terms(self.cov_func)
+        (term,) = product_terms(self.cov_func, len(self.grid.axes))
         columns = rows if columns is None else columns
         found = [axis_kernel(term, i, a, b) for i, (a, b) in enumerate(zip(rows, columns, strict=True))]
         return term.scale * found[0], *found[1:]
