@@ -42,17 +42,6 @@ ARGUMENTS = {
         ("MarkovLogp", "MarkovSlopes", "MarkovSolve", "MarkovColor", "MarkovSmooth"),
         ((1, 0), (1, 1), (1, 2)),
     ),
-    **dict.fromkeys(
-        (
-            "MovingBlocks",
-            "MovingBlocksGrad",
-            "MovingFactor",
-            "MovingFactorGrad",
-            "MovingLogp",
-            "MovingLogpGrad",
-        ),
-        SUM_OF_PRODUCTS,
-    ),
     "Lanczos": (PRODUCTS, 2),
     "LanczosAdjoint": (PRODUCTS, (0,)),
     "StochasticLogdet": (PRODUCTS, 2, (0,)),
@@ -69,7 +58,10 @@ def all_ops():
     for cls in sorted(set(subclasses(GufuncOp)), key=lambda cls: cls.__name__):
         public = cls.__module__.startswith(sgp.__name__) and not cls.__name__.startswith("_")
         if public and hasattr(cls, "gufunc_signature") and not cls.__abstractmethods__:
-            yield pytest.param(cls(*ARGUMENTS.get(cls.__name__, ())), id=cls.__name__)
+            arguments = ARGUMENTS.get(cls.__name__, ())
+            yield pytest.param(cls(*arguments), id=cls.__name__)
+            if arguments is SUM_OF_PRODUCTS:
+                yield pytest.param(cls(*arguments, moving=True), id=f"{cls.__name__} moving")
 
 
 def shapes_of(op):

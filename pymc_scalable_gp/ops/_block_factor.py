@@ -77,24 +77,29 @@ class BlockOp(ArrayOp):
 class StationaryBlockOp(BlockOp):
     """An Op on blocks of rows under a sum of products of stationary kernels, computed on the way.
 
-    `summands` are tuples of kinds, the factors of each product.
+    `summands` are tuples of kinds, the factors of each product. The inputs have a gradient too where they
+    are `moving`; else their cotangent has no rows.
     """
 
-    __props__ = ("summands", "block")
+    __props__ = ("summands", "block", "moving")
     shared = __props__
-    moving = False  # whether the inputs have a gradient too
+    moving = False
 
     def options(self):
-        """Kind and summand of each factor, and the length of a block."""
-        return tuple((kind_number(kind), q) for kind, q in self.factors()), self.block
+        """Kind and summand of each factor, the length of a block, and whether the inputs are moving."""
+        return tuple((kind_number(kind), q) for kind, q in self.factors()), self.block, self.moving
 
     def factors(self) -> list[tuple[str, int]]:
         """Kind and summand of each factor."""
         return [(kind, q) for q, kinds in enumerate(self.summands) for kind in kinds]
 
     def lengths(self):
-        """Numbers of factors t and of summands q."""
-        return super().lengths() | {"t": len(self.factors()), "q": len(self.summands)}
+        """Numbers of factors t, of summands q, and of rows z of the inputs' cotangent if it has none."""
+        known = super().lengths() | {"t": len(self.factors()), "q": len(self.summands)}
+        return known if self.moving else known | {"z": 0}
+
+    def sums(self):
+        return super().sums() | ({"z": ("n", 0)} if self.moving else {})
 
     def factor(self, xp, X, scale, variance, shape, rows, phi, noise, neighbors, first):
         """Regressions of all blocks: see `_vecchia_batches.factor`."""
@@ -105,19 +110,18 @@ class StationaryBlockOp(BlockOp):
         return batches.factor(blocks_of, phi, noise, neighbors, first, self.block, xp)
 
     def kernel_bar(self, xp, X, scale, variance, shape, rows):
-        """Cotangents of the kernel's parameters, from local places and cotangents of the blocks there.
-
-        Those of the inputs come first where they are `moving`.
-        """
+        """Cotangents of inputs and kernel's parameters, from places and cotangents of the blocks there."""
 
         def bars(places, M_bar):
-            found = batches.kernel_bars(self.factors(), X, scale, variance, shape, rows, places, M_bar, xp)
-            return found if self.moving else found[1:]
+            X_bar, *found = batches.kernel_bars(
+                self.factors(), X, scale, variance, shape, rows, places, M_bar, xp
+            )
+            return X_bar[: len(X) * self.moving], *found
 
         return bars
 
     def factor_grad(self, xp, X, scale, variance, shape, rows, *rest):
-        """Cotangents of the kernel's parameters, features and noise: see `_vecchia_batches.factor_grad`."""
+        """Cotangents of inputs, kernel's parameters, features and noise: see `_vecchia_batches`."""
         kernel_bar = self.kernel_bar(xp, X, scale, variance, shape, rows)
         parts, *rest = batches.factor_grad(kernel_bar, *rest, xp)
         return *map(sum, zip(*parts, strict=True)), *rest

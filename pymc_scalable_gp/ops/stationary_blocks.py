@@ -8,7 +8,7 @@ from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._block_factor import StationaryBlockOp, summed
 from pymc_scalable_gp.ops._block_kernel import add_kernel_bars, block_factors, no_bars, sum_of_products
-from pymc_scalable_gp.ops._numba import inlined, numba_form
+from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._small import subtract_gram
 from pymc_scalable_gp.ops._vecchia_blocks import (
     add_features_bar,
@@ -38,26 +38,19 @@ class StationaryBlocks(StationaryBlockOp):
         """See `StationaryBlocksGrad`; X is data, unless it is `moving`."""
         if not connected(cotangents[0]):
             return [disconnected_type() for _ in inputs]
-        op = MovingBlocksGrad if self.moving else StationaryBlocksGrad
-        found = op(self.summands, self.block)(*inputs, cotangents[0], return_list=True)
-        found = found if self.moving else [disconnected_type(), *found]
-        return [*found, disconnected_type()]
+        op = StationaryBlocksGrad(self.summands, self.block, self.moving)
+        X_bar, *found = op(*inputs, cotangents[0])
+        return [X_bar if self.moving else disconnected_type(), *found, disconnected_type()]
 
     def connection_pattern(self, node):
         return [[self.moving if i == 0 else i < 6] for i in range(7)]
 
 
-class MovingBlocks(StationaryBlocks):
-    """The same with a gradient in the inputs."""
-
-    moving = True
-
-
 class StationaryBlocksGrad(StationaryBlockOp):
-    """Cotangents of the inverse lengthscales, variance, alpha, rows' factors and features."""
+    """Cotangents of inputs, inverse lengthscales, variance, alpha, rows' factors and features."""
 
     has_pullback = False
-    gufunc_signature = "(n,d),(t,d),(q),(t),(w,n),(n,r),(b,k),(b,s,s)->(t,d),(q),(t),(w,n),(n,r)"
+    gufunc_signature = "(n,d),(t,d),(q),(t),(w,n),(n,r),(b,k),(b,s,s)->(z,d),(t,d),(q),(t),(w,n),(n,r)"
     discrete = (6,)
 
     def values(self, xp, X, scale, variance, shape, rows, phi, neighbors, bar):
@@ -68,13 +61,6 @@ class StationaryBlocksGrad(StationaryBlockOp):
             lambda part: bar[part], kernel_bar, phi, neighbors, 0, self.block, xp
         )
         return *map(sum, zip(*parts, strict=True)), phi_bar
-
-
-class MovingBlocksGrad(StationaryBlocksGrad):
-    """Cotangents of the inputs, and those of `StationaryBlocksGrad`."""
-
-    gufunc_signature = StationaryBlocksGrad.gufunc_signature.replace("->", "->(n,d),")
-    moving = True
 
 
 def stationary_blocks(kind, X, scale, variance, shape, phi, neighbors, block, moving=False, rows=None):
@@ -111,12 +97,11 @@ def stationary_blocks(kind, X, scale, variance, shape, phi, neighbors, block, mo
     """
     summands, *parameters = summed(kind, X, scale, variance, shape, rows)
     inputs = (X, *parameters, phi, neighbors)
-    op = MovingBlocks if moving else StationaryBlocks
-    return op(summands, block)(*map(pt.as_tensor, inputs))
+    return StationaryBlocks(summands, block, moving)(*map(pt.as_tensor, inputs))
 
 
 @numba_form(StationaryBlocks)
-def _blocks(X, scale, variance, shape, rows, phi, neighbors, terms, g):
+def _blocks(X, scale, variance, shape, rows, phi, neighbors, terms, g, moving):
     count, k = neighbors.shape
     out = zero_matrix(count, (k + g) ** 2).reshape((count, k + g, k + g))
     for b in range(count):
@@ -129,10 +114,10 @@ def _blocks(X, scale, variance, shape, rows, phi, neighbors, terms, g):
     return out
 
 
-@inlined
-def _add_bars(X, scale, variance, shape, rows, phi, neighbors, bar, terms, g, X_bar):
-    """Cotangents of the kernel's parameters and of the features; that of the inputs as in `stream_grad`."""
+@numba_form(StationaryBlocksGrad)
+def _blocks_grad(X, scale, variance, shape, rows, phi, neighbors, bar, terms, g, moving):
     bars, phi_bar = no_bars(scale, variance, shape, rows), zero_matrix(phi.shape[0], phi.shape[1])
+    X_bar = np.zeros((len(X) * moving, X.shape[1]))
     for b in range(len(neighbors)):
         places, known = block_places(neighbors, b, len(X), g)
         s, k = len(places), neighbors.shape[1]
@@ -146,19 +131,4 @@ def _add_bars(X, scale, variance, shape, rows, phi, neighbors, bar, terms, g, X_
         factors = block_factors(X, scale, shape, rows, terms, places)
         add_kernel_bars(factors, M_bar, scale, variance, shape, rows, terms, places, bars, X_bar)
         add_features_bar(M_bar, take_rows(phi, places), places, phi_bar)
-    return bars, phi_bar
-
-
-@numba_form(StationaryBlocksGrad)
-def _blocks_grad(X, scale, variance, shape, rows, phi, neighbors, bar, terms, g):
-    bars, phi_bar = _add_bars(
-        X, scale, variance, shape, rows, phi, neighbors, bar, terms, g, np.zeros((0, 0))
-    )
-    return bars[0], bars[1], bars[2], bars[3], phi_bar
-
-
-@numba_form(MovingBlocksGrad)
-def _moving_blocks_grad(X, scale, variance, shape, rows, phi, neighbors, bar, terms, g):
-    X_bar = np.zeros(X.shape)
-    bars, phi_bar = _add_bars(X, scale, variance, shape, rows, phi, neighbors, bar, terms, g, X_bar)
     return X_bar, bars[0], bars[1], bars[2], bars[3], phi_bar

@@ -18,40 +18,24 @@ class StationaryFactor(StationaryBlockOp, BlockFactor):
 
     def backward(self, inputs, made):
         """See `StationaryFactorGrad`; the inputs X are data, unless they are `moving`."""
-        if self.moving:
-            found = MovingFactorGrad(self.summands, self.block)(*inputs, *made)
-        else:
-            given = StationaryFactorGrad(self.summands, self.block)(*inputs, *made)
-            found = [disconnected_type(), *given]
-        return [*found, disconnected_type(), disconnected_type()]
+        op, none = StationaryFactorGrad(self.summands, self.block, self.moving), disconnected_type()
+        X_bar, *found = op(*inputs, *made)
+        return [X_bar if self.moving else none, *found, none, none]
 
     def connection_pattern(self, node):
         return [[self.moving if i == 0 else i < 7] * 3 for i in range(9)]
 
 
-class MovingFactor(StationaryFactor):
-    """The same with a gradient in the inputs."""
-
-    moving = True
-
-
 class StationaryFactorGrad(StationaryBlockOp):
-    """Cotangents of the inverse lengthscales, variance, alpha, features and noise."""
+    """Cotangents of inputs, inverse lengthscales, variance, alpha, rows' factors, features and noise."""
 
     has_pullback = False
     gufunc_signature = (
         "(n,d),(t,d),(q),(t),(w,n),(n,r),(n),(b,k),(),(b,g,k),(b,g,g),(b,k,k),(b,g,k),(b,g,g)"
-        "->(t,d),(q),(t),(w,n),(n,r),(n)"
+        "->(z,d),(t,d),(q),(t),(w,n),(n,r),(n)"
     )
     discrete = (7, 8)
     values = StationaryBlockOp.factor_grad
-
-
-class MovingFactorGrad(StationaryFactorGrad):
-    """Cotangents of the inputs, and those of `StationaryFactorGrad`."""
-
-    gufunc_signature = StationaryFactorGrad.gufunc_signature.replace("->", "->(n,d),")
-    moving = True
 
 
 def stationary_factor(
@@ -107,13 +91,12 @@ def stationary_factor(
     """
     summands, *parameters = summed(kind, X, scale, variance, shape, rows)
     inputs = (X, *parameters, phi, noise, neighbors, first)
-    op = MovingFactor if moving else StationaryFactor
-    A, L, _ = op(summands, block)(*(pt.as_tensor(x) for x in inputs))
+    A, L, _ = StationaryFactor(summands, block, moving)(*(pt.as_tensor(x) for x in inputs))
     return A, L
 
 
 @numba_form(StationaryFactor)
-def _factor(X, scale, variance, shape, rows, phi, noise, neighbors, first, terms, g):
+def _factor(X, scale, variance, shape, rows, phi, noise, neighbors, first, terms, g, moving):
     blocks = np.zeros((0, 0, 0))
     return factor_blocks(
         blocks, X, scale, variance, shape, rows, phi, noise, neighbors, first.item(), terms, g
@@ -122,20 +105,9 @@ def _factor(X, scale, variance, shape, rows, phi, noise, neighbors, first, terms
 
 @numba_form(StationaryFactorGrad)
 def _factor_grad(
-    X, scale, variance, shape, rows, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, terms, g
+    X, scale, variance, shape, rows, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, terms, g, moving
 ):
-    bars, phi_bar, noise_bar = factor_blocks_grad(
-        np.zeros((0, 0, 0)), X, scale, variance, shape, rows, phi, noise, neighbors, first.item(),
-        A, L, F, A_bar, L_bar, terms, g, np.zeros((0, 0)),
-    )  # fmt: skip
-    return bars[0], bars[1], bars[2], bars[3], phi_bar, noise_bar
-
-
-@numba_form(MovingFactorGrad)
-def _moving_factor_grad(
-    X, scale, variance, shape, rows, phi, noise, neighbors, first, A, L, F, A_bar, L_bar, terms, g
-):
-    X_bar = np.zeros(X.shape)
+    X_bar = np.zeros((len(X) * moving, X.shape[1]))
     bars, phi_bar, noise_bar = factor_blocks_grad(
         np.zeros((0, 0, 0)), X, scale, variance, shape, rows, phi, noise, neighbors, first.item(),
         A, L, F, A_bar, L_bar, terms, g, X_bar,

@@ -30,29 +30,22 @@ class StationaryLogp(StationaryBlockOp):
     def pullback(self, inputs, outputs, cotangents):
         """See `StationaryLogpGrad`; the residual's slope is known. X is data, unless it is `moving`."""
         X, scale, variance, shape, rows, phi, noise, _, neighbors = inputs
-        op = MovingLogpGrad if self.moving else StationaryLogpGrad
-        found = op(self.summands, self.block)(
+        X_bar, *found = StationaryLogpGrad(self.summands, self.block, self.moving)(
             X, scale, variance, shape, rows, phi, noise, *outputs[1:4], neighbors, cotangents[0]
         )
-        found = found if self.moving else [disconnected_type(), *found]
-        return [*found, -cotangents[0] * outputs[4], disconnected_type()]
+        X_bar = X_bar if self.moving else disconnected_type()
+        return [X_bar, *found, -cotangents[0] * outputs[4], disconnected_type()]
 
     def connection_pattern(self, node):
         return [[self.moving if i == 0 else i < 8] * 5 for i in range(9)]
 
 
-class MovingLogp(StationaryLogp):
-    """The same with a gradient in the inputs."""
-
-    moving = True
-
-
 class StationaryLogpGrad(StationaryBlockOp):
-    """Cotangents of the inverse lengthscales, variance, alpha, features and noise."""
+    """Cotangents of inputs, inverse lengthscales, variance, alpha, rows' factors, features and noise."""
 
     has_pullback = False
     gufunc_signature = (
-        "(n,d),(t,d),(q),(t),(w,n),(n,r),(n),(r),(r,r),(n),(b,k),()->(t,d),(q),(t),(w,n),(n,r),(n)"
+        "(n,d),(t,d),(q),(t),(w,n),(n,r),(n),(r),(r,r),(n),(b,k),()->(z,d),(t,d),(q),(t),(w,n),(n,r),(n)"
     )
     discrete = (10,)
 
@@ -68,13 +61,6 @@ class StationaryLogpGrad(StationaryBlockOp):
             xp, X, scale, variance, shape, rows, phi, noise, neighbors, 0, A, L, F, *bars
         )
         return *kernel, phi_bar + back, noise_bar
-
-
-class MovingLogpGrad(StationaryLogpGrad):
-    """Cotangents of the inputs, and those of `StationaryLogpGrad`."""
-
-    gufunc_signature = StationaryLogpGrad.gufunc_signature.replace("->", "->(n,d),")
-    moving = True
 
 
 def stationary_logp(
@@ -122,12 +108,11 @@ def stationary_logp(
     """
     summands, *parameters = summed(kind, X, scale, variance, shape, rows)
     inputs = (X, *parameters, phi, noise, residual, neighbors)
-    op = MovingLogp if moving else StationaryLogp
-    return op(summands, block)(*(pt.as_tensor(x) for x in inputs))[0]
+    return StationaryLogp(summands, block, moving)(*(pt.as_tensor(x) for x in inputs))[0]
 
 
 @numba_form(StationaryLogp)
-def _logp(X, scale, variance, shape, rows, phi, noise, residual, neighbors, terms, g):
+def _logp(X, scale, variance, shape, rows, phi, noise, residual, neighbors, terms, g, moving):
     logp, coef, root, rest, alpha = stream_logp(
         X, scale, variance, shape, rows, phi, noise, residual.reshape((1, len(residual))), neighbors,
         terms, g,
@@ -137,24 +122,11 @@ def _logp(X, scale, variance, shape, rows, phi, noise, residual, neighbors, term
 
 @numba_form(StationaryLogpGrad)
 def _logp_grad(
-    X, scale, variance, shape, rows, phi, noise, coef, root, rest, neighbors, bar, terms, g
+    X, scale, variance, shape, rows, phi, noise, coef, root, rest, neighbors, bar, terms, g, moving
 ):  # fmt: skip
+    X_bar = np.zeros((len(X) * moving, X.shape[1]))
     bars, phi_bar, noise_bar = stream_grad(
         X, scale, variance, shape, rows, phi, noise, neighbors, coef.reshape((1, len(coef))), root,
-        rest.reshape((1, len(rest))), bar.reshape((1,)), terms, g,
-        np.zeros((0, 0)),
-    )  # fmt: skip
-    return bars[0], bars[1], bars[2], bars[3], phi_bar, noise_bar
-
-
-@numba_form(MovingLogpGrad)
-def _moving_logp_grad(
-    X, scale, variance, shape, rows, phi, noise, coef, root, rest, neighbors, bar, terms, g
-):  # fmt: skip
-    X_bar = np.zeros(X.shape)
-    bars, phi_bar, noise_bar = stream_grad(
-        X, scale, variance, shape, rows, phi, noise, neighbors, coef.reshape((1, len(coef))), root,
-        rest.reshape((1, len(rest))), bar.reshape((1,)), terms, g,
-        X_bar,
+        rest.reshape((1, len(rest))), bar.reshape((1,)), terms, g, X_bar,
     )  # fmt: skip
     return X_bar, bars[0], bars[1], bars[2], bars[3], phi_bar, noise_bar

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from pymc_scalable_gp.ops.block_logp import BlockLogp, BlockLogpGrad, block_logp
-from pymc_scalable_gp.ops.stationary_blocks import MovingBlocks, StationaryBlocks, stationary_blocks
+from pymc_scalable_gp.ops.stationary_blocks import StationaryBlocks, stationary_blocks
 from pymc_scalable_gp.ops.stationary_logp import stationary_logp
 from pymc_scalable_gp.testing import check_op
 from pymc_scalable_gp.utils.compiled import IN_PYTHON
@@ -58,7 +58,7 @@ def test_blocks_are_what_features_miss(moving):
         return (K - phi[places] @ phi[places].swapaxes(1, 2)) * there
 
     check_op(
-        MovingBlocks if moving else StationaryBlocks, build, lambda *inputs: values(np, *inputs),
+        StationaryBlocks, build, lambda *inputs: values(np, *inputs),
         [(X, *given, PHI, rows) if moving else (*given, PHI, rows)],
         twin=None if moving else lambda *inputs: values(pt, *inputs), modes=("NUMBA",),
     )  # fmt: skip

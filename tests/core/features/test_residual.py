@@ -86,18 +86,19 @@ def test_both_routes_agree_for_sums_of_products(name, monkeypatch):
     ls, eta = pt.vector("ls", shape=(2,)), pt.scalar("eta")
     rows = np.column_stack([X[:, :2], np.arange(23) % 2])
     plan = order_rows(rows, Metric(C.ExpQuad(3, ls=1.0), rows), 4, 7)
-    cov, names = SUMS[name](ls, eta), []
+    cov, ops = SUMS[name](ls, eta), []
 
     def found_of(cov):
         found = regressions(cov, pt.constant(rows[plan.order]), PHI, NOISE, plan.neighbors, 4)
-        names.append(type(found.A.owner.op).__name__)
+        ops.append(found.A.owner.op)
         return found
 
     fused = values_and_gradient(cov, [ls, eta], found_of)
     monkeypatch.setattr("pymc_scalable_gp.core.features.residual.fused_kernel", lambda *_: None)
     general = values_and_gradient(cov, [ls, eta], found_of)
     moving = name == "seasons" or "curves" in name
-    assert names == ["MovingFactor" if moving else "StationaryFactor", "VecchiaFactor"]
+    assert [type(op).__name__ for op in ops] == ["StationaryFactor", "VecchiaFactor"]
+    assert ops[0].moving == moving
     for a, b in zip(fused, general, strict=True):
         assert_allclose(a, b, rtol=1e-9, atol=1e-11 * max(np.abs(b).max(), 1.0))
 
@@ -122,7 +123,8 @@ def test_inputs_with_a_prior_take_the_route_with_their_gradient():
         inputs = X + pm.Normal("shift", shape=X.shape)
     near = pt.constant(np.full((6, 0), -1))
     found = regressions(cov, inputs, PHI, NOISE, near, 4)
-    assert type(found.L.owner.op).__name__ == "MovingFactor"
+    assert type(found.L.owner.op).__name__ == "StationaryFactor"
+    assert found.L.owner.op.moving
 
 
 def test_both_routes_agree_for_groups(monkeypatch):
