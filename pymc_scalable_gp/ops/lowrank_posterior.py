@@ -34,8 +34,6 @@ class LowRankPosterior(LowRankLogp):
         phi, weights, noise, _residual, _kdiag = inputs
         variance = outputs[-1]
         bars = [c if connected(c) else None for c in cotangents]
-        if all(bar is None for bar in bars):
-            return [disconnected_type() for _ in inputs]
         total = [pt.zeros_like(x) for x in (phi, weights, variance, variance)]  # Phi, w, D, e
         for bar, part in zip(bars[1:4], (_of_alpha, _of_coef, _of_root), strict=True):
             if bar is not None:

@@ -5,7 +5,6 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
-from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._block_factor import StationaryBlockOp, summed
 from pymc_scalable_gp.ops._block_kernel import add_kernel_bars, block_factors, no_bars, sum_of_products
 from pymc_scalable_gp.ops._numba import numba_form
@@ -36,8 +35,6 @@ class StationaryBlocks(StationaryBlockOp):
 
     def pullback(self, inputs, outputs, cotangents):
         """See `StationaryBlocksGrad`; X is data, unless it is `moving`."""
-        if not connected(cotangents[0]):
-            return [disconnected_type() for _ in inputs]
         op = StationaryBlocksGrad(self.summands, self.block, self.moving)
         X_bar, *found = op(*inputs, cotangents[0])
         return [X_bar if self.moving else disconnected_type(), *found, disconnected_type()]

@@ -4,7 +4,6 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 
-from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._block_factor import ArrayOp
 from pymc_scalable_gp.ops._differences import fill_squared_sums
 from pymc_scalable_gp.ops._elementwise import add, add_multiple
@@ -43,8 +42,6 @@ class StationaryFeatures(KindOp, ArrayOp):
 
     def pullback(self, inputs, outputs, cotangents):
         """See `StationaryFeaturesGrad`; the inputs X and Z are data."""
-        if not connected(cotangents[0]):
-            return [disconnected_type() for _ in inputs]
         found = StationaryFeaturesGrad(self.kind)(*inputs, cotangents[0])
         return [disconnected_type(), disconnected_type(), *found]
 

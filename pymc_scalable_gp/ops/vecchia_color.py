@@ -5,7 +5,7 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
-from pymc_scalable_gp.ops._base import GufuncOp, connected
+from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._small import multiply_small
@@ -23,8 +23,6 @@ class VecchiaColor(GufuncOp):
 
     def pullback(self, inputs, outputs, cotangents):
         """See `VecchiaColorGrad`."""
-        if not connected(cotangents[0]):
-            return [disconnected_type() for _ in inputs]
         found = VecchiaColorGrad()(*inputs, outputs[0], cotangents[0])
         return [*found, disconnected_type()]
 

@@ -4,7 +4,6 @@ import numpy as np
 from pytensor.gradient import disconnected_type
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
-from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._block_factor import ArrayOp
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._small import multiply_small, solve_small
@@ -23,8 +22,6 @@ class VecchiaWhiten(ArrayOp):
 
     def pullback(self, inputs, outputs, cotangents):
         """See `VecchiaWhitenGrad`."""
-        if not connected(cotangents[0]):
-            return [disconnected_type() for _ in inputs]
         found = VecchiaWhitenGrad()(*inputs, outputs[0], cotangents[0])
         return [*found, disconnected_type()]
 
