@@ -2,7 +2,7 @@
 
 from functools import cached_property
 from hashlib import sha256
-from typing import Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import pytensor.tensor as pt
@@ -11,7 +11,6 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.link.numba.dispatch import basic as nb
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
 from pymc_scalable_gp.ops._lanczos_steps import build_backward, build_forward
@@ -20,29 +19,15 @@ from pymc_scalable_gp.utils.internals import njit
 from pymc_scalable_gp.utils.threads import ForThreads
 
 
-class HasProducts(Protocol):
-    """What an Op asks of a structured matrix; immutable, and one object for each matrix."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-
-    @property
-    def parameters(self) -> tuple[TensorVariable, ...]:
-        """The tensors that it is made of: a product depends on nothing else."""
-
-    def matmat(self, V: TensorVariable) -> TensorVariable:
-        """Product with a matrix (columns, k)."""
-
-
 class Products:
     """Products with a matrix (n, n), and their gradients, as graphs of its parameters alone.
 
+    An operator has the names that `lanczos` asks for, never changes, and is one object for each matrix.
     `free` are the places of the parameters that may have a gradient: those that are no constants and
     hold real numbers. A gradient is built when it is asked for: see `vjp`.
     """
 
-    def __init__(self, operator: HasProducts, n: int | None, chunk: int):
+    def __init__(self, operator, n: int | None, chunk: int):
         outer = list(operator.parameters)
         self.free = tuple(i for i, p in enumerate(outer) if _may_have_gradient(p))
         inner = [p.type() for p in outer]
@@ -57,7 +42,7 @@ class Products:
         self._made = {}
 
     @classmethod
-    def of(cls, operator: HasProducts, n: int | None, chunk: int) -> "Products":
+    def of(cls, operator, n: int | None, chunk: int) -> "Products":
         """The operator's own, made once: what uses them shares their compiled functions."""
         held = _SHARED.setdefault(operator, {})
         if (n, chunk) not in held:
@@ -138,7 +123,7 @@ class Products:
 
 
 # Of each operator, by length and columns at a time; entries go with their operators.
-_SHARED: WeakKeyDictionary[HasProducts, dict[tuple, Products]] = WeakKeyDictionary()
+_SHARED: WeakKeyDictionary[Any, dict[tuple, Products]] = WeakKeyDictionary()
 
 
 def _may_have_gradient(parameter) -> bool:

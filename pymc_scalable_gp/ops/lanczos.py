@@ -8,7 +8,7 @@ from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._jax import register_jax
-from pymc_scalable_gp.ops._krylov_products import HasProducts, Products, cache_key, python_function
+from pymc_scalable_gp.ops._krylov_products import Products, cache_key, python_function
 from pymc_scalable_gp.ops._lanczos_steps import CHUNK, jax_backward, jax_forward
 from pymc_scalable_gp.ops._numba import inlined
 from pymc_scalable_gp.ops._pruning import ParametrizedOp
@@ -60,7 +60,7 @@ class LanczosAdjoint(ParametrizedOp):
             storage[0] = value
 
 
-def lanczos(operator: HasProducts, b, steps: int):
+def lanczos(operator, b, steps: int):
     r"""Orthonormal basis of the Krylov space ``span{b, A b, ..., A^P b}`` of a symmetric operator.
 
     .. math:: A\,Q_P = Q_{P+1} \begin{pmatrix} T \\ \beta_P e_P^\top \end{pmatrix}, \qquad

@@ -6,7 +6,7 @@ from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._jax import SymbolicZero, jax, jnp, register_jax
-from pymc_scalable_gp.ops._krylov_products import HasProducts, Products, cache_key, cut, python_function
+from pymc_scalable_gp.ops._krylov_products import Products, cache_key, cut, python_function
 from pymc_scalable_gp.ops._lanczos_steps import CHUNK, jax_backward, jax_forward, plain
 from pymc_scalable_gp.ops._numba import inlined
 from pymc_scalable_gp.ops._pruning import ParametrizedOp
@@ -47,7 +47,7 @@ class StochasticLogdet(ParametrizedOp):
         return [g * slope, none, *(found.get(i, none) for i in range(len(inputs) - 2))]
 
 
-def stochastic_logdet(operator: HasProducts, shift, probes, steps: int):
+def stochastic_logdet(operator, shift, probes, steps: int):
     r"""Estimate of ``log|A + c I|`` for a symmetric positive semidefinite operator.
 
     .. math:: \log|A + c I| \approx \frac1S \sum_s \|z_s\|^2\, e_1^\top \log(T_s + c I)\, e_1
