@@ -42,10 +42,6 @@ class Expanded(Op):
             for out in node.outputs
         ]
 
-    def expanded(self, inputs) -> list[Variable]:
-        """The graph of other inputs."""
-        return graph_replace(self.outputs, dict(zip(self.places, inputs, strict=True)), strict=False)
-
     def check_lengths(self, arrays) -> None:
         """The graph's own Ops check them."""
 
@@ -61,7 +57,8 @@ class Expanded(Op):
 @node_rewriter([Expanded])
 def expand(fgraph, node):
     """Put the graph in the Op's place."""
-    return node.op.expanded(node.inputs)
+    given = dict(zip(node.op.places, node.inputs, strict=True))
+    return graph_replace(node.op.outputs, given, strict=False)
 
 
 # Under JAX loops and gradients have forms of their own.

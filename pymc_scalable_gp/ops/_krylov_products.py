@@ -29,7 +29,9 @@ class Products:
 
     def __init__(self, operator, n: int | None, chunk: int):
         outer = list(operator.parameters)
-        self.free = tuple(i for i, p in enumerate(outer) if _may_have_gradient(p))
+        self.free = tuple(
+            i for i, p in enumerate(outer) if p.dtype.startswith("float") and not isinstance(p, Constant)
+        )
         inner = [p.type() for p in outer]
         replace = dict(zip(outer, inner, strict=True))
         # Static numbers of columns: JAX must know every shape.
@@ -124,10 +126,6 @@ class Products:
 
 # Of each operator, by length and columns at a time; entries go with their operators.
 _SHARED: WeakKeyDictionary[Any, dict[tuple, Products]] = WeakKeyDictionary()
-
-
-def _may_have_gradient(parameter) -> bool:
-    return parameter.dtype.startswith("float") and not isinstance(parameter, Constant)
 
 
 def _compile(graph: FunctionGraph):

@@ -38,7 +38,8 @@ def outside(outputs: Sequence[Variable], state: Sequence[Variable]) -> list[Vari
         depends.update(node.outputs)
         for v in node.inputs:
             if v not in depends and not isinstance(v, Constant):
-                found[v.owner.inputs[0] if _is_transpose(v) else v] = None
+                turned = v.owner is not None and getattr(v.owner.op, "new_order", None) == (1, 0)
+                found[v.owner.inputs[0] if turned else v] = None
     return list(found)
 
 
@@ -62,10 +63,6 @@ def _told(v, place) -> Variable:
         return pt.second(place, get_underlying_scalar_constant_value(v))
     except NotScalarConstantError:
         return place
-
-
-def _is_transpose(v) -> bool:
-    return v.owner is not None and getattr(v.owner.op, "new_order", None) == (1, 0)
 
 
 class Repeat(Op):
