@@ -31,9 +31,6 @@ class BlockLogp(BlockOp):
         found = BlockLogpGrad(self.block)(blocks, phi, noise, *outputs[1:], neighbors, cotangents[0])
         return [*found, -cotangents[0][:, None] * outputs[4], disconnected_type()]
 
-    def connection_pattern(self, node):
-        return [[i < 4] * 5 for i in range(5)]
-
 
 class BlockLogpGrad(BlockOp):
     """Cotangents of the blocks, the features and the noise."""

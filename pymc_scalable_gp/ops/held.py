@@ -1,7 +1,6 @@
 """A matrix that gradients hold fixed."""
 
 import numpy as np
-from pytensor.gradient import disconnected_type
 
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jax, jax_form
@@ -16,9 +15,6 @@ class Held(GufuncOp):
     def connection_pattern(self, node):
         """Nothing flows back."""
         return [[False]]
-
-    def pullback(self, inputs, outputs, cotangents):
-        return [disconnected_type()]
 
 
 @one_source(Held)
