@@ -48,16 +48,9 @@ def source_version() -> int:
 def register_numba(op_class, strided=()):
     """Decorator: ``build(op)``, which returns a Numba function, becomes the Numba form of `op_class`.
 
-    Parameters
-    ----------
-    op_class : type
-    strided : tuple of int
-        Places of the inputs that the function takes in any memory layout; all others reach it C-ordered.
-
-    Notes
-    -----
-    PyTensor keeps compiled functions on disk under the Op's properties and a version number. The
-    number is a checksum of this folder, so an edit never meets the machine code of an earlier one.
+    Inputs at the places `strided` reach it in any memory layout, all others C-ordered. PyTensor keeps
+    compiled functions on disk under the Op's properties and a version number: a checksum of this folder,
+    so that an edit never meets the machine code of an earlier one.
     """
 
     def decorate(build):
@@ -213,21 +206,9 @@ def _contiguous(a):
 def sealed(op, node, function, identity, strided=()):
     """Numba function of a node: it checks lengths, and calls `function`, which is compiled once.
 
-    Parameters
-    ----------
-    op : GufuncOp
-    node : Apply
-    function : Numba function
-        It must not write to its arguments, which may be read-only, nor return one.
-    identity : tuple
-        Tells the function from all others, with the types of its arguments, and on disk as well.
-    strided : tuple of int
-        As of :func:`numba_form`.
-
-    Raises
-    ------
-    TypeError
-        If a closure holds a Numba function: its machine code would not be found on disk again.
+    `function` must not write to its arguments, which may be read-only, nor return one. `identity` tells it
+    from all others, with the types of its arguments, and on disk as well. TypeError if a closure holds a
+    Numba function: its machine code would not be found on disk again.
     """
     kinds = tuple(
         nb.get_numba_type(x.type, layout="A" if place in strided else "C")

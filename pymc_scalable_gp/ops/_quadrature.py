@@ -13,18 +13,13 @@ _TAIL, _NODES = 37.0, 400
 
 @register_jitable
 def quadrature(alpha, beta, shift):
-    r"""``e_1' log(T + c I) e_1`` and its gradients in alpha, beta and c, in Python and Numba.
+    """``e_1' log(T + c I) e_1`` and its gradients in alpha, beta and c, in Python and Numba.
 
-    .. math:: e_1^\top \log(T + c I)\, e_1 = \sum_k v_{1k}^2 \log(\lambda_k + c)
-
-    with the eigenpairs of ``T = tridiag(beta, alpha, beta)``, whose last beta is not used. NaN if T + c I
-    is not positive definite. O(P): the logarithm is the integral of resolvents over a shift s,
-
-    .. math:: \log x = \log x_0 + \int_0^\infty \frac{1}{x_0 + s} - \frac{1}{x + s}\, ds,
-
-    taken by the trapezoidal rule in log s, exact to rounding, and ``(T + c I + s I)^{-1} e_1`` comes from a
-    recurrence. Its entries, and with them the gradient, are right relative to their own size: they
-    fall off along a converged basis, whose adjoint divides by their like.
+    ``T = tridiag(beta, alpha, beta)``, whose last beta is not used; NaN if T + c I is not positive
+    definite. O(P): ``log x = log x_0 + int_0^inf 1 / (x_0 + s) - 1 / (x + s) ds``, by the trapezoidal rule
+    in log s, exact to rounding, and ``(T + c I + s I)^-1 e_1`` by a recurrence. Its entries, and with them
+    the gradient, are right relative to their own size: they fall off along a converged basis, whose adjoint
+    divides by their like.
     """
     p, c = alpha.size, float(shift)
     g_alpha, g_beta = np.zeros(p), np.zeros(p)

@@ -55,50 +55,11 @@ def _factor(xp, blocks, phi, noise, neighbors, g):
 
 
 def block_logp(blocks, phi, noise, residuals, neighbors, block):
-    r"""Log densities of `residuals` under ``N(0, Phi Phi' + S)``, S of block-Vecchia form.
+    """Log densities (m,) of `residuals` (m, n) under ``N(0, Phi Phi' + S)``, S of block-Vecchia form.
 
-    As :func:`stationary_logp`, of as many residuals as there are, where the `blocks` are known: of the
-    several noises of a search, and of the two residuals that a product ``e' (Phi Phi' + S)^-1 z`` takes.
-
-    Parameters
-    ----------
-    blocks : tensor, shape (b, k + g, k + g)
-        ``K - Phi Phi'`` between the local rows of each block, as :func:`stationary_blocks` gives it.
-    phi : tensor, shape (n, r)
-        Features.
-    noise : tensor, shape (n,)
-        Variances.
-    residuals : tensor, shape (m, n)
-    neighbors : integer tensor, shape (b, k)
-        As in :func:`vecchia_factor`, with all rows in blocks.
-    block : int
-        Rows of a block, g.
-
-    Returns
-    -------
-    tensor, shape (m,)
-        Differentiable in all arguments but `neighbors`, in `blocks` as symmetric matrices. A covariance
-        that is not positive definite gives NaN.
-
-    Notes
-    -----
-    O(n/g (k + g)^2 (r + k + g) + n r (r + m)). Where the cotangents of the densities sum to 0, as those of
-    a difference do, the gradient takes O(n/g (k + g)^3 + n r m).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy import stats
-    >>> from pymc_scalable_gp.ops.block_logp import block_logp
-    >>> from pymc_scalable_gp.ops.stationary_blocks import stationary_blocks
-    >>> X, phi, e = np.arange(3.0)[:, None], np.full((3, 1), 0.1), np.array([1.0, 0.5, -0.5])
-    >>> neighbors = np.array([[-1, -1], [0, -1], [1, 0]])  # all rows before
-    >>> blocks = stationary_blocks("Matern12", X, np.ones(1), 1.0, 1.0, phi, neighbors, 1)
-    >>> block_logp(blocks, phi, np.ones(3), np.stack([e, 0 * e]), neighbors, 1).eval().round(4)
-    array([-4.1382, -3.5803])
-    >>> full = stats.multivariate_normal(cov=np.exp(-abs(X - X.T)) + np.eye(3))
-    >>> print(full.logpdf(e).round(4), full.logpdf(0 * e).round(4))
-    -4.1382 -3.5803
+    As `stationary_logp`, of `blocks` that are known, as `stationary_blocks` gives them: of the several
+    noises of a search, and of the two residuals that a product ``e' (Phi Phi' + S)^-1 z`` takes. Where the
+    cotangents sum to 0, as a difference's do, the gradient takes O(n/g (k + g)^3 + n r m).
     """
     inputs = blocks, phi, noise, residuals, neighbors
     return BlockLogp(block)(*map(pt.as_tensor, inputs))[0]

@@ -57,15 +57,6 @@ def markov_solve(dt, rates, variances, features, noise, columns, orders, counts,
     """``(K + D)^-1 B`` for columns B (n, c), with the arguments of :func:`markov_logp`.
 
     O(n (s^2 + s c)) time, O(n (s + c)) memory. No gradient. NaN where it is not positive definite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_scalable_gp.ops.markov_columns import markov_solve
-    >>> dt, ones, B = np.array([0.0, 0.5, 1.0]), np.ones(3), np.eye(3)[:, :1]
-    >>> found = markov_solve(dt, [2.0], [1.0], ones[:, None], ones, B, [0], [1], [1])
-    >>> print(found.eval()[:, 0].round(4))
-    [ 0.5178 -0.0957 -0.0023]
     """
     return _columns(MarkovSolve, dt, rates, variances, features, noise, columns, orders, counts, sizes)
 
@@ -74,36 +65,15 @@ def markov_color(dt, rates, variances, features, noise, white, orders, counts, s
     """``L W`` (n, c) for columns W, with ``L L' = K + D`` and the arguments of :func:`markov_logp`.
 
     The noise may be 0, times may be equal. O(n (s^2 + s c)). No gradient.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_scalable_gp.ops.markov_columns import markov_color
-    >>> dt, ones = np.array([0.0, 0.5, 1.0]), np.ones(3)
-    >>> L = markov_color(dt, [2.0], [1.0], ones[:, None], ones, np.eye(3), [0], [1], [1]).eval()
-    >>> print((L @ L.T).round(4)[0])
-    [2.     0.3679 0.0498]
     """
     return _columns(MarkovColor, dt, rates, variances, features, noise, white, orders, counts, sizes)
 
 
 def markov_smooth(dt, rates, variances, features, noise, columns, orders, counts, sizes):
-    r"""Posterior means (n, c) and variances (n,) of the function at all rows, given columns of targets.
+    """Posterior means ``K (K + D)^-1 B`` (n, c) and variances (n,) of the function at all rows.
 
-    .. math:: K (K + D)^{-1} B, \qquad \mathrm{diag}(K - K (K + D)^{-1} K)
-
-    With the arguments of :func:`markov_logp`. Rows whose noise is infinite have no target, so that
-    they are predicted. O(n (s^2 + s c)) time, O(n (s + c)) memory. No gradient.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_scalable_gp.ops.markov_columns import markov_smooth
-    >>> dt, ones, B = np.array([0.0, 0.5, 1.0]), np.ones((3, 1)), np.ones((3, 1))
-    >>> noise = np.array([1.0, np.inf, 1.0])
-    >>> mean, var = markov_smooth(dt, [2.0], [1.0], ones, noise, B, [0], [1], [1])
-    >>> print(mean.eval()[:, 0].round(4), var.eval().round(4))
-    [0.5121 0.2455 0.5121] [0.4997 0.9241 0.4997]
+    Given columns B of targets, with the arguments of :func:`markov_logp`. Rows whose noise is infinite have
+    no target, so that they are predicted. O(n (s^2 + s c)) time, O(n (s + c)) memory. No gradient.
     """
     return _columns(MarkovSmooth, dt, rates, variances, features, noise, columns, orders, counts, sizes)
 

@@ -61,36 +61,9 @@ class StationaryBlocksGrad(StationaryBlockOp):
 
 
 def stationary_blocks(kind, X, scale, variance, shape, phi, neighbors, block, moving=False, rows=None):
-    r"""``K - Phi Phi'`` between the local rows of each block: its k neighbours, then its own g rows.
+    """``K - Phi Phi'`` (b, k + g, k + g) between the local rows of each block: k neighbours, then its own.
 
-    Parameters
-    ----------
-    kind, X, scale, variance, shape, phi, neighbors, block, moving, rows
-        As in :func:`stationary_factor`, with all rows in blocks.
-
-    Returns
-    -------
-    tensor, shape (b, k + g, k + g)
-        Zeros for rows that are not there. Differentiable in all arguments but `neighbors`; in X where it
-        is `moving`.
-
-    See Also
-    --------
-    stationary_logp : For one noise, with less memory.
-
-    Notes
-    -----
-    O((k + g)^2 (r + d)) per block.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_scalable_gp.ops.stationary_blocks import stationary_blocks
-    >>> X, none = np.arange(3.0)[:, None], np.zeros((3, 0))
-    >>> neighbors = np.array([[-1], [0], [1]])  # the row before
-    >>> stationary_blocks("Matern12", X, np.ones(1), 1.0, 1.0, none, neighbors, 1).eval()[2].round(3)
-    array([[1.   , 0.368],
-           [0.368, 1.   ]])
+    With the arguments of `stationary_factor`. Zeros for rows that are not there.
     """
     summands, *parameters = summed(kind, X, scale, variance, shape, rows)
     inputs = (X, *parameters, phi, neighbors)

@@ -78,38 +78,10 @@ def _squares(X, Z, xp, rates=None):
 
 
 def stationary_features(kind, X, Z, rates, shape, root):
-    r"""Features ``k(X, Z) R'`` of a stationary kernel with unit variance.
+    """Features ``k(X, Z) R'`` (n, r) of a stationary kernel with unit variance, and `root` R (r, m).
 
-    .. math:: \phi_i = R\,k(Z, x_i), \qquad
-              k(z, x) = f\Bigl(\sum_a s_a^2 (x_a - z_a)^2\Bigr)
-
-    Parameters
-    ----------
-    kind : {"ExpQuad", "Matern12", "Exponential", "Matern32", "Matern52", "RatQuad"}
-    X, Z : tensors, shapes (n, d) and (m, d)
-        As data: they get no gradient.
-    rates : tensor, shape (d,)
-        Inverse lengthscales s.
-    shape : scalar tensor
-        alpha of a RatQuad, unused by the others.
-    root : tensor, shape (r, m)
-
-    Returns
-    -------
-    tensor, shape (n, r)
-
-    Notes
-    -----
-    O(n m (d + r)). As the product of `root` and :func:`stationary_kernel`, without any array of (n, m),
-    forwards and backwards.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_scalable_gp.ops.stationary_features import stationary_features
-    >>> X, root = np.array([[0.0], [1.0], [3.0]]), np.array([[2.0]])
-    >>> stationary_features("Matern12", X, X[:1], np.ones(1), 1.0, root).eval().ravel().round(3)
-    array([2.   , 0.736, 0.1  ])
+    As with `stationary_kernel`, of points that get no gradient, without any array of (n, m), forwards and
+    backwards: `rates` are inverse lengthscales, `shape` the alpha of a RatQuad.
     """
     return StationaryFeatures(kind)(*map(pt.as_tensor, (X, Z, rates, shape, root)))
 

@@ -66,45 +66,12 @@ class StationaryLogpGrad(StationaryBlockOp):
 def stationary_logp(
     kind, X, scale, variance, shape, phi, noise, residual, neighbors, block, moving=False, rows=None
 ):
-    r"""Log density of ``residual`` under ``N(0, Phi Phi' + S)``, S of block-Vecchia form.
+    """Log density of `residual` (n,) under ``N(0, Phi Phi' + S)``, S of block-Vecchia form.
 
-    As :func:`lowrank_logp` of columns that :func:`vecchia_whiten` whitened by the regressions of
-    :func:`stationary_factor`, whose log determinant is taken off, with
-
-    .. math:: \log p = -\tfrac12 \bigl(\|w\|^2 + \|\beta\|^2 + \log\det B + n \log 2\pi\bigr)
-              - \sum_{b,j} \log (L_b)_{jj}, \qquad B = I + \Phi^\top S^{-1} \Phi,
-              \quad w = S^{-1/2}(e - \Phi\beta), \quad \beta = B^{-1}\Phi^\top S^{-1} e.
-
-    Parameters
-    ----------
-    kind, X, scale, variance, shape, phi, noise, neighbors, block, moving, rows
-        As in :func:`stationary_factor`, with all rows in blocks.
-    residual : tensor, shape (n,)
-
-    Returns
-    -------
-    scalar tensor
-        Differentiable in all arguments; in X where it is `moving`. A covariance that is not positive
-        definite gives NaN.
-
-    Notes
-    -----
-    O(n/g (k + g)^2 (r + k + g) + n r^2). In Numba blocks are streamed: besides the arguments only
-    n (k + g) numbers are kept, and of the gradient its own result; it computes the blocks once more.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy import stats
-    >>> from pymc_scalable_gp.ops.stationary_logp import stationary_logp
-    >>> X, phi, e = np.arange(3.0)[:, None], np.full((3, 1), 0.1), np.array([1.0, 0.5, -0.5])
-    >>> neighbors = np.array([[-1, -1], [0, -1], [1, 0]])  # all rows before
-    >>> logp = stationary_logp("Matern12", X, np.ones(1), 1.0, 1.0, phi, np.ones(3), e, neighbors, 1)
-    >>> print(logp.eval().round(4))
-    -4.1382
-    >>> K = np.exp(-abs(X - X.T)) + np.eye(3)  # the features' part is taken off, and put back
-    >>> print(stats.multivariate_normal(cov=K).logpdf(e).round(4))
-    -4.1382
+    ``-(w'w + beta'beta + log det B + n log 2 pi) / 2 - sum_j log L_jj``, with ``B = I + Phi' S^-1 Phi``,
+    ``beta = B^-1 Phi' S^-1 e`` and ``w = S^-1/2 (e - Phi beta)``; L, and the other arguments, are those of
+    `stationary_factor`. In Numba blocks are streamed, and the gradient computes them once more: besides the
+    arguments only n (k + g) numbers are kept. A covariance that is not positive definite gives NaN.
     """
     summands, *parameters = summed(kind, X, scale, variance, shape, rows)
     inputs = (X, *parameters, phi, noise, residual, neighbors)
