@@ -62,7 +62,8 @@ def logp_terms(phi, weights, noise, residual, kdiag, approx):
     if not (all_positive(weights) and all_positive(variance) and all_finite(residual)):
         return failed
     uniform = noise.size == 1 and approx != FITC
-    logdet, sharp = _factor_gram(phi_t, root_w, variance, uniform, lower)
+    _gram(phi_t, variance, uniform, lower)
+    logdet, sharp = factor_scaled(root_w, lower)
     beta = np.zeros(r)
     if not sharp and not np.isnan(logdet):
         logdet = factor_qr(phi_t, root_w, variance, residual, lower, beta)
@@ -130,13 +131,6 @@ def _gram(phi_t, variance, uniform, lower):
         for j in range(r):
             set_product(block[j, : stop - start], phi_t[j, start:stop], scale)
         add_gram(block[:, : stop - start], lower)
-
-
-@register_jitable
-def _factor_gram(phi_t, root_w, variance, uniform, lower):
-    """As `factor_scaled`, of ``Phi' D^-1 Phi``."""
-    _gram(phi_t, variance, uniform, lower)
-    return factor_scaled(root_w, lower)
 
 
 @register_jitable

@@ -252,7 +252,7 @@ def scalar_functions():
 def routes(monkeypatch):
     """Calls of the two factorisations in Python mode."""
     calls = []
-    for name in ("_factor_gram", "factor_qr"):
+    for name in ("factor_scaled", "factor_qr"):
         plain = getattr(terms, name)
 
         def counted(*args, name=name, plain=plain):
@@ -266,19 +266,19 @@ def routes(monkeypatch):
 def test_route_follows_the_conditioning(compiled, routes):
     """Well conditioned: one Cholesky. Otherwise: the QR as well."""
     compiled("DTC", IN_PYTHON)(*problem(20, 4))
-    assert routes == ["_factor_gram"]
+    assert routes == ["factor_scaled"]
     routes.clear()
     phi, residual = orthogonal_problem(1.0, r=4)
     steep = phi @ np.array([[1, 1, 0, 0], [0, 1e-7, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     compiled("DTC", IN_PYTHON)(steep, np.full(60, 1e-10), residual, np.ones(4), np.ones(60))
-    assert routes == ["_factor_gram", "factor_qr"]
+    assert routes == ["factor_scaled", "factor_qr"]
 
 
 def test_a_common_scale_of_the_features_needs_no_qr(compiled, routes):
     """The bound is on B scaled to a unit diagonal: features of very different sizes are harmless."""
     phi, noise, residual, weights, kdiag = problem(20, 4)
     compiled("DTC", IN_PYTHON)(phi * [1.0, 1e3, 1e6, 1e-3], noise, residual, weights, kdiag)
-    assert routes == ["_factor_gram"]
+    assert routes == ["factor_scaled"]
 
 
 @pytest.mark.parametrize("approx", APPROXIMATIONS)
@@ -293,7 +293,7 @@ def test_routes_agree_where_they_hand_over(compiled, routes, monkeypatch, approx
     for bound in (0.0, np.inf):
         monkeypatch.setattr(terms, "GRAM_CONDITION_BOUND", bound)
         found.append(function(phi, noise, residual, weights, kdiag))
-    assert routes == ["_factor_gram", "factor_qr", "_factor_gram"]
+    assert routes == ["factor_scaled", "factor_qr", "factor_scaled"]
     gram, qr = found
     for a, b in zip(gram, qr, strict=True):  # triangular factors are unique up to column signs
         if a.shape == (6, 6):
