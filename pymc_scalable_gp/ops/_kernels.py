@@ -225,10 +225,7 @@ def _norm_one(lower):
             total[i] += value
             total[j] += value
         total[i] += abs(lower[i, i])
-    largest = 0.0
-    for i in range(r):
-        largest = max(largest, total[i])
-    return largest
+    return total.max() if r else 0.0  # NaN too
 
 
 def _in_place(routine, a, **options):

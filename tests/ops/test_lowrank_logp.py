@@ -1,5 +1,6 @@
 """Low-rank Gaussian log density: three approximations, two factorisations, failures."""
 
+import numba as nb
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -8,6 +9,7 @@ from numpy.testing import assert_allclose
 
 from pymc_scalable_gp.ops import _lowrank_terms as terms
 from pymc_scalable_gp.ops import lowrank_logp
+from pymc_scalable_gp.ops._kernels import norm_one
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS, LowRankLogp
 from pymc_scalable_gp.testing import check_op, dense_marginal
 from pymc_scalable_gp.utils.compiled import IN_PYTHON
@@ -399,3 +401,10 @@ def test_slope_in_a_small_noise_with_more_features_than_rows(mode, scalar):
     found = np.asarray(slope(np.array(1e-10) if scalar else np.full(n, 1e-10)))
     wanted = expected.sum() if scalar else expected
     assert_allclose(found, wanted, rtol=0.0, atol=1e-3 * np.abs(expected).max())
+
+
+def test_the_norm_that_tells_conditions_sees_nan():
+    """Compiled, the largest of numbers among which one is NaN was another one."""
+    compiled = nb.njit(lambda lower: norm_one(lower))
+    for lower in (np.tril(np.arange(9.0).reshape(3, 3)), np.zeros((0, 0)), np.diag([1.0, np.nan, 2.0])):
+        assert_allclose(compiled(lower), norm_one(lower))
