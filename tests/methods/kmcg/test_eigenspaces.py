@@ -61,6 +61,7 @@ def test_equal_axes(steps):
             assert_allclose(gradient[place], slope, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_densities_without_machine_code_around_them():
     """Steps take the places of eigenspaces, integers, which machine code was made for as floats."""
     with pm.Model() as model:
