@@ -32,7 +32,7 @@ PRIOR_SHARE = 1e-3
 # Information of rows, times the mean prior variance, in steps to the mode: targets that stand for less are
 # so far away that the step is lost in rounding, and the mode is the same.
 LEAST = 1e-8
-FALL = 1.0  # of the objective that a step with acceleration may lead to: of a longer one it leads astray
+FALL = 1.0  # of the objective, that an accelerated step may lead to: further down it leads astray
 SLOW = 0.3  # a step's ratio to the last, above which the search is accelerated
 _FAR, _ALL = (pt.constant(each, dtype="float64") for each in (np.inf, 1.0))
 
