@@ -160,6 +160,24 @@ BY_HAND = [
             "methods/vecchia/test_vecchia.py -k test_rebuild_takes_the_neighbors",
         ),
         (
+            "core/likelihoods/laplace_mode.py",
+            "LEAST = 1e-8",
+            "LEAST = 0.0",
+            "core/likelihoods/test_laplace.py -k test_a_start_without_information",
+        ),
+        (
+            "core/likelihoods/laplace_mode.py",
+            "FALL = 1.0",
+            "FALL = np.inf",
+            "core/likelihoods/test_laplace.py -k test_modes_far_from_the_prior_mean",
+        ),
+        (
+            "core/likelihoods/laplace_mode.py",
+            "stays = is_short & ((W * steps[0] ** 2).max() < SHORT**2)",
+            "stays = is_short",
+            "core/likelihoods/test_laplace.py -k test_modes_far_from_the_prior_mean",
+        ),
+        (
             "methods/vecchia/gp.py",
             "feature_map.move(self._points(X, point))",
             "pass",

@@ -26,11 +26,8 @@ TRIES = 40  # of a step: the whole, or the best of it and its halves
 # approximated at each v anew, and the mode is not quite where the objective is highest.
 SHORT = 1.0
 ROUNDING = 1e-9  # of the objective
-# Where rows hold next to no information, a step of any length is short in its units: it is as long as this
-# share of its length in the prior's, at least.
-PRIOR_SHARE = 1e-3
-# Information of rows, times the mean prior variance, in steps to the mode: targets that stand for less are
-# so far away that the step is lost in rounding, and the mode is the same.
+# Information of rows, times the mean prior variance, in steps to the mode, which is the same: of less any
+# step is short in its units, and its targets are so far away that rounding takes the step.
 LEAST = 1e-8
 FALL = 1.0  # of the objective, that an accelerated step may lead to: further down it leads astray
 SLOW = 0.3  # a step's ratio to the last, above which the search is accelerated
@@ -118,8 +115,7 @@ class LaplaceGraph:
         newton = t - v * solved
         towards = newton - f
         steps = towards, solved - a
-        in_prior = pt.maximum((towards * steps[1]).sum(), 0.0)
-        length = pt.sqrt(pt.maximum((W * towards**2).max(), PRIOR_SHARE**2 * in_prior))
+        length = pt.sqrt((W * towards**2).max())
         slow, share_back = _acceleration(towards, way, length, step, W, length < SHORT)
         back = share_back * (newton - goal), share_back * (solved - solved_before)
         near = length < SHORT, pt.switch(slow, psi - FALL, -np.inf)

@@ -407,6 +407,18 @@ def test_modes_far_from_the_prior_mean(name):
         np.testing.assert_allclose(density({"eta_log__": np.log(scale)}), expected, rtol=1e-5)
 
 
+def test_a_start_without_information_is_no_mode():
+    """From f = -40 the step back is short in units of the information of counts of 0 there."""
+    with pm.Model() as model:
+        gp = sgp.ExactMarginal(cov_func=64.0 * kernel())
+        zeros = np.zeros(N, dtype=int)
+        gp.marginal_likelihood("y", X=X, y=zeros, likelihood=lambda f: pm.Poisson.dist(pm.math.exp(f)))
+    logp = compiled([], [pm.logp(model["y"], model.rvs_to_values[model["y"]])])
+    (expected,) = logp()
+    gp.training.start.set_value(np.full(N, -40.0))
+    np.testing.assert_allclose(logp()[0], expected, rtol=1e-8)
+
+
 def test_searches_begin_at_the_mode_of_the_build():
     model, gp = made("exact", y=Y, likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)))
     start = gp.training.start.get_value()
