@@ -31,7 +31,8 @@ class KMCGMarginal(FeatureMarginal):
     likelihood, predictions and rows left out are exact, by eigendecompositions of the axes' kernel
     matrices: ``likelihood_path`` is then "kronecker", and `n_iter` and `probes` have no effect unless
     ``probes=0`` asks for the paper's density. Up to 1500 cells of **other grids**, with gaps or under a sum
-    of products or of GPs, all is exact too, by the dense kernel matrix, unless `n_iter` or `probes` is given.
+    of products or of GPs, all is exact too, by the dense kernel matrix, unless `n_iter` or `probes` are
+    given.
 
     Elsewhere the features are projections of the kernel on the directions that P steps of conjugate
     gradients on ``K_M a = y_M`` use:
