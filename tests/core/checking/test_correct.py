@@ -132,6 +132,8 @@ def test_more_neighbors_and_points_are_another_target(corrected):
     near = gp.correct(idata, neighbors=40, n_inducing=5, model=model, **QUIET)
     assert near.posterior.attrs["target"] == "5 inducing points and 40 neighbors"
     assert_allclose(near["correction"]["shift"], found["correction"]["shift"], atol=0.15)
+    both = gp.correct(idata, n_inducing=10, draws=20, model=model, **QUIET)
+    assert both.posterior.attrs["target"] == "10 inducing points and 60 neighbors"
     alone = gp.correct(idata, n_inducing=0, draws=100, model=model, **QUIET)
     assert alone.posterior.attrs["target"] == "0 inducing points and 60 neighbors"
     assert_allclose(alone["correction"]["shift"], found["correction"]["shift"], atol=0.3)

@@ -414,6 +414,9 @@ def test_statistics_of_another_basis_are_refused(softki):
     }
     with pm.Model():
         mean = pm.gp.mean.Constant(pm.Normal("c"))
+        others["the mean's functions have other values"] = sgp.SoftKIMarginal(
+            mean_func=pm.gp.mean.Constant(1.0), cov_func=cov, inducing=Z, temperature=0.3
+        )
         others["mean has"] = sgp.SoftKIMarginal(mean_func=mean, cov_func=cov, inducing=Z, temperature=0.3)
         for text, other in others.items():
             other.build(X)
