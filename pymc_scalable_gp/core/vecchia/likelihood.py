@@ -62,7 +62,7 @@ class RowPlan:
     """Order and neighbours as shared variables: a model goes on with others after :meth:`replace`."""
 
     def __init__(self, ordering: Ordering, X: np.ndarray):
-        self._ordering, self._point = ordering, {}
+        self._ordering, self._point, self._places = ordering, {}, []
         self.order = data_shared(ordering.order)
         self.neighbors = data_shared(ordering.neighbors)
         self.X = data_shared(X.copy())  # what X is compared with must not change with it
@@ -83,6 +83,14 @@ class RowPlan:
         self.order.set_value(ordering.order)
         self.neighbors.set_value(ordering.neighbors)
         self.X.set_value(X)
+        for near, new in self._places:
+            near.set_value(ordering.nearest_jointly(new))
+
+    def nearest_jointly(self, X: np.ndarray) -> TensorVariable:
+        """Places (n*, k) of what new rows X are given, of the present ordering."""
+        near = data_shared(self._ordering.nearest_jointly(X))
+        self._places.append((near, X))
+        return near
 
 
 class NeighborRows(TrainingRows):

@@ -208,19 +208,19 @@ def _joined(training, X, phi, noise):
     return [pt.concatenate(pair) for pair in pairs]
 
 
-def _regressions_by_parts(kernels, training, X, phi, noise, near: np.ndarray) -> Regressions:
-    """As `_regressions`, some new rows at a time: there are O(k^2) numbers for each of them."""
-    count, rows = len(near), _rows_at_a_time(near.shape[1])
+def _regressions_by_parts(kernels, training, X, phi, noise, near, count: int, k: int) -> Regressions:
+    """As `_regressions`, some of `count` new rows at a time: there are O(k^2) numbers for each of them."""
+    rows = _rows_at_a_time(k)
     if count <= rows:
-        return _regressions(kernels, training, X, phi, noise, pt.constant(near))
+        return _regressions(kernels, training, X, phi, noise, near)
     firsts = np.arange(0, count, rows)
-    padding = ((0, len(firsts) * rows - count), (0, 0))
-    parts = np.pad(near, padding, constant_values=-1).reshape(len(firsts), rows, -1)
-    first, some = pt.lscalar("first"), pt.lmatrix("near", shape=parts.shape[1:])
+    unused = np.full((len(firsts) * rows - count, k), -1)
+    parts = pt.concatenate([near, unused]).reshape((len(firsts), rows, k))
+    first, some = pt.lscalar("first"), pt.lmatrix("near", shape=(rows, k))
     found = _regressions(kernels, training, X, phi, noise, some, first)
-    A, L = by_parts([found.A, found.L], [first, some], [data_shared(firsts), data_shared(parts)])
+    A, L = by_parts([found.A, found.L], [first, some], [data_shared(firsts), parts])
     A, L = (x.reshape((-1, 1, x.shape[3]))[:count] for x in (A, L))
-    return Regressions(A, L, pt.constant(near))
+    return Regressions(A, L, near)
 
 
 def _given_neighbors(training, phi, mean, added, found):
@@ -257,9 +257,8 @@ def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, vari
     `variance` is added to every new row's own. Beside O(n* (r + k)) numbers, with k neighbours, the
     regressions are worked out for some rows at a time, also in gradients: O(k^2) numbers for each of them.
     """
-    ordering = likelihood.plan.ordering
-    near, n = ordering.nearest_jointly(data.value), len(ordering.order)
-    noise = likelihood.noise
+    plan, noise = likelihood.plan, likelihood.noise
+    near, n = plan.nearest_jointly(data.value), len(plan.ordering.order)
     training = TrainingValues(
         likelihood.inputs, likelihood.phi, likelihood.residual, noise, noise.mean(), noise.shape[0]
     )
@@ -267,10 +266,11 @@ def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, vari
     phi, mean = feature_map.features(X), mean_vector(mean_func, X)
     own = variance + ROUNDING * feature_map.kernel_diag(X)
     kernels = _kernels(likelihood, feature_map)
-    found = _regressions_by_parts(kernels, training, X, phi, own, near)
+    size = len(data.value), plan.ordering.count
+    found = _regressions_by_parts(kernels, training, X, phi, own, near, *size)
     moved, features = _carried(training, phi, found)
     factor = pt.zeros((X.shape[0], 0)) if coef.root is None else features @ coef.root.T
-    new = pt.constant(np.where(near >= n, near - n, -1))
+    new = pt.where(near >= n, near - n, -1)
     mean = mean + moved + features @ coef.mean
     normal = RegressedNormal(mean, factor, new, pt.arange(X.shape[0]), found.A, found.L)
     return normal.variable(name, **kwargs)
