@@ -74,6 +74,12 @@ class Additive(FeatureGP):
         return sum(rest, start=first)
 
     @property
+    def reference(self):
+        """What the parts were built at."""
+        found = {k: v for part in self._parts for k, v in (part.reference or {}).items()}
+        return found or None
+
+    @property
     def is_built_unasked(self):
         """Whether no part was built by the user."""
         return all(part.is_built_unasked for part in self._parts)

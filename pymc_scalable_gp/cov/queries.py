@@ -59,6 +59,12 @@ def _leaf_is_categorical(leaf):
     return getattr(leaf, "categorical", known)
 
 
+def categorical_columns(cov_func, d: int) -> np.ndarray:
+    """Columns of X (n, d) with categories, where a number between two of them is none."""
+    found = (leaf.active_dims for leaf in leaves(cov_func) if _leaf_is_categorical(leaf))
+    return np.unique(np.concatenate([np.zeros(0, dtype=int), *found]).astype(int) % d)
+
+
 def check_kernel(
     cov_func, noise: str = "give it as sigma=, the noise's standard deviation", arrays: bool = False
 ) -> None:

@@ -8,8 +8,9 @@ from pymc_scalable_gp.ops._numba import by_machine_code, form_of, one_source, re
 
 # Rows of a few states from which Python, too, takes machine code: a gradient takes half a second there, and
 # its compilation ten or more. In predictions a row's price grows with up to the square of the states, in
-# gradients less: from `STATES` on they count so.
-MANY, STATES = 2000, 16
+# gradients less: from `STATES` on they count so. As many rows of all calls as cost what compiling does, of
+# predictions for many draws, are enough too.
+MANY, STATES, IN_ALL = 2000, 16, 10_000
 
 
 class MarkovOp(GufuncOp):
@@ -23,6 +24,7 @@ class MarkovOp(GufuncOp):
 
     def __init__(self, orders, counts, sizes):
         self.orders, self.counts, self.sizes = tuple(orders), tuple(counts), tuple(sizes)
+        self.rows_in_python = 0.0
 
     @property
     def is_single(self) -> bool:
@@ -53,7 +55,9 @@ def recursion(op_class, single=None):
         in_python = op_class.perform
 
         def perform(self, node, inputs, output_storage):
-            if len(inputs[0]) * (1.0 + (self.states / STATES) ** 2) < MANY:
+            rows = len(inputs[0]) * (1.0 + (self.states / STATES) ** 2)
+            if rows < MANY and self.rows_in_python + rows < IN_ALL:
+                self.rows_in_python += rows
                 in_python(self, node, inputs, output_storage)
                 return
             self.check_lengths(inputs)

@@ -97,6 +97,11 @@ def test_many_rows_in_python_are_machine_code(monkeypatch, many, states):
     assert len(taken) == 1
     markov_logp(*inputs(2), **KIND).eval()
     assert len(taken) == 1
+    monkeypatch.setattr(_markov_op, "IN_ALL", 3.0 * (1.0 + (13.0 / states) ** 2))
+    logp = markov_logp(*inputs(1), **KIND)  # PyTensor keeps no Op of before
+    for calls in (1, 1, 2):
+        logp.eval()
+        assert len(taken) == calls
 
 
 def test_what_the_graph_computes():

@@ -288,8 +288,8 @@ class CholQRMarginal(FeatureMarginal):
                 f"only {len(hybrid.pivots)} of {len(rows)} inducing points are independent "
                 "(duplicates, or a smooth kernel): going on with those"
             )
-        self._build(inputs, indices=hybrid.pivots)
         found = target.hyper.untransformed(hybrid.theta)
+        self._build(inputs, indices=hybrid.pivots, point=found)
         return InducingSelection(hybrid.pivots, found, history, proposed, accepted)
 
     def _build_unasked(self, X) -> None:

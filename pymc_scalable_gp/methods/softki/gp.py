@@ -9,7 +9,7 @@ from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.observed import WITH_RESIDUAL
-from pymc_scalable_gp.cov.queries import warn_unused_columns
+from pymc_scalable_gp.cov.queries import check_rows, warn_unused_columns
 from pymc_scalable_gp.methods.softki.features import SoftKIMap
 from pymc_scalable_gp.methods.softki.points import (
     check_inducing,
@@ -20,6 +20,7 @@ from pymc_scalable_gp.methods.softki.points import (
 from pymc_scalable_gp.utils.blocks import evenly
 from pymc_scalable_gp.utils.classes import as_typed
 from pymc_scalable_gp.utils.compiled import evaluate
+from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.warn import warn
 
 ALL = 0.99  # the weight of a point that has next to all of it
@@ -81,6 +82,8 @@ class _SoftKI(FeatureGP):
             points = present_points(given, X.shape[1], "inducing")
         else:
             points = Data.fixed(spread_points(self.cov_func, X, given, random_seed))
+        if not is_random(points.tensor):
+            check_rows(self.cov_func, points.value, "inducing" if Xu is None else "Xu")
         ends, by_default = (X.min(axis=0), X.max(axis=0)), Xu is None and given is None
         return SoftKIMap(self.cov_func, self.temperature, points, *ends, by_default)
 

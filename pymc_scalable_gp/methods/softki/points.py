@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs
-from pymc_scalable_gp.cov.queries import is_embedded, layout_values
+from pymc_scalable_gp.cov.queries import categorical_columns, is_embedded, layout_values
 from pymc_scalable_gp.utils.checks import Refuse, check_count
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.warn import warn
@@ -51,8 +51,8 @@ def kmeans_points(X: np.ndarray, count: int | None, random_seed=None) -> np.ndar
 
 
 def spread_points(cov_func, X: np.ndarray, count: int | None, random_seed=None) -> np.ndarray:
-    """K-means centres of rows X (n, d); for a kernel of other inputs the rows nearest to those there."""
-    if not is_embedded(cov_func):
+    """K-means centres of rows X (n, d); of other inputs, and with categories, the rows nearest to those."""
+    if not (is_embedded(cov_func) or categorical_columns(cov_func, X.shape[1]).size):
         return kmeans_points(X, count, random_seed)
     placed = layout_values(cov_func, X)
     near = cKDTree(placed).query(kmeans_points(placed, count, random_seed))[1]

@@ -9,6 +9,7 @@ from pytensor.gradient import disconnected_grad
 from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
+from pymc_scalable_gp.cov.queries import categorical_columns
 from pymc_scalable_gp.methods.softki.features import SoftKIMap
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stacked_product import product
@@ -30,7 +31,7 @@ class Trainer:
         self.Z = pytensor.shared(Z, name="Z", shape=Z.shape)
         X, y = pt.matrix("X", dtype="float64"), pt.vector("y", dtype="float64")
         index = pt.lvector("rows")
-        phi = _features(gp, self.Z, X)
+        phi = _features(gp, self._moving(gp.cov_func), Z, X)
         noise = (sigma[index] if sigma.ndim else sigma) ** 2
         kdiag = gp.cov_func(X, diag=True).astype("float64")
         terms = [phi, noise, mean_vector(gp.mean_func, X), kdiag]
@@ -55,6 +56,12 @@ class Trainer:
         gram = [scaled.T @ scaled, scaled.T @ target]
         self.normal = compiled([X, y, index], gram, trust_input=True)
         self.predict = compiled([X, y], [phi, mean], trust_input=True)
+
+    def _moving(self, cov_func):
+        """The points, of which categories stay as they are."""
+        d = self.Z.type.shape[1]
+        held = np.isin(np.arange(d), categorical_columns(cov_func, d))
+        return pt.where(held, disconnected_grad(self.Z), self.Z) if held.any() else self.Z
 
     def state(self) -> list[np.ndarray]:
         """Copies of points, flat variables, and Adam's moments and step count."""
@@ -85,9 +92,8 @@ class Trainer:
         return np.sqrt(total / len(held.y))
 
 
-def _features(gp, Z, X):
-    """Features (b, m) at a batch, of the points Z."""
-    values = Z.get_value(borrow=True)
+def _features(gp, Z, values, X):
+    """Features (b, m) at a batch, of the points Z, which have these values at the start."""
     origin = np.zeros(values.shape[1])
     found = SoftKIMap(gp.cov_func, gp.temperature, Data(Z, values, True), origin, origin)
     return product(found.mixing(), found.basis(X).T, transpose_a=True).T

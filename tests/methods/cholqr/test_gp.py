@@ -474,3 +474,14 @@ def test_fewer_independent_rows_than_points():
     with pytest.warns(UserWarning, match="only 6 of 10 inducing points are independent"):
         gp.select_inducing(rows, np.repeat(Y[:6], 5), 0.1, start=np.arange(0, 30, 3), **QUIET)
     assert gp.rank == 6
+
+
+def test_neighbors_go_by_the_hyperparameters_that_were_found_with_the_points():
+    """They went by the model's initial point."""
+    gp, model, sigma = problem(approx="VIF", neighbors=5)
+    found = gp.select_inducing(X, Y, sigma, model=model, rounds=1, swaps=1, **QUIET)
+    with model:
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=sigma)
+    metric = gp.training.plan.ordering.metric
+    steps = np.diff(metric.coordinates(X), axis=0) / np.diff(X, axis=0)
+    assert_allclose(steps * found.point["ell"], 1.0, rtol=1e-6)

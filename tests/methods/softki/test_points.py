@@ -55,3 +55,32 @@ def test_a_sum_has_no_points_of_its_own():
     one, two = (sgp.SoftKIMarginal(cov_func=COV, inducing=n) for n in (4, 6))
     with pytest.raises(AttributeError, match="take that of each part"):
         _ = (one + two).inducing
+
+
+CODES = np.column_stack([X[:, 0], np.arange(40) % 3])
+OUTPUTS = pm.gp.cov.ExpQuad(2, ls=0.8, active_dims=[0]) * pm.gp.cov.Coregion(
+    2, W=np.zeros((3, 1)), kappa=np.ones(3), active_dims=[1]
+)
+
+
+@pytest.mark.parametrize("kernel", [OUTPUTS, COV * sgp.cov.Hamming(2, ls=1.0, active_dims=[1])])
+def test_points_have_categories_that_the_rows_have(kernel):
+    """Centres lay between them, and training moved them: Coregion takes .94 as output 0."""
+    gp = sgp.SoftKIMarginal(cov_func=kernel, inducing=7)
+    gp.build(CODES)
+    assert np.isin(gp.inducing.eval()[:, 1], [0.0, 1.0, 2.0]).all()
+    with pm.Model():
+        fit = sgp.fit_inducing(
+            gp, CODES, Y, 0.1, epochs=2, progressbar=False, random_seed=1, mode="FAST_COMPILE"
+        )
+    assert np.isin(fit.Z[:, 1], [0.0, 1.0, 2.0]).all()
+    assert not np.isin(fit.Z[:, 0], CODES[:, 0]).any()
+
+
+@pytest.mark.parametrize("name", ["inducing", "Xu"])
+def test_points_that_are_no_rows_of_the_kernel_are_refused(name):
+    points = np.add(CODES[:5], [0.0, 0.3])
+    given = {"inducing": points} if name == "inducing" else {}
+    gp = sgp.SoftKIMarginal(cov_func=OUTPUTS, **given)
+    with pytest.raises(ValueError, match=f"{name} has 0.3 as output in row 0, column 1"):
+        gp.build(CODES, *([points] if name == "Xu" else []))

@@ -549,3 +549,34 @@ def test_the_rows_that_are_kept_do_not_change_with_the_data():
         gp.marginal_likelihood("y", X=data, y=y, sigma=0.3)
     kept = gp.training.plan.X.get_value(borrow=True)
     assert not np.shares_memory(kept, data.get_value(borrow=True))
+
+
+def test_a_conditional_goes_on_with_the_neighbors_of_a_rebuild():
+    """Its rows were named by places in the order before, and were others."""
+    model, gp = model_of(vecchia(n_inducing=0, neighbors=6, block=3, pred_neighbors=N))
+    with model:
+        f = gp.conditional("f", NEW)
+        gp.rebuild(POINT | {"ell": np.array([20.0, 0.05])})
+        found = evaluate([f.owner.op.dist_params(f.owner)[0]], POINT, model)[0]
+    assert_allclose(found, gp.predict(NEW, point=POINT, model=model)[0], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [(sgp.VecchiaMarginal,) * 2, (sgp.VecchiaMarginal, sgp.CholQRMarginal)])
+def test_a_sum_is_built_at_the_point_that_it_was_given(classes):
+    """Inducing points went by it, order and neighbours by the model's initial point."""
+    with pm.Model():
+        ell = pm.InverseGamma("ell", 3, 3, shape=D)
+        kinds = pm.gp.cov.Matern52, pm.gp.cov.Matern32
+        one, two = (
+            kind(
+                cov_func=cov(D, ls=ell),
+                n_inducing=8,
+                **({"approx": "VIF"} if "Chol" in kind.__name__ else {}),
+            )
+            for kind, cov in zip(classes, kinds, strict=True)
+        )
+        total = one + two
+        total.build(X, point={"ell": np.array([20.0, 0.05])})
+        total.marginal_likelihood("y", X=X, y=y, sigma=0.3)
+    placed = total.training.plan.ordering.metric.coordinates(X)
+    assert np.ptp(placed[:, 0]) < 0.1 * np.ptp(placed[:, 1])
