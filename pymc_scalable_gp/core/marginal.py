@@ -184,7 +184,11 @@ class AdditiveMarginal(Additive, FeatureMarginal):
         Additive.__init__(self, parts)
         self.given_approx = joint_approx(parts)
         for part in parts:
-            part.check_approx(self.approx)
+            if self.approx not in part.approximations:
+                raise TypeError(
+                    f"cannot add a {type(part).__name__} to GPs with approx {self.approx!r}: it knows "
+                    f"{', '.join(map(repr, part.approximations))} alone, give them that"
+                )
         widest = zip(*(astuple(part.local) for part in self.parts), strict=True)
         self.local = VecchiaSettings(*map(max, widest))
 

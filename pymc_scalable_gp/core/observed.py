@@ -373,9 +373,14 @@ class ObservedGP(FeatureGP):
 
     def conditioned_on(self, given):
         """The likelihood made before, with other data where ``given=`` brings them."""
-        if "X" not in given:
-            return self._training
         training = self._training
+        if "X" not in given:
+            return training
+        if training is not None and training.any_likelihood:
+            raise ValueError(
+                "given= with X, y and sigma is for Gaussian noise, and this GP has likelihood=: leave "
+                "them out to condition on its data"
+            )
         if not isinstance(training, Likelihood):
             return self._likelihood_of(self._data(given["X"], given["y"], given["sigma"]), False)
         came = [given[name] for name in ("X", "y", "sigma")]

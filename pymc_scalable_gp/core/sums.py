@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from pymc.gp.mean import Add as MeanSum
+
 from pymc_scalable_gp.core.features.feature_map import SumMap
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.utils.classes import as_typed
@@ -11,7 +13,7 @@ def sums(parts: Sequence[FeatureGP]):
     """Mean function and covariance of the sum of GPs."""
     mean_func, cov_func = parts[0].mean_func, parts[0].cov_func
     for part in parts[1:]:
-        mean_func, cov_func = mean_func + part.mean_func, cov_func + part.cov_func
+        mean_func, cov_func = MeanSum(mean_func, part.mean_func), cov_func + part.cov_func
     return mean_func, cov_func
 
 
@@ -24,7 +26,8 @@ def joint_approx(parts) -> str:
     wanted = given or {part.approx for part in parts}
     if len(wanted) > 1:
         raise TypeError(
-            f"cannot add GPs with approx {', '.join(map(repr, sorted(wanted)))}: give both the same approx="
+            f"cannot add GPs with approx {', '.join(map(repr, sorted(wanted)))}: give all the same "
+            'approx=, which beside VecchiaMarginal is "VIF"'
         )
     return wanted.pop()
 

@@ -1,13 +1,14 @@
 """A GP with a likelihood or prior, and the compiled predictors that follow from it."""
 
 from collections.abc import Sequence
+from weakref import WeakSet
 
 import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.built import BuiltGP
 from pymc_scalable_gp.core.checking.comparison import check_comparable, exact_rows
-from pymc_scalable_gp.core.data.inputs import Data, check_given, check_inputs
+from pymc_scalable_gp.core.data.inputs import Data, check_given, check_inputs, refuse_other_columns
 from pymc_scalable_gp.core.data.missing import refuse_replaced_by_missing
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
@@ -28,6 +29,7 @@ class TrainedGP(BuiltGP):
         self._model: pm.Model | None = None
         self._predictors, self._givens, self._exact = Recent(), Recent(), Recent()
         self._left_out = Recent()
+        self._left: WeakSet[pm.Model] = WeakSet()
 
     @property
     def model(self) -> pm.Model | None:
@@ -50,15 +52,23 @@ class TrainedGP(BuiltGP):
 
     def _follow(self, training: Training) -> None:
         """Make predictions follow from `training`, in the model of the context."""
+        if self._model is not None:
+            self._left.add(self._model)
         self._training, self._model = training, pm.modelcontext(None).root
 
     def model_of(self, model: pm.Model | None = None, given=None) -> pm.Model:
         """The model that was given, that of the context, or that of the likelihood or prior."""
+        owner = self if given is None else given.get("gp", self)
         if model is None:
-            owner = self if given is None else given.get("gp", self)
             model = pm.Model.get_context(error_if_none=False)
             model = owner.model if model is None else model
-        return pm.modelcontext(model)
+        model = pm.modelcontext(model)
+        if model.root in getattr(owner, "_left", ()):
+            raise ValueError(
+                "this GP has a likelihood in another model since, from which its predictions follow: make "
+                "a GP with the same cov_func for each model"
+            )
+        return model
 
     def inputs_of(self, X) -> Data:
         """Checked inputs, of whatever kind this class takes."""
@@ -67,6 +77,7 @@ class TrainedGP(BuiltGP):
     def _new_inputs(self, Xnew, training) -> Data:
         """Checked inputs of a prediction."""
         data = check_inputs(Xnew, "Xnew", training.X.value.shape[1], empty=True)
+        refuse_other_columns(data, training.X, "Xnew")
         if len(data.value):
             for part in self.parts:
                 check_rows(part.cov_func, data.value, "Xnew")

@@ -132,7 +132,7 @@ class GreatCircle(EmbeddedKernel):
     def diag(self, X):
         """Prior variances."""
         X, _ = own_columns(self, X)
-        return self.kernel.diag(self.of_columns(X).inputs)
+        return self.kernel.diag(self.of_columns(X).inputs) + pt.where(pt.abs(X[:, 0]) <= 90.0, 0.0, np.nan)
 
     def check_rows(self, X: np.ndarray, name: str) -> None:
         """Raise ValueError for inputs (n, d) with latitudes that there are not."""

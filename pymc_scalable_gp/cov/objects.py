@@ -1,7 +1,7 @@
 """Kernels on strings, sets, histograms, categories and other objects, as `pm.gp.cov` covariances."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.gp.cov import Covariance
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 from scipy import sparse
 from sklearn.feature_extraction.text import CountVectorizer
@@ -79,8 +80,10 @@ class _OnObjects(Numeric):
                 f"{type(self).__name__} takes one column, the places in `objects`: give active_dims "
                 f"with one column, got {list(self.active_dims)}"
             )
-        if isinstance(objects, str) or not hasattr(objects, "__len__") or not len(objects):
-            raise TypeError("objects must be a non-empty sequence, such as a list of strings")
+        if isinstance(objects, str | Set) or not hasattr(objects, "__len__") or not len(objects):
+            raise TypeError(
+                "objects must be a non-empty sequence, such as a list of strings; a set has no order"
+            )
         self.objects = list(objects)
 
     def places(self, X) -> np.ndarray:
@@ -325,6 +328,8 @@ class Hamming(Covariance):
         self.ls = pt.as_tensor_variable(ls)
         if self.ls.ndim:
             raise ValueError(f"ls must be a scalar, got shape {self.ls.type.shape}")
+        if isinstance(self.ls, Constant) and not self.ls.data > 0.0:
+            raise ValueError(f"ls must be positive, got {self.ls.data:g}")
 
     def full(self, X, Xs=None):
         """Kernel matrix."""

@@ -46,7 +46,7 @@ def compare_evidence(results: Mapping) -> pd.DataFrame:
     if not isinstance(results, Mapping) or not results:
         raise ValueError(
             "compare_evidence needs a dictionary of names and results of sample_importance, got "
-            f"{type(results).__name__}"
+            f"{'an empty one' if isinstance(results, Mapping) else type(results).__name__}"
         )
     attrs = {
         name: getattr(

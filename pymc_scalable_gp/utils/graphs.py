@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from uuid import uuid4
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
@@ -126,3 +127,12 @@ def present_value(variable):
     if isinstance(variable, SharedVariable):
         return variable.get_value(borrow=True)
     return getattr(variable, "data", None)
+
+
+def with_observations(X):
+    """Inputs in which values that PyMC observes are those, as in a covariate with missing ones."""
+    model = pm.Model.get_context(error_if_none=False)
+    if model is None or not isinstance(X, Variable):
+        return X
+    known = {rv: model.rvs_to_values[rv] for rv in set(ancestors([X])) & set(model.observed_RVs)}
+    return graph_replace(X, known) if known else X

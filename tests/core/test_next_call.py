@@ -252,3 +252,127 @@ def test_the_hyperparameters_of_the_prediction_decide():
         gp.predict(FAR, POINT, diag=True)
     with pytest.warns(UserWarning, match="column 0 reaches"):
         gp.predict_posterior(FAR, draws(), **QUIET)
+
+
+# -- features that cross ----------------------------------------------------------------------------
+
+
+def test_covariates_that_pymc_imputes():
+    """Parts of X that are observed had no value; the others are free."""
+    missing = np.arange(30) % 10 == 3
+    with pm.Model() as model:
+        with pytest.warns(UserWarning, match="contains missing values"):
+            x = pm.Normal("x", 0.5, 0.5, observed=np.ma.masked_array(X[:, 0], missing))
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.Matern52(1, ls=0.3))
+        gp.marginal_likelihood("y", X=x[:, None], y=Y, sigma=0.2)
+    with pm.Model() as other:
+        whole = sgp.ExactMarginal(cov_func=pm.gp.cov.Matern52(1, ls=0.3))
+        whole.marginal_likelihood("y", X=X[:, :1], y=Y, sigma=0.2)
+    at = {"x_unobserved": X[missing, 0]}
+    found = model.compile_logp(vars=[model["y"]], mode="FAST_COMPILE")(at)
+    assert_allclose(found, other.compile_logp(mode="FAST_COMPILE")({}), rtol=1e-9)
+    for a, b in zip(gp.predict(X[:3, :1], at), whole.predict(X[:3, :1], {}), strict=True):
+        assert_allclose(a, b, rtol=1e-8, atol=1e-12)
+
+
+def test_a_model_that_the_gp_has_left():
+    """Without free parameters, predictions there were those of the other model's data."""
+    gp, models = sgp.ExactMarginal(cov_func=COV), []
+    for sign in (1.0, -1.0):
+        with pm.Model() as model:
+            gp.marginal_likelihood("y", X, sign * Y, 0.2)
+        models.append(model)
+    with pytest.raises(ValueError, match="has a likelihood in another model since"):
+        gp.predict(X[:3], {}, model=models[0])
+    with models[0], pytest.raises(ValueError, match="has a likelihood in another model since"):
+        gp.predict(X[:3], {})
+    assert np.isfinite(gp.predict(X[:3], {}, model=models[1])[0]).all()
+
+
+def test_a_sigma_of_a_dimension_of_length_one():
+    with pm.Model(coords={"one": [0]}):
+        sigma = pm.HalfNormal("sigma", dims="one")
+        gp = sgp.ExactMarginal(cov_func=COV)
+        gp.marginal_likelihood("y", X, Y, sigma)
+    at = {"sigma": [0.2]}
+    with pm.Model():
+        scalar = sgp.ExactMarginal(cov_func=COV)
+        scalar.marginal_likelihood("y", X, Y, 0.2)
+    assert_allclose(gp.predict(X[:3], at)[0], scalar.predict(X[:3], {})[0])
+
+
+@pytest.mark.filterwarnings("ignore:y has 6 missing values")
+def test_dims_beside_missing_targets():
+    y = np.where(np.arange(30) < 6, np.nan, Y)
+    with pm.Model(coords={"obs": np.arange(30)}):
+        gp = sgp.ExactMarginal(cov_func=COV)
+        with pytest.raises(ValueError, match=r"length 30, but X has 24 rows \(those with targets"):
+            gp.marginal_likelihood("y", X, y, 0.2, dims="obs")
+
+
+def test_other_data_under_a_likelihood_of_the_users():
+    """Counts were regressed on as if their noise were Gaussian."""
+    with pm.Model():
+        gp = sgp.ExactMarginal(cov_func=COV)
+        gp.marginal_likelihood(
+            "y", X, np.arange(30) % 3, likelihood=lambda f: pm.Poisson.dist(pm.math.exp(f))
+        )
+    with pytest.raises(ValueError, match="is for Gaussian noise"):
+        gp.predict(X[:3], {}, given={"X": X, "y": Y, "sigma": 0.2})
+
+
+def test_a_sum_with_a_function_as_mean():
+    with pm.Model():
+        one = sgp.ExactMarginal(cov_func=COV, mean_func=lambda X: 2.0 * X[:, 0])
+        total = one + sgp.ExactMarginal(cov_func=COV)
+        total.marginal_likelihood("y", X, Y, 0.2)
+        alone = sgp.ExactMarginal(cov_func=2.0 * COV, mean_func=pm.gp.mean.Linear(np.array([2.0, 0.0])))
+        alone.marginal_likelihood("z", X, Y, 0.2)
+        assert_allclose(total.predict(X[:3], {})[0], alone.predict(X[:3], {})[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.filterwarnings("ignore:y has 1 missing values")
+def test_columns_of_a_table_in_another_order(missing):
+    pd = pytest.importorskip("pandas")
+    table, y = pd.DataFrame(X, columns=["a", "b"]), Y.copy()
+    y[0] = np.nan if missing else y[0]
+    with pm.Model():
+        gp = sgp.ExactMarginal(cov_func=COV)
+        gp.marginal_likelihood("y", table, y, 0.2)
+    with pytest.raises(ValueError, match=r"give Xnew\[\['a', 'b'\]\]"):
+        gp.predict(table[["b", "a"]], {})
+    renamed = table.set_axis(["c", "d"], axis=1)
+    assert_allclose(gp.predict(renamed, {})[0], gp.predict(X, {})[0])
+
+
+def test_blocks_whose_targets_are_in_another_order():
+    pd = pytest.importorskip("pandas")
+    gp = sgp.GriefGP(cov_func=COV, grid=5, rank=9, approx="DTC")
+    gp.build(X)
+    block = pd.DataFrame(X), pd.Series(Y).iloc[::-1]
+    for call in (gp.summarize, lambda source, **options: sgp.fit_inducing(
+        sgp.SoftKIMarginal(cov_func=COV, inducing=5), source, sigma=0.2, model=pm.Model(), **options
+    )):  # fmt: skip
+        with pytest.raises(ValueError, match="y has the index of X in another order"):
+            call([block], **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("other", "options", "match"),
+    [
+        (
+            sgp.CholQRMarginal,
+            {"approx": "FITC"},
+            "VecchiaMarginal to GPs with approx 'FITC': it knows 'VIF'",
+        ),
+        (
+            sgp.CholQRMarginal,
+            {},
+            "'VFE', 'VIF': give all the same approx=, which beside VecchiaMarginal is",
+        ),
+    ],
+)
+def test_sums_of_neighbors_and_features_alone(other, options, match):
+    with pytest.raises(TypeError, match=match):
+        other(cov_func=COV, **options) + sgp.VecchiaMarginal(cov_func=COV)

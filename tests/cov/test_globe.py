@@ -238,3 +238,11 @@ def test_classes_of_products_refuse_it(kind):
     with pytest.raises(ValueError, match="GreatCircle.*is not a product of 1-D kernels") as found:
         kind(cov_func=sgp.cov.GreatCircle(c.Matern12, ls=500.0))
     assert "sgp.cov.Product" not in str(found.value)
+
+
+def test_the_diagonal_where_there_is_no_latitude():
+    cov = sgp.cov.GreatCircle(c.Matern12, ls=500.0)
+    places = np.array([[91.0, 0.0], [45.0, 3.0]])
+    found = cov(places, diag=True).eval()
+    assert np.array_equal(np.isnan(found), [True, False])
+    assert_allclose(found, np.diag(cov(places).eval()), rtol=1e-6)

@@ -29,3 +29,10 @@ def test_spectrum_counts_every_substring(k, normalize):
 def test_spectrum_refuses_other_lengths(k, error):
     with pytest.raises(error, match="k must be|is shorter than k=4"):
         sgp.cov.Spectrum(STRINGS, k)
+
+
+def test_a_set_has_no_order_and_a_lengthscale_is_positive():
+    with pytest.raises(TypeError, match="a set has no order"):
+        sgp.cov.FromFunction(lambda a, b: float(a == b), {"a", "b"})
+    with pytest.raises(ValueError, match="ls must be positive, got -1"):
+        sgp.cov.Hamming(1, ls=-1.0)

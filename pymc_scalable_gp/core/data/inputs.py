@@ -1,7 +1,7 @@
 """Checks of user input; errors name the argument, what was given, and what would work."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -16,7 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.utils.classes import Listed
 from pymc_scalable_gp.utils.compiled import evaluate
-from pymc_scalable_gp.utils.graphs import fixed_shared, is_random, present_value
+from pymc_scalable_gp.utils.graphs import fixed_shared, is_random, present_value, with_observations
 from pymc_scalable_gp.utils.internals import parts_of
 from pymc_scalable_gp.utils.warn import warn
 
@@ -36,18 +36,29 @@ ABSENT = ("NAType", "NaTType", "NoneType")
 class Data:
     """A tensor for the graph, its present value, and whether ``pm.set_data`` may change it.
 
-    `grid` is the RegularGrid whose observed cells these inputs are, if that is how they came.
+    `grid` is the RegularGrid whose observed cells these inputs are, if that is how they came; `columns`
+    are the names of those of a table.
     """
 
     tensor: TensorVariable
     value: np.ndarray
     mutable: bool
     grid: Any = None
+    columns: tuple = ()
 
     @classmethod
     def fixed(cls, value: np.ndarray) -> "Data":
         """Numbers that nothing replaces."""
         return cls(fixed_shared(value), value, False)
+
+
+def refuse_other_columns(data: Data, before: Data, name: str) -> None:
+    """Raise ValueError for a table with the columns of one `before` in another order."""
+    if data.columns != before.columns and sorted(data.columns) == sorted(before.columns):
+        raise ValueError(
+            f"{name} has the columns of X in another order, and columns go by their place: give "
+            f"{name}[{list(before.columns)}]"
+        )
 
 
 def held_value(data: Data, name: str) -> np.ndarray:
@@ -64,7 +75,7 @@ def held_value(data: Data, name: str) -> np.ndarray:
 def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) -> Data:
     """Inputs (n, d) of any array kind, shared data or expression as float64 :class:`Data`."""
     columns = [str(c) for c in getattr(X, "columns", [])]
-    data = _as_data(X, name)
+    data = _as_data(with_observations(X), name)
     value = data.value
     if value.ndim != 2:
         hint = "; reshape a single column with X[:, None]" if value.ndim == 1 else ""
@@ -85,7 +96,7 @@ def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) 
         raise ValueError(f"{name} has {value.shape[1]} columns, the GP was built on {d}")
     if _is_single(X, value):
         _warn_rounded(value, name)
-    return data
+    return replace(data, columns=tuple(columns))
 
 
 def _is_single(X, value) -> bool:
@@ -124,8 +135,8 @@ def refuse_masked(value, name: str) -> None:
         rows = int(rows.reshape((len(rows), -1)).any(axis=1).sum()) if rows.ndim else 1
         raise ValueError(
             f"{name} has {count} masked values, in {rows} rows: drop those rows from X, y and everything "
-            f"else that goes by rows, with keep = ~np.ma.getmaskarray({name}), or impute them. Cells "
-            "of a sgp.RegularGrid may be missing: give observed= there"
+            f"else that goes by rows, with keep = ~np.ma.getmaskarray({name.split()[-1]}), or impute them. "
+            "Cells of a sgp.RegularGrid may be missing: give observed= there"
         )
 
 
@@ -151,7 +162,7 @@ def check_target(y, n: int, X=None) -> Data:
     data = _as_data(y, "y")
     value = data.value
     if value.ndim != 1:
-        hint = "; use y[:, 0]" if value.ndim == 2 and value.shape[1] == 1 else ""
+        hint = "; use y[:, 0] (of a table y.iloc[:, 0])" if value.ndim == 2 and value.shape[1] == 1 else ""
         raise ValueError(f"y must have shape (n,), got shape {value.shape}{hint}")
     if value.shape[0] != n:
         raise ValueError(f"y has {value.shape[0]} values, but X has {n} rows")
@@ -168,6 +179,7 @@ def check_target(y, n: int, X=None) -> Data:
 
 def check_block(X, y, where: str, start: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows X (b, d) and y (b,) of a longer source as float64; `where` and row `start` go to errors."""
+    refuse_another_order(X, y)
     X, y = _numeric(X, f"{where}: X"), _numeric(y, f"{where}: y")
     if X.ndim != 2 or y.ndim != 1 or len(X) != len(y):
         raise ValueError(
@@ -224,6 +236,8 @@ def check_sigma(sigma, n: int | None, X=None) -> TensorVariable:
     if tensor.ndim > 1:
         raise ValueError(f"sigma must be a scalar or have shape (n,), got {tensor.ndim} dimensions")
     length = tensor.type.shape[0] if tensor.ndim else None
+    if tensor.ndim and length is None and is_random(tensor):  # of dims
+        length = int(evaluate([tensor.shape[0]])[0])
     if n is not None and length is not None and length not in (1, n):
         raise ValueError(f"sigma has {length} values, but X has {n} rows: give a scalar or one per row")
     if length == 1 and n != 1:
@@ -300,7 +314,7 @@ def check_given(given) -> dict[str, Any]:
     if 0 < len(missing) < 3:
         raise ValueError(
             f"given lacks {missing}: pass X, y and sigma together, or none of them to condition on "
-            "the training data, as always under likelihood="
+            "the training data"
         )
     return dict(given)
 
@@ -368,4 +382,7 @@ def check_dims(dims, data: Data, name: str) -> None:
         return
     length, rows = int(evaluate([length])[0]), data.value.shape[0]
     if length != rows:
-        raise ValueError(f"dims={names[0]!r} has length {length}, but {name} has {rows} rows")
+        raise ValueError(
+            f"dims={names[0]!r} has length {length}, but {name} has {rows} rows (those with targets, where "
+            "some are missing): give dims= of as many"
+        )

@@ -38,7 +38,7 @@ def rows_with_targets(X, y, sigma):
         sigma = sigma[np.flatnonzero(keep)]
     elif np.shape(sigma) == keep.shape:
         sigma = (sigma if hasattr(sigma, "shape") else np.asarray(sigma))[keep]
-    return inputs[keep], values[keep], sigma
+    return X[keep] if hasattr(X, "columns") else inputs[keep], values[keep], sigma
 
 
 def refuse_replaced_by_missing(training) -> None:

@@ -125,7 +125,7 @@ class LowRankNormal(NormalVector):
     Notes
     -----
     Draws cost O(n r). A covariance that cannot be factorised gives ``logp = nan``, which samplers
-    reject. Missing values (NaN) in `observed` are not imputed.
+    reject. Missing values (NaN) in `observed` become free variables, as everywhere in PyMC.
 
     Examples
     --------

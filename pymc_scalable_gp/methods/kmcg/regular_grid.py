@@ -259,7 +259,10 @@ def _check_axis(axis, place):
         raise TypeError(f"axes[{place}] must be numeric, got dtype {axis.dtype}")
     axis = axis.astype("float64")
     if axis.ndim != 1 or not len(axis):
-        raise ValueError(f"axes[{place}] must be a vector of coordinates, got shape {axis.shape}")
+        raise ValueError(
+            f"axes[{place}] must be a vector of coordinates, got shape {axis.shape}: "
+            "axes= is a list, RegularGrid([axis]) of one"
+        )
     if not np.isfinite(axis).all():
         raise ValueError(f"axes[{place}] has {(~np.isfinite(axis)).sum()} NaN or infinite values")
     steps = np.diff(axis)

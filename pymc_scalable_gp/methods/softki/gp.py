@@ -30,7 +30,7 @@ ALL = 0.99  # the weight of a point that has next to all of it
 class _SoftKI(FeatureGP):
     """A GP on interpolation points: base of the marginal and the latent class."""
 
-    knobs = "inducing= (and train the points by sgp.fit_inducing)"
+    knobs = "inducing= (X standardised, points trained by sgp.fit_inducing, ten rows for each)"
 
     def __init__(self, *, cov_func, inducing, temperature, **options):
         self.given_inducing = check_inducing(inducing)

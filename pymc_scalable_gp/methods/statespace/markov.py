@@ -126,8 +126,8 @@ def check_markov(cov_func, d: int, harmonics: int) -> int:
     columns = used_columns(cov_func, d)
     if len(columns) > 1:
         raise ValueError(
-            f"the state-space form is for one input, but the kernel looks at columns {list(columns)} of X: "
-            "give its kernels active_dims=[...] of one column, or take sgp.VecchiaMarginal"
+            f"the state-space form is for one input, but the kernel looks at columns {columns.tolist()} of "
+            "X: give its kernels active_dims=[...] of one column, or take sgp.VecchiaMarginal"
         )
     warn_unused_columns(cov_func, d)
     markov_form([cov_func], harmonics)

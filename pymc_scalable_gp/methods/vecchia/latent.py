@@ -97,7 +97,10 @@ class VecchiaLatent(PivotedGP, FeatureLatent):
     def check_addable(self):
         """Only without neighbours, which belong to one kernel."""
         if self.local is not None:
-            raise TypeError("GPs with neighbors do not add: add their kernels, in one cov_func")
+            raise TypeError(
+                "GPs with neighbors= do not add, 0 of them included: add their kernels, in one cov_func, "
+                "or give neighbors=None"
+            )
 
     def prior(self, name, X, **kwargs):
         """Function values at X, for any likelihood.
