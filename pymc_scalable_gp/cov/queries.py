@@ -18,7 +18,10 @@ from pymc.gp.cov import (
     WarpedInput,
     WhiteNoise,
 )
-from pytensor.tensor.variable import TensorVariable
+from pytensor.compile.ops import ViewOp
+from pytensor.scalar.basic import Mul
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_scalable_gp.cov.embedded import EmbeddedKernel
 from pymc_scalable_gp.cov.kernels import traits
@@ -101,6 +104,24 @@ def _check_lengthscales(leaf) -> None:
                 f"{type(leaf).__name__} has {count} lengthscales for {columns} columns: give ls= as "
                 "a scalar or one for each column (input_dim, or active_dims, says how many)"
             )
+    if isinstance(ls, TensorVariable) and np.any(zero := _always_zero(ls)):
+        place = f"lengthscale {np.flatnonzero(zero)[0]}" if np.ndim(zero) else "the lengthscale"
+        raise ValueError(
+            f"{place} of {type(leaf).__name__} is 0 whatever its prior: is it in units of the standard "
+            "deviation of a column that is constant? Leave that column out"
+        )
+
+
+def _always_zero(tensor) -> np.ndarray | bool:
+    """Where a product is 0 because a constant factor is."""
+    if isinstance(tensor, TensorConstant):
+        return tensor.data == 0.0
+    op = getattr(tensor.owner, "op", None)
+    if isinstance(op, DimShuffle | ViewOp):
+        return _always_zero(tensor.owner.inputs[0])
+    if isinstance(op, Elemwise) and isinstance(op.scalar_op, Mul):
+        return np.logical_or.reduce(np.broadcast_arrays(*map(_always_zero, tensor.owner.inputs)))
+    return False
 
 
 def used_columns(cov_func, d: int) -> np.ndarray:

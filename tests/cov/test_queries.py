@@ -110,3 +110,18 @@ def test_labels_of_outputs_are_rows_of_their_matrix(make, label):
         gp.marginal_likelihood("y", X, X[:, 0], 0.3)
         with pytest.raises(ValueError, match="Xnew " + said):
             gp.predict(wrong, model.initial_point(), diag=True)
+
+
+def test_a_lengthscale_that_is_always_zero():
+    """In units of the sd of a constant column: densities were NaN, and nothing said why."""
+    sds = np.array([1.0, 0.0, 2.0])
+    with pm.Model():
+        ell = pm.Deterministic("ell", sds * pm.InverseGamma("u", 3.0, 3.0, shape=3))
+        single = 0.0 * pm.InverseGamma("v", 3.0, 3.0)
+        for kernel, place in (
+            (pm.gp.cov.ExpQuad(3, ls=ell), "lengthscale 1"),
+            (pm.gp.cov.ExpQuad(3, ls=single), "the l"),
+        ):
+            with pytest.raises(ValueError, match=f"{place}.* of ExpQuad is 0 whatever its prior"):
+                sgp.ExactMarginal(cov_func=2.0 * kernel)
+        sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(3, ls=(1.0 + sds) * pm.InverseGamma("w", 3.0, 3.0)))
