@@ -5,6 +5,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_temperature
 from pymc_scalable_gp.core.features.reach import MISSING_SHARE, missing_share
+from pymc_scalable_gp.core.fit.start import reference_on_subset
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
@@ -246,6 +247,8 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
             if statistics is not None:
                 raise TypeError("statistics= were made with the points of the GP: leave Xu out")
             self.build(X, Xu)
+            if self.approx == "VIF" and sigma is not None:  # points are given, order and neighbours are not
+                self._reference = reference_on_subset(self, *self._checked(X, y, sigma))
         found = self._likelihood_variable(name, X, y, sigma, statistics, progressbar, keywords, likelihood)
         if self.approx != "VIF" and statistics is None:
             self._warn_untrained()

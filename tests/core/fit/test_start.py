@@ -211,11 +211,15 @@ def test_neighbors_and_points_go_by_the_mode_on_some_rows(caplog):
 
 
 @pytest.mark.usefixtures("enough")
-def test_neighbors_of_other_classes_go_by_it_too():
+@pytest.mark.parametrize(
+    ("kind", "options", "given"), [(sgp.GriefGP, {"rank": 6}, {}), (sgp.SoftKIMarginal, {}, {"Xu": X[:5]})]
+)
+def test_neighbors_of_other_classes_go_by_it_too(kind, options, given):
+    """Points that are given leave order and neighbours to be found."""
     with pm.Model():
         ell = pm.LogNormal("ell", 1.0, 1.0, shape=2)
-        gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), rank=6, approx="VIF", neighbors=4)
-        gp.marginal_likelihood("y", X, Y, pm.HalfNormal("sigma", 1.0))
+        gp = kind(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), approx="VIF", neighbors=4, **options)
+        gp.marginal_likelihood("y", X, Y, pm.HalfNormal("sigma", 1.0), **given)
     assert gp.reference["ell"][0] < 2.0 < gp.reference["ell"][1]
 
 
