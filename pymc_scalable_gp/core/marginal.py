@@ -184,11 +184,12 @@ class AdditiveMarginal(Additive, FeatureMarginal):
         Additive.__init__(self, parts)
         self.given_approx = joint_approx(parts)
         for part in parts:
-            if self.approx not in part.approximations:
+            if part.approximations == ("VIF",) and self.approx != "VIF":
                 raise TypeError(
-                    f"cannot add a {type(part).__name__} to GPs with approx {self.approx!r}: it knows "
-                    f"{', '.join(map(repr, part.approximations))} alone, give them that"
+                    f"cannot add a {type(part).__name__} to GPs with approx {self.approx!r}: give them "
+                    'approx="VIF", all that it knows'
                 )
+            part.check_approx(self.approx)
         widest = zip(*(astuple(part.local) for part in self.parts), strict=True)
         self.local = VecchiaSettings(*map(max, widest))
 

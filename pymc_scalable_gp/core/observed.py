@@ -376,11 +376,6 @@ class ObservedGP(FeatureGP):
         training = self._training
         if "X" not in given:
             return training
-        if training is not None and training.any_likelihood:
-            raise ValueError(
-                "given= with X, y and sigma is for Gaussian noise, and this GP has likelihood=: leave "
-                "them out to condition on its data"
-            )
         if not isinstance(training, Likelihood):
             return self._likelihood_of(self._data(given["X"], given["y"], given["sigma"]), False)
         came = [given[name] for name in ("X", "y", "sigma")]

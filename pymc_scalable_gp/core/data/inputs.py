@@ -314,7 +314,7 @@ def check_given(given) -> dict[str, Any]:
     if 0 < len(missing) < 3:
         raise ValueError(
             f"given lacks {missing}: pass X, y and sigma together, or none of them to condition on "
-            "the training data"
+            "the training data and their likelihood"
         )
     return dict(given)
 
