@@ -388,6 +388,7 @@ def weights_prior(name: str, rank: int, *, mode: float = 1.0, variance: float = 
     if not (mode > 0 and variance > 0):
         raise ValueError(f"mode and variance must be positive, got {mode} and {variance}")
     ratio = np.log(variance) - 2.0 * np.log(mode)
-    s2 = brentq(lambda s: np.log(np.expm1(s)) + 3.0 * s - ratio, 1e-12, 700.0)
+    log_s2 = brentq(lambda t: np.log(np.expm1(np.exp(t))) + 3.0 * np.exp(t) - ratio, -690.0, np.log(700.0))
+    s2 = np.exp(log_s2)
     rank = check_count("rank", rank)
     return pm.LogNormal(name, np.log(mode) + s2, np.sqrt(s2), shape=rank, **kwargs)

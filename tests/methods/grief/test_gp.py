@@ -320,7 +320,9 @@ def test_weighted_prediction():
     assert_allclose(var, np.einsum("ij,jk,ik->i", new, inner, new) + missed, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("mode", "variance"), [(1.0, 100.0), (0.5, 0.04), (2.0, 1e-4), (1e-3, 10.0)])
+@pytest.mark.parametrize(
+    ("mode", "variance"), [(1.0, 100.0), (0.5, 0.04), (2.0, 1e-4), (1e-3, 10.0), (3.0, 1e-14)]
+)
 def test_weights_prior_has_the_mode_and_variance_asked_for(mode, variance):
     with pm.Model():
         w = sgp.weights_prior("w", 3, mode=mode, variance=variance)
