@@ -48,7 +48,7 @@ class KrylovBasis:
     """
 
     cov_func: Any
-    steps: int
+    steps: int  # P, the number of features
     X: Data
     inner: TensorVariable  # the rows M
     size: int  # their number at present
@@ -106,24 +106,19 @@ class KrylovBasis:
             group, spans,
         )  # fmt: skip
 
-    @property
-    def rank(self) -> int:
-        """Number of features."""
-        return self.steps
-
     @cached_property
     def L(self) -> TensorVariable:
         """Cholesky factor of T + R, or of the kernel between distinct rows; NaN where that fails."""
         if self.spans:
-            T = self.operator.matmat(pt.eye(self.rank))
-            trace, share = pt.trace(T), KERNEL_JITTER / self.rank
+            T = self.operator.matmat(pt.eye(self.steps))
+            trace, share = pt.trace(T), KERNEL_JITTER / self.steps
         else:
             T, share = tridiagonal(self.alpha, self.beta), KRYLOV_JITTER
             trace = pt.trace(T)
             added = trace * (DEFLATION * trace) ** 2 * self._errors()
             T = T + pt.diag(pt.concatenate([pt.zeros(1), added]))
         jitter = share * pt.maximum(trace, np.finfo(float).tiny)
-        return cholesky(T + jitter * pt.eye(self.rank))
+        return cholesky(T + jitter * pt.eye(self.steps))
 
     def _errors(self) -> TensorVariable:
         r"""Squared growth (P - 1,) of a unit rounding error up to each direction after the first.
@@ -147,7 +142,7 @@ class KrylovBasis:
     def features(self) -> TensorVariable:
         """Features (n, P) at all rows of X, where M is all of them."""
         if self.spans:
-            found = self.scaled(self.operator.matmat(pt.eye(self.rank)))
+            found = self.scaled(self.operator.matmat(pt.eye(self.steps)))
         else:
             found = self.Q @ self.coordinates
         return found if self.group is None else (found / self.weights[:, None])[self.group]
@@ -162,7 +157,7 @@ class KrylovBasis:
     @cached_property
     def directions(self) -> TensorVariable:
         """Directions (M, P): the basis Q_P or unit vectors, times D."""
-        found = pt.eye(self.rank) if self.spans else self.Q[:, :-1]
+        found = pt.eye(self.steps) if self.spans else self.Q[:, :-1]
         return found if self.weights is None else self.weights[:, None] * found
 
     @cached_property
@@ -171,7 +166,7 @@ class KrylovBasis:
         grid = self.X.grid
         if grid is None or grid.observed is None:
             return self.directions
-        return pt.zeros((grid.size, self.rank))[grid.places].set(self.directions)
+        return pt.zeros((grid.size, self.steps))[grid.places].set(self.directions)
 
     def scaled(self, products) -> TensorVariable:
         """``products L^{-T}``."""

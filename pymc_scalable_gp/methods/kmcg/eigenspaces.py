@@ -92,6 +92,5 @@ def in_eigenspaces(basis: KrylovBasis, residual: TensorVariable) -> KrylovBasis:
     kernels = [axis_kernel(term, i, axis, axis) for i, axis in enumerate(grid.axes)]
     start = nonzero(pt.specify_shape(residual, (grid.n,)))
     operator = Eigenspaces.of(basis.operator, kernels, start)
-    steps = lanczos(operator, operator.part(start[:, None])[:, 0], basis.steps)
-    Q, alpha, beta = steps
+    Q, alpha, beta = lanczos(operator, operator.part(start[:, None])[:, 0], basis.steps)
     return replace(basis, operator=operator, Q=Q, alpha=alpha, beta=beta)

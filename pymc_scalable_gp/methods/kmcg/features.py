@@ -29,7 +29,7 @@ class KMCGMap(FeatureMap):
 
     @property
     def rank(self):
-        return self.krylov.rank
+        return self.krylov.steps
 
     def features(self, X):
         """``k(X, X_M) Q_P L^{-T}`` (n, P)."""
@@ -41,7 +41,7 @@ class KMCGMap(FeatureMap):
             kernel = kernel_matrix(self.cov_func, X, self.krylov.inner)
             return self.krylov.scaled(product(kernel, self.krylov.directions))
         terms = product_terms(self.cov_func, len(grid.axes))
-        rank, V = self.krylov.rank, self.krylov.on_all_cells
+        rank, V = self.krylov.steps, self.krylov.on_all_cells
         return self.krylov.scaled(sum(_contract(t, grid, X, V, rank) for t in terms))
 
     def intermediates(self):

@@ -53,12 +53,13 @@ class CellsGivenCells(StructuredNormal):
     def draw(self, rng, size):
         """By a draw of the prior at all cells of both grids, moved by the data (Matheron's rule)."""
         count = int(np.prod([K.type.shape[0] for K in self.kernels]))
-        lengths = (count,), (len(self.axes.old_cells),), (self.mean.shape[0],)
+        old, new = self.axes.cells(self.axes.old), self.axes.cells(self.axes.new)[self.axes.places]
+        lengths = (count,), (len(old),), (self.mean.shape[0],)
         next_rng, found = white(rng, size, *lengths)
         z, missed, own = (each.reshape((-1, each.shape[-1])).T for each in found)
         prior = Kronecker([root_of(K) for K in self.kernels]).matmat(z)
-        missed = prior[self.axes.old_cells] + pt.sqrt(self.noise) * missed
-        drawn = prior[self.axes.new_cells] - self.moved(missed) + pt.sqrt(self.own) * own
+        missed = prior[old] + pt.sqrt(self.noise) * missed
+        drawn = prior[new] - self.moved(missed) + pt.sqrt(self.own) * own
         return next_rng, self.mean + drawn.T.reshape(found[2].shape)
 
     def logp(self, value):
@@ -73,9 +74,8 @@ class CellsGivenCells(StructuredNormal):
 def rows_given_cells(likelihood, name, X, mean_func, own, **kwargs) -> TensorVariable:
     """A `pm.MvNormal` at rows X, with a variance added to each: dense, of rows times cells."""
     target, noise = likelihood.handed(None, None)
-    first, *rest = likelihood.factors([X[:, i] for i in range(len(likelihood.grid.axes))],
-                                      likelihood.grid.axes)  # fmt: skip
-    cross = first
+    axes = likelihood.grid.axes
+    cross, *rest = likelihood.factors([X[:, i] for i in range(len(axes))], axes)
     for k in rest:
         cross = (cross[:, :, None] * k[:, None, :]).reshape((X.shape[0], -1))
     both = pt.concatenate([(target - likelihood.data.mean)[None], cross], axis=0).T

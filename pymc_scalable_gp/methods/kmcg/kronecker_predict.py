@@ -93,7 +93,8 @@ class KroneckerPoints(Predictor):
         self.block_rows = max(1, _ENTRIES // max(grid.size // grid.shape[0], max(grid.shape)))
         X = pt.matrix("Xnew", dtype="float64")
         columns = [X[:, i] for i in range(len(grid.axes))]
-        rows = [*likelihood.factors(columns, grid.axes), *_outer(likelihood, X, mean_func)]
+        outer = kernel_diag(likelihood.cov_func, X), mean_vector(mean_func, X)
+        rows = [*likelihood.factors(columns, grid.axes), *outer]
         kernel = kernel_matrix(likelihood.cov_func, X)
         states = [noise, *likelihood.posterior]
         self.inputs = model_inputs([*states, *rows, kernel], model)
@@ -128,11 +129,6 @@ class KroneckerPoints(Predictor):
         return mean + np.linalg.cholesky(cov) @ rng.standard_normal(len(X))
 
 
-def _outer(likelihood, X, mean_func):
-    """Prior variance and mean at rows."""
-    return kernel_diag(likelihood.cov_func, X), mean_vector(mean_func, X)
-
-
 class KroneckerCells(KroneckerPoints):
     r"""Predictions at the cells of another grid, one axis after the other.
 
@@ -143,7 +139,7 @@ class KroneckerCells(KroneckerPoints):
     def __init__(self, likelihood, data, mean_func, noise, model):
         self.model, self.block_rows = model, data.value.shape[0]
         self.axes = SharedAxes.of(likelihood.grid, data.grid)
-        outer = _outer(likelihood, data.tensor, mean_func)
+        outer = kernel_diag(likelihood.cov_func, data.tensor), mean_vector(mean_func, data.tensor)
         states, kernels = [noise, *likelihood.posterior], likelihood.factors(self.axes.both)
         self.inputs = model_inputs([*states, *kernels, *outer], model)
         check_reached([*states, *kernels, *outer], self.inputs)

@@ -188,7 +188,10 @@ class DenseCells(ExactRows):
 
 
 def likelihood_for(data: MarginalData, cov_func, settings: KrylovSettings) -> Likelihood:
-    """The exact likelihood where the data and the settings allow it, else one with a basis."""
+    """The exact likelihood where the data and the settings allow it, else one with a basis of the data.
+
+    Raises TypeError or ValueError for bad settings.
+    """
     grid, plain = data.X.grid, data.approx == "DTC" and not data.sigma.ndim
     if settings.exact and plain and grid is not None:
         kron, few = has_eigenbasis(grid, cov_func), settings.dense and grid.n <= DENSE_CELLS
@@ -196,18 +199,11 @@ def likelihood_for(data: MarginalData, cov_func, settings: KrylovSettings) -> Li
             data = replace(data, feature_map=NoFeatures(cov_func))
             kind = KroneckerRows if kron else DenseCells
             return kind(data, cov_func, lambda new: likelihood_for(new, cov_func, settings))
-    return krylov_likelihood(data, cov_func, settings)
-
-
-def krylov_likelihood(data: MarginalData, cov_func, settings: KrylovSettings) -> KrylovLikelihood:
-    """The kind that fits the data, with a basis of their own; TypeError or ValueError for bad settings."""
     given = cov_func, settings.steps, settings.subset, data.X, data.residual
-    basis = KrylovBasis.of(*given, distinct=True)
-    simple = data.approx == "DTC" and not data.sigma.ndim and not basis.is_subset
+    kind, basis = KrylovFeatures, KrylovBasis.of(*given, distinct=True)
     # Coordinates start at the targets of all rows, and probes need them; the features of repeated or
     # spanned rows come without the directions that rounding makes.
-    if simple and (settings.probes > 0 or not (basis.spans or basis.group is not None)):
+    by_coordinates = settings.probes > 0 or not (basis.spans or basis.group is not None)
+    if plain and not basis.is_subset and by_coordinates:
         kind, basis = KrylovCoordinates, KrylovBasis.of(*given)
-    else:
-        kind = KrylovFeatures
     return kind(replace(data, feature_map=KMCGMap(cov_func, basis)), basis, settings)

@@ -237,19 +237,10 @@ class SharedAxes:
         )
         return cls(both, *found, np.arange(new.size) if new.places is None else new.places)
 
-    def _cells(self, places):
+    def cells(self, places) -> np.ndarray:
+        """Places among all cells of those of a grid, from the places, `old` or `new`, of its axes."""
         shape = [len(axis) for axis in self.both]
         return np.ravel_multi_index(np.ix_(*places), shape).ravel()
-
-    @property
-    def old_cells(self) -> np.ndarray:
-        """Places (n,) of the old grid's cells among all."""
-        return self._cells(self.old)
-
-    @property
-    def new_cells(self) -> np.ndarray:
-        """Places (n*,) of the new grid's observed cells among all."""
-        return self._cells(self.new)[self.places]
 
 
 def _check_axis(axis, place):
