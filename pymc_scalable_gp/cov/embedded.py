@@ -5,17 +5,9 @@ from inspect import signature
 from typing import NamedTuple
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
-from pymc.gp.cov import (
-    BaseCovariance,
-    Cosine,
-    Covariance,
-    ExpQuad,
-    Periodic,
-    RatQuad,
-    Stationary,
-    WrappedPeriodic,
-)
+from pymc.gp.cov import BaseCovariance, Covariance, ExpQuad, Periodic, RatQuad, Stationary
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.cov.kernels import Traits, kernel_matrix
@@ -82,7 +74,7 @@ def on_circles(kernel, X) -> tuple[Stationary, TensorVariable]:
 
     On circles of half a unit's radius ``|u(x) - u(z)| = |sin(pi (x - z) / period)|``.
     """
-    wrapped = isinstance(kernel, WrappedPeriodic)
+    wrapped = isinstance(kernel, pm.gp.cov.WrappedPeriodic)
     inner, kind = (kernel.cov_func, type(kernel.cov_func)) if wrapped else (kernel, ExpQuad)
     count = len(kernel.active_dims)
     angle = 2.0 * np.pi * X[:, kernel.active_dims] / kernel.period
@@ -109,5 +101,5 @@ def check_stationary(kernel, params, example: str, periodic: str) -> None:
     known -= {"self", "input_dim", "ls", "ls_inv", "active_dims"}
     if unknown := sorted(set(params) - known):
         raise TypeError(f"{kernel.__name__} takes no {', '.join(f'{k}=' for k in unknown)} here")
-    if issubclass(kernel, Cosine | Periodic):
+    if issubclass(kernel, pm.gp.cov.Cosine | Periodic):
         raise ValueError(f"{kernel.__name__} {periodic}")

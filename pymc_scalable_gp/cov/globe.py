@@ -114,8 +114,7 @@ class GreatCircle(EmbeddedKernel):
                 "the distance straight through the earth, with which any stationary kernel is valid, or "
                 f"one of {', '.join(kind.__name__ for kind in _OF_ARCS)}"
             )
-        self.ls = _lengthscale(ls)
-        self.distance = distance
+        self.ls, self.distance = _lengthscale(ls), distance
         if distance == "arc":
             self.kernel = Arc(_OF_ARCS[kernel] * EARTH_RADIUS / self.ls)
         else:

@@ -5,17 +5,9 @@ from functools import reduce
 from operator import add
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
-from pymc.gp.cov import (
-    BaseCovariance,
-    Covariance,
-    Exponential,
-    ExpQuad,
-    Matern12,
-    Matern32,
-    Matern52,
-    Stationary,
-)
+from pymc.gp.cov import Covariance, Exponential, ExpQuad, Matern12, Matern32, Matern52, Stationary
 from pytensor.graph.basic import Constant
 from pytensor.tensor.variable import TensorVariable
 
@@ -197,7 +189,7 @@ class PerGroup(EmbeddedKernel):
                 "group, or scalars, with which a new group has the prior"
             )
 
-    def as_products(self) -> BaseCovariance | None:
+    def as_products(self) -> pm.gp.cov.BaseCovariance | None:
         """One product for all groups where they share a lengthscale, else one per group."""
         d, columns = self.input_dim, self.active_dims[:-1]
 

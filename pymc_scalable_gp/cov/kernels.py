@@ -10,31 +10,9 @@ from functools import reduce
 from operator import add, mul
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
-from pymc.gp.cov import (
-    Add,
-    BaseCovariance,
-    Circular,
-    Constant,
-    Coregion,
-    Cosine,
-    Covariance,
-    Exponential,
-    Exponentiated,
-    ExpQuad,
-    Gibbs,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    Prod,
-    RatQuad,
-    ScaledCov,
-    Stationary,
-    WarpedInput,
-    WrappedPeriodic,
-)
+from pymc.gp.cov import BaseCovariance, Covariance, Stationary
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops.square_distances import square_distances
@@ -97,7 +75,7 @@ def from_square_distance(kernel: Stationary, squared) -> TensorVariable:
     for kind in type(kernel).__mro__:
         if kind in KERNELS and KERNELS[kind].fused and kind.full_from_distance is form:
             return kernel_of_squares(kind.__name__, squared, getattr(kernel, "alpha", 1.0), pt)
-    if form is Cosine.full_from_distance:
+    if form is pm.gp.cov.Cosine.full_from_distance:
         return kernel.full_from_distance(root_of_squares(squared, pt))
     return kernel.full_from_distance(squared, squared=True)
 
@@ -157,7 +135,7 @@ def _stationary(cov, X, Z):
 
 def _periodic(cov, X, Z):
     """``sum_a (sin(pi (x_a - z_a) / period_a) / ls_a)^2``, one input after the other."""
-    inner = cov.cov_func if isinstance(cov, WrappedPeriodic) else cov
+    inner = cov.cov_func if isinstance(cov, pm.gp.cov.WrappedPeriodic) else cov
     X, Z = _columns(cov, X, Z)
     Z = X if Z is None else Z
     entries = [pt.atleast_1d(pt.as_tensor_variable(v)) for v in (cov.period, inner.ls)]
@@ -202,24 +180,24 @@ def _power(cov, X, Z):
 UNKNOWN = Traits(stationary=False, categorical=None)
 
 KERNELS = {
-    ExpQuad: Traits(fused=True, stacked=True),
-    Matern12: Traits(fused=True, stacked=True),
-    Exponential: Traits(fused=True, stacked=True),
-    Matern32: Traits(fused=True, stacked=True),
-    Matern52: Traits(fused=True, stacked=True),
-    RatQuad: Traits(fused=True),
-    Cosine: Traits(stacked=True),
-    Periodic: Traits(_periodic),
-    WrappedPeriodic: Traits(_periodic),
-    Stationary: Traits(),
-    Circular: Traits(),
-    Constant: Traits(),
-    Gibbs: Traits(_gibbs, stationary=False),
-    Linear: Traits(stationary=False),
-    Coregion: Traits(stationary=False, categorical=True),
-    Add: replace(UNKNOWN, form=_parts(add)),
-    Prod: replace(UNKNOWN, form=_parts(mul)),
-    Exponentiated: replace(UNKNOWN, form=_power),
-    ScaledCov: replace(UNKNOWN, form=_scaled),
-    WarpedInput: replace(UNKNOWN, form=_warped),
+    pm.gp.cov.ExpQuad: Traits(fused=True, stacked=True),
+    pm.gp.cov.Matern12: Traits(fused=True, stacked=True),
+    pm.gp.cov.Exponential: Traits(fused=True, stacked=True),
+    pm.gp.cov.Matern32: Traits(fused=True, stacked=True),
+    pm.gp.cov.Matern52: Traits(fused=True, stacked=True),
+    pm.gp.cov.RatQuad: Traits(fused=True),
+    pm.gp.cov.Cosine: Traits(stacked=True),
+    pm.gp.cov.Periodic: Traits(_periodic),
+    pm.gp.cov.WrappedPeriodic: Traits(_periodic),
+    pm.gp.cov.Stationary: Traits(),
+    pm.gp.cov.Circular: Traits(),
+    pm.gp.cov.Constant: Traits(),
+    pm.gp.cov.Gibbs: Traits(_gibbs, stationary=False),
+    pm.gp.cov.Linear: Traits(stationary=False),
+    pm.gp.cov.Coregion: Traits(stationary=False, categorical=True),
+    pm.gp.cov.Add: replace(UNKNOWN, form=_parts(add)),
+    pm.gp.cov.Prod: replace(UNKNOWN, form=_parts(mul)),
+    pm.gp.cov.Exponentiated: replace(UNKNOWN, form=_power),
+    pm.gp.cov.ScaledCov: replace(UNKNOWN, form=_scaled),
+    pm.gp.cov.WarpedInput: replace(UNKNOWN, form=_warped),
 }

@@ -23,7 +23,6 @@ from pymc_scalable_gp.utils.internals import own_columns
 # Pairs of objects on which a user's function is tried before anything else.
 _TRIALS = 20
 
-
 # Rows of a histogram kernel that are worked on at a time.
 _ROWS = 256
 
@@ -148,9 +147,6 @@ class FromFunction(_OnObjects):
         super().__init__(objects, input_dim, active_dims)
         self.function, self.params = function, params
         self.kept: dict[int, np.ndarray] = {}
-        self._try()
-
-    def _try(self):
         rng, count = np.random.default_rng(0), len(self.objects)
         for i, j in rng.integers(0, count, (_TRIALS, 2)):
             there, back = self._value(i, j), self._value(j, i)

@@ -8,19 +8,9 @@ from itertools import product as cartesian
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
-from pymc.gp.cov import (
-    Add,
-    BaseCovariance,
-    Constant,
-    Covariance,
-    Exponentiated,
-    ExpQuad,
-    Periodic,
-    Prod,
-    Stationary,
-    WhiteNoise,
-)
+from pymc.gp.cov import Add, BaseCovariance, Covariance, Exponentiated, ExpQuad, Periodic, Prod, Stationary
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.cov.embedded import EmbeddedKernel
@@ -194,7 +184,7 @@ def product_terms(cov: BaseCovariance, d: int | None = None) -> list[ProductTerm
 
 def _expand(cov) -> list[list]:
     """Sum of products: a list (sum) of lists (product) of scalars and atomic kernels."""
-    if isinstance(cov, WhiteNoise):
+    if isinstance(cov, pm.gp.cov.WhiteNoise):
         raise ValueError("WhiteNoise is no part of the function: drop it, or give it as sigma=")
     if isinstance(cov, EmbeddedKernel) and (products := cov.as_products()) is not None:
         return _expand(products)
@@ -206,7 +196,7 @@ def _expand(cov) -> list[list]:
             return [parts for expansion in inner for parts in expansion]
         return [list(chain.from_iterable(choice)) for choice in cartesian(*inner)]
     if isinstance(cov, Exponentiated) and len(inner := _expand(cov.kernel)) == 1:
-        parts = [part.c if isinstance(part, Constant) else part for part in inner[0]]
+        parts = [part.c if isinstance(part, pm.gp.cov.Constant) else part for part in inner[0]]
         return [[part**cov.power for part in parts]]  # of a product, the product of powers
     return [[cov]]
 
@@ -215,7 +205,7 @@ def _term(parts, d) -> ProductTerm:
     scale = pt.as_tensor_variable(np.float64(1.0))
     by_dim: dict[int, list[Factor]] = {}
     for part in parts:
-        if isinstance(part, Constant):
+        if isinstance(part, pm.gp.cov.Constant):
             part = part.c
         if not isinstance(part, BaseCovariance):
             value = pt.as_tensor_variable(part)

@@ -4,20 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
-from pymc.gp.cov import (
-    Add,
-    BaseCovariance,
-    Combination,
-    Constant,
-    Coregion,
-    Covariance,
-    Exponentiated,
-    Prod,
-    ScaledCov,
-    WarpedInput,
-    WhiteNoise,
-)
+from pymc.gp.cov import Add, BaseCovariance, Combination, Constant, Covariance, Exponentiated, Prod
 from pytensor.compile.ops import ViewOp
 from pytensor.scalar.basic import Mul
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -56,7 +45,7 @@ def is_categorical(cov_func) -> bool | None:
 
 
 def _leaf_is_categorical(leaf):
-    if isinstance(leaf, WarpedInput | ScaledCov):
+    if isinstance(leaf, pm.gp.cov.WarpedInput | pm.gp.cov.ScaledCov):
         return is_categorical(leaf.cov_func)
     known = traits(leaf).categorical if isinstance(leaf, BaseCovariance) else False
     return getattr(leaf, "categorical", known)
@@ -80,9 +69,9 @@ def check_kernel(
     if not isinstance(cov_func, BaseCovariance):
         raise TypeError(f"cov_func must be a pm.gp.cov kernel, got {type(cov_func).__name__}")
     for leaf in leaves(cov_func):
-        if isinstance(leaf, WhiteNoise):
+        if isinstance(leaf, pm.gp.cov.WhiteNoise):
             raise ValueError(f"WhiteNoise is no part of the function: {noise}")
-        if isinstance(leaf, WarpedInput | ScaledCov):
+        if isinstance(leaf, pm.gp.cov.WarpedInput | pm.gp.cov.ScaledCov):
             check_kernel(leaf.cov_func, noise, arrays)
         _check_lengthscales(leaf)
         shape = () if isinstance(leaf, BaseCovariance) else pt.as_tensor_variable(leaf).type.shape
@@ -136,13 +125,13 @@ def used_columns(cov_func, d: int) -> np.ndarray:
 def check_rows(cov_func, X: np.ndarray, name: str = "X") -> None:
     """Raise ValueError for inputs (n, d) of which a part of the covariance is no kernel."""
     for leaf in leaves(cov_func):
-        if isinstance(leaf, WarpedInput | ScaledCov):
+        if isinstance(leaf, pm.gp.cov.WarpedInput | pm.gp.cov.ScaledCov):
             continue  # that looks at other inputs
         if getattr(leaf, "active_dims", np.array([X.shape[1]])).max() >= X.shape[1]:
             continue  # refused where the columns are
         if isinstance(leaf, EmbeddedKernel):
             leaf.check_rows(X, name)
-        if isinstance(leaf, Coregion):
+        if isinstance(leaf, pm.gp.cov.Coregion):
             column, count = int(leaf.active_dims[0]) % X.shape[1], leaf.B.type.shape[0]
             check_labels(X, column, count, name, "output", "Coregion's W or B")
 

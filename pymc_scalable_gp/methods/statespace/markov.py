@@ -6,23 +6,9 @@ from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
-from pymc.gp.cov import (
-    Add,
-    BaseCovariance,
-    Constant,
-    Cosine,
-    Covariance,
-    Exponential,
-    Exponentiated,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    Prod,
-    ScaledCov,
-)
+from pymc.gp.cov import Add, BaseCovariance, Constant, Covariance, Exponentiated, Periodic, Prod, ScaledCov
 from pytensor.graph.basic import Constant as ConstantTensor
 from pytensor.tensor.variable import TensorVariable
 
@@ -227,14 +213,14 @@ def _power(cov, harmonics):
 
 
 MARKOV = {
-    Matern12: _process(0, 1.0),
-    Exponential: _process(0, 0.5),
-    Matern32: _process(1, np.sqrt(3.0)),
-    Matern52: _process(2, np.sqrt(5.0)),
-    Cosine: _cosine,
+    pm.gp.cov.Matern12: _process(0, 1.0),
+    pm.gp.cov.Exponential: _process(0, 0.5),
+    pm.gp.cov.Matern32: _process(1, np.sqrt(3.0)),
+    pm.gp.cov.Matern52: _process(2, np.sqrt(5.0)),
+    pm.gp.cov.Cosine: _cosine,
     Periodic: _periodic,
     Constant: _constant,
-    Linear: _linear,
+    pm.gp.cov.Linear: _linear,
     ScaledCov: _scaled,
     Add: _sum,
     Prod: _product,
