@@ -288,25 +288,21 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         """
         keywords = self._likelihood_keywords(kwargs)
         if weights is not None:
-            weights = self._checked_weights(weights, X)
+            if self.basis == "frozen":
+                raise ValueError(
+                    'weights are for a fixed kernel: basis="frozen" is for one with free parameters'
+                )
+            if self.given_approx not in (None, "DTC"):
+                raise ValueError(
+                    f'weights work with approx="DTC" only, got {self.given_approx!r}: the weighted '
+                    "features no longer approximate k(x, x), which the correction needs"
+                )
+            if X is not None:
+                self.build_for(check_inputs(X))
+            weights = check_weights(weights, self.rank)
         return self._likelihood_variable(
             name, X, y, sigma, statistics, progressbar, keywords, likelihood, weights
         )
-
-    def _checked_weights(self, weights, X):
-        """Weights as a tensor, if they go with this GP, which is built on X."""
-        if self.basis == "frozen":
-            raise ValueError(
-                'weights are for a fixed kernel: basis="frozen" is for one with free parameters'
-            )
-        if self.given_approx not in (None, "DTC"):
-            raise ValueError(
-                f'weights work with approx="DTC" only, got {self.given_approx!r}: the weighted features '
-                "no longer approximate k(x, x), which the correction needs"
-            )
-        if X is not None:
-            self.build_for(check_inputs(X))
-        return check_weights(weights, self.rank)
 
     def make_likelihood(self, data, progressbar=True):
         """As the base class, or with ``rotate=True`` in the basis that is orthogonal on these rows."""

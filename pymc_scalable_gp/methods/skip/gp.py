@@ -247,20 +247,15 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
     def make_likelihood(self, data, progressbar=True, random_seed=0):
         """By products with `n_iter`, task by task where that is cheaper, else by the features."""
         if self.n_iter is not None:
-            return self._by_products(data, random_seed)
-        if self._is_by_task(data):
-            return ByTask(data)
-        return super().make_likelihood(data, progressbar)
-
-    def _by_products(self, data, random_seed) -> HadamardProducts:
-        if data.X.mutable or data.y.mutable:
-            raise ValueError("n_iter needs X and y that are arrays, not pm.Data: probes are fixed")
-        if self.n_iter > data.size:
-            raise ValueError(
-                f"n_iter={self.n_iter} exceeds the {data.size} rows: lower it, or leave it out"
-            )
-        signs = np.random.default_rng(random_seed).integers(0, 2, (self.probes, data.size))
-        return HadamardProducts.of(data, self.n_iter, 2.0 * signs - 1.0, self.preconditioner)
+            if data.X.mutable or data.y.mutable:
+                raise ValueError("n_iter needs X and y that are arrays, not pm.Data: probes are fixed")
+            if self.n_iter > data.size:
+                raise ValueError(
+                    f"n_iter={self.n_iter} exceeds the {data.size} rows: lower it, or leave it out"
+                )
+            signs = np.random.default_rng(random_seed).integers(0, 2, (self.probes, data.size))
+            return HadamardProducts.of(data, self.n_iter, 2.0 * signs - 1.0, self.preconditioner)
+        return ByTask(data) if self._is_by_task(data) else super().make_likelihood(data, progressbar)
 
     @staticmethod
     def _is_by_task(data) -> bool:

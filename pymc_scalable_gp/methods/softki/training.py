@@ -173,7 +173,11 @@ def fit_inducing(
     >>> fit.Z.shape, fit.epochs, sorted(fit.point)
     ((8, 5), 2, ['ell', 'sigma'])
     """
-    _check_gp(gp)
+    if not isinstance(gp, SoftKIMarginal | SoftKILatent):
+        came = "a sum" if len(getattr(gp, "parts", ())) > 1 else type(gp).__name__
+        raise TypeError(
+            f"gp must be a SoftKI GP, got {came}: of a sum fit each part, or give one GP the kernel k1 + k2"
+        )
     check_choice("objective", objective, OBJECTIVES)
     if objective == "pseudo" and gp.approx not in ("DTC", None):
         raise ValueError(f'objective="pseudo" works with approx="DTC" only, got {gp.approx!r}')
@@ -202,15 +206,6 @@ def fit_inducing(
     trainer.restore(state)
     Z, point = trainer.values()
     return InducingFit(Z, point, np.array(losses), np.array(errors), noise, state)
-
-
-def _check_gp(gp):
-    if isinstance(gp, SoftKIMarginal | SoftKILatent):
-        return
-    came = "a sum" if len(getattr(gp, "parts", ())) > 1 else type(gp).__name__
-    raise TypeError(
-        f"gp must be a SoftKI GP, got {came}: of a sum fit each part, or give one GP the kernel k1 + k2"
-    )
 
 
 def _batch_size(batch_size, rows):

@@ -102,24 +102,19 @@ class StateSpaceMarginal(FeatureMarginal):
         return self.rank
 
     def make_likelihood(self, data, progressbar=True):
-        """The Kalman filter."""
+        """The Kalman filter, refused where a Periodic kernel needs more harmonics at the initial point."""
         summands = tuple(part.cov_func for part in self.parts)
         found = MarkovRows(data, self.cov_func, self._column, self.harmonics, summands)
-        if uses_harmonics(self.cov_func):
-            self._check_harmonics(found)
-        return found
-
-    def _check_harmonics(self, likelihood) -> None:
-        """Raise ValueError where a Periodic kernel needs more harmonics at the model's initial point."""
-        variances = likelihood.form.variances
-        model = pm.Model.get_context(error_if_none=False) or self.model
-        if (model is not None or not is_random(variances)) and np.isnan(
-            evaluate([variances], model=model)[0]
-        ).any():
+        if not uses_harmonics(self.cov_func):
+            return found
+        variances, model = found.form.variances, pm.Model.get_context(error_if_none=False) or self.model
+        known = model is not None or not is_random(variances)
+        if known and np.isnan(evaluate([variances], model=model)[0]).any():
             raise ValueError(
                 f"harmonics={self.harmonics} leave out more than 1e-12 of a Periodic kernel's variance at "
                 "the model's initial point: its ls is small; give more harmonics="
             )
+        return found
 
 
 class AdditiveStateSpace(SumOfKernels, StateSpaceMarginal):
