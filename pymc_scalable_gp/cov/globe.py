@@ -114,7 +114,15 @@ class GreatCircle(EmbeddedKernel):
                 "the distance straight through the earth, with which any stationary kernel is valid, or "
                 f"one of {', '.join(kind.__name__ for kind in _OF_ARCS)}"
             )
-        self.ls, self.distance = _lengthscale(ls), distance
+        ls = pt.as_tensor_variable(ls)
+        if ls.ndim:
+            raise ValueError(
+                f"ls must be a scalar, the lengthscale in km, got shape {ls.type.shape}: the globe has no "
+                "direction in which distances could count more"
+            )
+        if isinstance(ls, Constant) and not (np.isfinite(ls.data) and ls.data > 0.0):
+            raise ValueError(f"ls must be positive, the lengthscale in km, got {ls.data:g}")
+        self.ls, self.distance = ls.astype("float64"), distance
         if distance == "arc":
             self.kernel = Arc(_OF_ARCS[kernel] * EARTH_RADIUS / self.ls)
         else:
@@ -143,15 +151,3 @@ class GreatCircle(EmbeddedKernel):
                 f"{bad[0]} has {X[bad[0], column]:g} ({bad.size} rows are beyond): give latitude and "
                 "longitude in this order, or active_dims=[latitude column, longitude column]"
             )
-
-
-def _lengthscale(ls):
-    ls = pt.as_tensor_variable(ls)
-    if ls.ndim:
-        raise ValueError(
-            f"ls must be a scalar, the lengthscale in km, got shape {ls.type.shape}: the globe has no "
-            "direction in which distances could count more"
-        )
-    if isinstance(ls, Constant) and not (np.isfinite(ls.data) and ls.data > 0.0):
-        raise ValueError(f"ls must be positive, the lengthscale in km, got {ls.data:g}")
-    return ls.astype("float64")

@@ -17,15 +17,12 @@ from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
 
 
 class SoftKIMap(FeatureMap):
-    """Softmax interpolation from points (m, d), ``phi(x) = L(K_zz)' w(x)``.
-
-    `by_default`: neither the points nor their number were given.
-    """
+    """Softmax interpolation from points (m, d), ``phi(x) = L(K_zz)' w(x)``."""
 
     # For FITC and VFE, which count the variance that interpolation loses as missed.
     corrected = False
 
-    def __init__(self, cov_func, temperature, points: Data, low, high, by_default=False):
+    def __init__(self, cov_func, temperature, points: Data, low, high):
         T, d = temperature, len(low)
         if T.ndim and T.type.shape[0] not in (None, d):
             raise ValueError(f"temperature has {T.type.shape[0]} values, but X has {d} columns")
@@ -35,7 +32,7 @@ class SoftKIMap(FeatureMap):
                 "columns of X: give a scalar"
             )
         self.cov_func, self.stationary = cov_func, is_stationary(cov_func)
-        self.points, self.low, self.high, self.by_default = points, low, high, by_default
+        self.points, self.low, self.high = points, low, high
         self.columns = used_columns(cov_func, d)
         self.temperature = T[self.columns] if T.ndim else T
 

@@ -85,8 +85,7 @@ class _SoftKI(FeatureGP):
             points = Data.fixed(spread_points(self.cov_func, X, given, random_seed))
         if not is_random(points.tensor):
             check_rows(self.cov_func, points.value, "inducing" if Xu is None else "Xu")
-        ends, by_default = (X.min(axis=0), X.max(axis=0)), Xu is None and given is None
-        return SoftKIMap(self.cov_func, self.temperature, points, *ends, by_default)
+        return SoftKIMap(self.cov_func, self.temperature, points, X.min(axis=0), X.max(axis=0))
 
     def _warn_untrained(self) -> None:
         """Warn of what points that were not learned make of the function, in the model of the context."""
@@ -100,7 +99,7 @@ class _SoftKI(FeatureGP):
                     "that the function is a staircase: standardise X, or raise temperature= towards the "
                     f"distance between points, {self.feature_map.spacing:.2g}"
                 )
-        if not self.feature_map.by_default:
+        if not self._are_centres or self.given_inducing is not None:
             return
         missed = missing_share(self.feature_map, self.training.X)
         if missed > MISSING_SHARE:
