@@ -29,10 +29,7 @@ class Embedded(NamedTuple):
 
 
 class EmbeddedKernel(Covariance, ABC):
-    """Base of kernels that are stationary ones of other inputs.
-
-    What computes kernels, searches neighbours or lays out points asks for these inputs.
-    """
+    """Base of kernels that are stationary ones of other inputs, which neighbours and points go by too."""
 
     traits = Traits(lambda cov, X, Z: cov.full(X, Z), stationary=False)
 
@@ -70,14 +67,12 @@ class EmbeddedKernel(Covariance, ABC):
 
 
 def on_circles(kernel, X) -> tuple[Stationary, TensorVariable]:
-    """A periodic kernel of rows X (n, d) as a stationary one of points on circles (n, 2 c).
-
-    On circles of half a unit's radius ``|u(x) - u(z)| = |sin(pi (x - z) / period)|``.
-    """
+    """A periodic kernel of rows X (n, d) as a stationary one of points (n, 2 c) on circles."""
     wrapped = isinstance(kernel, pm.gp.cov.WrappedPeriodic)
     inner, kind = (kernel.cov_func, type(kernel.cov_func)) if wrapped else (kernel, ExpQuad)
     count = len(kernel.active_dims)
     angle = 2.0 * np.pi * X[:, kernel.active_dims] / kernel.period
+    # Of half a unit's radius: |u(x) - u(z)| = |sin(pi (x - z) / period)|.
     points = 0.5 * pt.concatenate([pt.cos(angle), pt.sin(angle)], axis=1)
     ls = pt.tile(pt.ones(count) * inner.ls, 2)
     alpha = {"alpha": inner.alpha} if kind is RatQuad else {}

@@ -28,10 +28,7 @@ _ROWS = 256
 
 
 class Numeric(Covariance, ABC):
-    """Base of kernels without parameters of their own, whose matrix NumPy computes.
-
-    Between inputs that are known the matrix is computed once, when the model is built.
-    """
+    """Base of kernels without parameters, whose matrix NumPy computes: once, where inputs are known."""
 
     @abstractmethod
     def matrix(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:

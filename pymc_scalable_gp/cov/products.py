@@ -107,17 +107,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Factor:
-    """A kernel on one input dimension; `prototype` and `ls` are set for stacked ones.
-
-    `categorical` says whether it compares categories (see :func:`is_categorical`).
-    """
+    """A kernel on one input dimension; `prototype` and `ls` are set for stacked ones."""
 
     dim: int
     gram: Callable[[TensorVariable, TensorVariable], TensorVariable]  # (a,), (b,) -> (a, b)
     prototype: Any = None
     ls: Entry | None = None
     stationary: bool = False
-    categorical: bool | None = False
+    categorical: bool | None = False  # as :func:`is_categorical`
 
     def plain_gram(self, a, b) -> TensorVariable:
         """Kernel matrix (na, nb) between coordinates (na,) and (nb,)."""
@@ -174,10 +171,8 @@ def _group_gram(group, a, b):
 def product_terms(cov: BaseCovariance, d: int | None = None) -> list[ProductTerm]:
     """Write a covariance as a sum of scaled products of 1-D kernels.
 
-    Columns that count from the last do so among `d`, where it is given.
-
-    Raises ValueError if a part of it is not a product over dimensions (Matern or RatQuad in d > 1,
-    Linear in d > 1, ...), is white noise, or is scaled by an array; the message names the way out.
+    Columns that count from the last do so among `d`, where it is given. Raises ValueError for a part that
+    is no product over dimensions (Matern, RatQuad or Linear in d > 1, ...), white noise, or an array.
     """
     return [_term(parts, d) for parts in _expand(cov)]
 

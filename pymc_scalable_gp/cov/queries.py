@@ -137,10 +137,7 @@ def check_rows(cov_func, X: np.ndarray, name: str = "X") -> None:
 
 
 def check_labels(X, column: int, count: int | None, name: str, what: str, matrix: str) -> None:
-    """Raise ValueError, with the first bad row, for labels in a column that are no rows of a matrix.
-
-    These are whole numbers from 0 below `count`, where that is known; `what` and `matrix` go to the error.
-    """
+    """Raise ValueError for labels in a column that are no whole numbers from 0 below `count`, if known."""
     labels = X[:, column]
     bad = (labels != np.floor(labels)) | (labels < 0) | (labels >= (np.inf if count is None else count))
     if bad.any():
@@ -153,10 +150,7 @@ def check_labels(X, column: int, count: int | None, name: str, what: str, matrix
 
 
 def layout(cov_func, X, d: int) -> TensorVariable:
-    """Coordinates (n, q), without parameters, in which near rows of X (n, d) are neighbours.
-
-    The columns that the kernel looks at; those of kernels of other inputs are replaced by these inputs.
-    """
+    """Coordinates (n, q), without parameters, in which near rows of X (n, d) are neighbours."""
     X = pt.as_tensor_variable(X)
     found = {
         tuple(np.mod(leaf.active_dims, d)): leaf.embedded(X).layout

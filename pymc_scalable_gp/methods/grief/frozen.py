@@ -20,13 +20,10 @@ from pymc_scalable_gp.utils.jitter import GRAM_JITTER, MIXING_JITTER
 
 @dataclass(frozen=True, eq=False)
 class FrozenTerm:
-    """One product term: its grid, and at the reference its scale and `turn`, the ``L_i^-1`` (d, q, q).
-
-    ``L_i L_i'`` is ``grid.inner()``, the kernel between the columns of the basis.
-    """
+    """One product term: its grid, and its scale and `turn` at the reference."""
 
     grid: TermGrid
-    turn: np.ndarray
+    turn: np.ndarray  # L_i^-1 (d, q, q), with L_i L_i' = grid.inner()
     scale: float
 
     @classmethod

@@ -27,10 +27,7 @@ def grid_nodes(x: np.ndarray, size: int | np.ndarray) -> np.ndarray:
 
 
 def node_ladder(x: np.ndarray, d: int) -> list[np.ndarray]:
-    """Sets of nodes of one column of `d` to choose among, from few nodes to many.
-
-    100, 150, 200 with one column; 10, 15, 20 with many, where the rank matters more than the nodes.
-    """
+    """Sets of nodes of one column of `d`, from few to many: 100 to 200 of one column, 10 to 20 of many."""
     low = min(max(100 // d, 10), 100)
     high = 200 if d <= 2 else min(max(300 // d, 20), 100)
     sizes = [low]

@@ -41,10 +41,7 @@ class WaveTerm:
         return pt.as_tensor_variable(self.kernel.ls).astype("float64").squeeze()
 
     def fit(self, X: np.ndarray, rank: int, point) -> "WaveTerm":
-        """With the harmonics that inputs (n, d) need at `point`, within `rank` features.
-
-        Raises ValueError for a kernel that is not finite there.
-        """
+        """With the harmonics that inputs (n, d) need at `point`, and at most `rank` features."""
         most = max(rank - 1, 0) // 2
         q = evaluate([fourier_coefficients(self._ls / 2.0, most)], point)[0]
         if not np.isfinite(q).all():

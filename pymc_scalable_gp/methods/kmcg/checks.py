@@ -16,10 +16,7 @@ TOLERATED = 2.0
 
 
 def check_integrable(gp, X) -> None:
-    """Raise TypeError or ValueError if a GP takes no ``likelihood=`` with inputs X.
-
-    The Krylov space is that of Gaussian targets, and pseudo-targets are others at every step.
-    """
+    """Raise TypeError or ValueError if a GP takes no ``likelihood=`` with inputs X."""
     if gp.probes:
         raise ValueError(
             "probes= are for Gaussian noise: under likelihood= the determinant is that of the features"

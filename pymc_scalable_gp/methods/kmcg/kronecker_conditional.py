@@ -19,14 +19,11 @@ from pymc_scalable_gp.ops.stacked_product import product
 
 @dataclass(frozen=True, eq=False)
 class CellsGivenCells(StructuredNormal):
-    """Normal vector at cells of a grid, given those of another: draws axis by axis, a dense density.
+    """Normal vector at cells of a grid, given those of another: draws axis by axis, a dense density."""
 
-    `kernels` are those of both grids' axes together, `own` is the variance of each cell's own.
-    """
-
-    kernels: tuple[TensorVariable, ...]
+    kernels: tuple[TensorVariable, ...]  # of both grids' axes together
     noise: TensorVariable
-    own: TensorVariable
+    own: TensorVariable  # variance of each cell's own
     axes: SharedAxes
 
     @classmethod

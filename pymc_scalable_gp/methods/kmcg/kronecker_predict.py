@@ -19,17 +19,13 @@ _ENTRIES = 2**22
 
 
 class GridState(NamedTuple):
-    """Values of the model's variables, and the posterior's eigenbasis there.
-
-    ``inverse`` is ``1 / (lambda + noise)`` and ``scaled`` that times the residual's coordinates, both of
-    the grid's shape.
-    """
+    """Values of the model's variables, and the posterior's eigenbasis there."""
 
     values: tuple
     noise: float  # added to predictions
     vectors: list[np.ndarray]  # (m_i, m_i), in columns
-    inverse: np.ndarray
-    scaled: np.ndarray
+    inverse: np.ndarray  # 1 / (lambda + noise), of the grid's shape
+    scaled: np.ndarray  # that times the residual's coordinates
     residual: np.ndarray
     own: float  # of the targets
 

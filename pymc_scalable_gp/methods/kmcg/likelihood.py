@@ -36,17 +36,14 @@ DENSE_CELLS = 1500
 
 @dataclass(frozen=True)
 class KrylovSettings:
-    """Steps P (None: the default), subset of the rows, number of probes, and their seed.
-
-    `exact`: complete grids get the exact likelihood where they can; `dense`: so do few cells of others.
-    """
+    """Steps P (None: the default), subset of the rows, number of probes, and their seed."""
 
     steps: int | None
     subset: int | np.ndarray | None
     probes: int
     seed: int = 0
-    exact: bool = True
-    dense: bool = False
+    exact: bool = True  # complete grids get the exact likelihood where they can
+    dense: bool = False  # and so do few cells of others
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +56,7 @@ class KrylovLikelihood(Likelihood):
     basis: KrylovBasis
     settings: KrylovSettings
 
-    @property
-    def logdet(self) -> ProbedLogdet | None:
-        """The probes' estimate of the exact log determinant; None where that of the features is used."""
-        return None
+    logdet = None  # the probes' estimate, where it is used in place of the features' log determinant
 
     def given(self, X, y, sigma):
         """The likelihood of those data: exact, or with a basis made from them, by the same settings."""
@@ -105,11 +99,9 @@ class KrylovLikelihood(Likelihood):
     def figures(self, points, model=None):
         """How far conjugate gradients have come, at the worst of the points.
 
-        ``residual``, the norm of ``y - K a`` relative to that of y after P steps, and
-        ``steps_needed``, the steps after which it is below 0.01 (infinite: not within P). With
-        probes also ``logdet_se``, the standard error of the log determinant's estimate from its spread
-        over the probes (NaN for one), and ``logdet_excess``, a bound on what stopping after P
-        steps adds to it: half of each is an error of the log density.
+        ``residual``, ``|y - K a| / |y|`` after P steps, and ``steps_needed`` until it is below 0.01
+        (infinite: not within P). With probes `ProbedLogdet.errors` too, as ``logdet_se`` and
+        ``logdet_excess``: half of each is an error of the log density.
         """
         residuals = self.basis.residuals(points, model)
         below = residuals <= 0.01
@@ -151,7 +143,7 @@ class KrylovCoordinates(KrylovLikelihood):
         return in_eigenspaces(self.basis, self.data.residual).coordinates
 
     @cached_property
-    def logdet(self):
+    def logdet(self) -> ProbedLogdet | None:
         settings, data, basis = self.settings, self.data, self.basis
         if settings.probes == 0:
             return None

@@ -217,15 +217,12 @@ def at_cells(grid: RegularGrid, values, name: str):
 
 @dataclass(frozen=True, eq=False)
 class SharedAxes:
-    """Axes that hold the coordinates of two grids, old and new, and the places of each grid's there.
-
-    `places` are the observed cells of the new grid; the old one is complete.
-    """
+    """Axes that hold the coordinates of two grids, old and new, and the places of each grid's there."""
 
     both: list[np.ndarray]
     old: tuple[np.ndarray, ...]
     new: tuple[np.ndarray, ...]
-    places: np.ndarray
+    places: np.ndarray  # observed cells of the new grid; the old one is complete
 
     @classmethod
     def of(cls, old: RegularGrid, new: RegularGrid) -> "SharedAxes":

@@ -35,15 +35,12 @@ _SHIFT = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class WhitenedProducts(LinearOperator):
-    r"""``P^{-1/2} (I + D^{-1/2} sum_t (A_t A_t') * (B_t B_t') D^{-1/2}) P^{-1/2}``.
-
-    With ``P^{-1/2} = I - Q diag(h) Q'``.
-    """
+    r"""``P^{-1/2} (I + D^{-1/2} sum_t (A_t A_t') * (B_t B_t') D^{-1/2}) P^{-1/2}``."""
 
     roots: tuple[TensorVariable, ...]  # A_1 (n, a), B_1 (n, b), A_2, ...
     scale: TensorVariable  # D^{-1/2} (n,)
     vectors: TensorVariable  # Q (n, q)
-    shrinkage: TensorVariable  # h (q,)
+    shrinkage: TensorVariable  # h (q,) in P^{-1/2} = I - Q diag(h) Q'
 
     @property
     def shape(self):

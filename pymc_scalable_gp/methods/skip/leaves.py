@@ -185,10 +185,7 @@ def few_values(factor: Factor, column, grid_size, rank) -> tuple[type | None, np
 
 
 def leading_directions(K, W, rank, fill):
-    """``G = W' Omega`` (m, r) with Omega the leading eigenvectors of ``W K W'``.
-
-    With `fill`, cosines follow where there are fewer: a shorter lengthscale will need them.
-    """
+    """``G = W' Omega`` (m, r), Omega leading eigenvectors of ``W K W'``; `fill`: with cosines up to r."""
     values, vectors = np.linalg.eigh(K)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     inner = W.T @ W
@@ -196,7 +193,7 @@ def leading_directions(K, W, rank, fill):
     values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
     keep = values > 1e-12 * values[0]
     omega = root @ vectors[:, keep] / np.sqrt(values[keep])  # W omega is orthonormal
-    if fill and omega.shape[1] < rank:
+    if fill and omega.shape[1] < rank:  # a shorter lengthscale will need them
         grid = (np.arange(len(K)) + 0.5) / len(K)
         cosines = np.cos(np.pi * np.arange(rank) * grid[:, None])
         basis, triangle = np.linalg.qr(np.column_stack([inner @ omega, inner @ cosines]))

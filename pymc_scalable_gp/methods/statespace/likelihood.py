@@ -103,16 +103,15 @@ class MarkovRows(Likelihood):
 
 
 class MarkovPrecisions:
-    """Precision in linear time: solutions, and its diagonal from the density's slope in the noise.
-
-    O(n s^2) per draw, and O(n (s^2 + s g)) for each group of g rows.
-    """
+    """Precision, its diagonal from the density's slope in the noise; O(n (s^2 + s g)) for g rows."""
 
     def __init__(self, likelihood, model):
-        normal, y = likelihood.normal(likelihood.noise_of()), likelihood.data.y.tensor
+        noise, y = likelihood.noise_of(), likelihood.data.y.tensor
+        normal = likelihood.normal(noise)
         alpha = normal.solve((y - normal.mean)[:, None])[:, 0]
         columns = pt.matrix("columns", dtype="float64")
-        outputs = [alpha, normal.precision_diagonal(), y, likelihood.data.sigma**2]
+        diagonal = -2.0 * pt.grad(normal.series.logp(noise, pt.zeros_like(noise)), noise)
+        outputs = [alpha, diagonal, y, likelihood.data.sigma**2]
         self._function, self.inputs = compile_outputs(outputs, model)
         self._solved = compiled([columns, *self.inputs], normal.solve(columns))
 

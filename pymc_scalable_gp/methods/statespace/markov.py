@@ -68,16 +68,13 @@ class MarkovKind(NamedTuple):
 
 
 class MarkovForm(NamedTuple):
-    """A kernel: structure, rates (f,), variances (k,), features (n, k) of the inputs, and their owners.
-
-    `owners` (k,) are the places of the summands, each a part of a sum of GPs, that features belong to.
-    """
+    """A kernel: structure, rates (f,), variances (k,), features (n, k) of the inputs, and their owners."""
 
     kind: MarkovKind
     rates: TensorVariable
     variances: TensorVariable
     features: Callable[[Inputs], TensorVariable]
-    owners: np.ndarray
+    owners: np.ndarray  # (k,) places of the summands, parts of a sum of GPs, that features belong to
 
 
 def markov_form(summands: Sequence[BaseCovariance], harmonics: int) -> MarkovForm:
@@ -192,10 +189,6 @@ def _scaled(cov, harmonics):
     return [scaled(term) for term in _terms(cov.cov_func, harmonics)]
 
 
-def _sum(cov, harmonics):
-    return [term for part in parts_of(cov) for term in _terms(part, harmonics)]
-
-
 def _product(cov, harmonics):
     found = [_terms(part, harmonics) for part in parts_of(cov)]
     return reduce(lambda left, right: [a.times(b) for a in left for b in right], found)
@@ -222,7 +215,7 @@ MARKOV = {
     Constant: _constant,
     pm.gp.cov.Linear: _linear,
     ScaledCov: _scaled,
-    Add: _sum,
+    Add: lambda cov, harmonics: [term for part in parts_of(cov) for term in _terms(part, harmonics)],
     Prod: _product,
     Exponentiated: _power,
 }

@@ -119,18 +119,10 @@ class MarkovNormal(StructuredNormal):
     def solve(self, values):
         return self.series.solve(self.noise, values)
 
-    def precision_diagonal(self) -> TensorVariable:
-        """Diagonal (n,) of the inverse covariance: twice the log density's slope in the noise, at 0."""
-        logp = self.series.logp(self.noise, pt.zeros_like(self.noise))
-        return -2.0 * pt.grad(logp, self.noise)
-
 
 @dataclass(frozen=True, eq=False)
 class PathNormal(StructuredNormal):
-    r"""The function at new rows, given residuals at old ones, which come first in the `joint` series.
-
-    Its log density is that of both, less that of the residuals: O(n + m), as draws are.
-    """
+    """The function at new rows, given residuals at old ones, which come first in the `joint` series."""
 
     prior: TensorVariable  # mean (m,) before the residuals
     joint: Series  # of all rows
