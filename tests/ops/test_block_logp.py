@@ -8,6 +8,7 @@ from block_plans import plan
 from numpy.testing import assert_allclose
 from scipy import stats
 
+from pymc_scalable_gp.ops._by_ops import BY_OPS
 from pymc_scalable_gp.ops.block_logp import BlockLogp, BlockLogpGrad, block_logp
 from pymc_scalable_gp.ops.stationary_blocks import StationaryBlocks, stationary_blocks
 from pymc_scalable_gp.ops.stationary_logp import stationary_logp
@@ -87,7 +88,7 @@ def test_densities_are_those_of_single_residuals(rank):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, BY_OPS])
 def test_gradient_of_a_difference(mode):
     """Its cotangents sum to exactly 0, and what the log determinants have is left out."""
     point = [SCALE, 1.3, 2.2, PHI, NOISE, RESIDUALS]
@@ -126,7 +127,7 @@ def test_residuals_with_nearly_collinear_features():
     assert_allclose(fast[1], slow[1], rtol=1e-9)
 
 
-@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, BY_OPS])
 def test_fails_with_nan(mode):
     """A covariance that is not positive definite, and a residual that is not finite."""
     given = [pt.dvector(), pt.dmatrix()]
@@ -136,7 +137,7 @@ def test_fails_with_nan(mode):
     assert np.isnan(function(NOISE, RESIDUALS * [[1.0], [np.inf], [1.0]])).any()
 
 
-@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, BY_OPS])
 def test_no_rows_and_one(mode):
     given = [pt.dmatrix(), pt.dmatrix(), pt.dvector(), pt.dmatrix(), pt.lmatrix()]
     inputs, phi, noise, residuals, neighbors = given

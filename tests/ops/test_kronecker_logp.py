@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 
+from pymc_scalable_gp.ops._by_ops import BY_OPS
 from pymc_scalable_gp.ops.kronecker_logp import KroneckerLogp, kronecker_logp
 from pymc_scalable_gp.testing import check_op
 from pymc_scalable_gp.utils.compiled import IN_PYTHON
@@ -58,7 +59,7 @@ def test_other_numbers_of_factors(shape):
     check_op(KroneckerLogp, build, reference, [case(*shape)], twin=twin, differentiable=[0], jax_cases=1)
 
 
-@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, BY_OPS])
 def test_equal_eigenvalues(mode):
     """Identity and ones have nothing else; the gradient is that of the dense form, to rounding."""
     tensors = [pt.matrix(dtype="float64") for _ in range(2)]
@@ -74,7 +75,7 @@ def test_equal_eigenvalues(mode):
         assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA", "JAX"], ids=["py", "numba", "jax"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, BY_OPS, "JAX"], ids=["py", "numba", "jax"])
 @pytest.mark.filterwarnings("error")
 def test_failure_gives_nan(mode):
     """Not positive definite, not finite, or too large."""
@@ -96,7 +97,7 @@ def test_failure_gives_nan(mode):
     assert np.isfinite(function(np.eye(3), 0.5, ones)[0])
 
 
-@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, BY_OPS])
 def test_no_cells(mode):
     value = kronecker_logp([np.zeros((0, 0)), np.eye(2)], 1.0, np.zeros((0, 2)))
     assert pytensor.function([], value, mode=mode)() == 0.0

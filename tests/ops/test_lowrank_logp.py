@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 
 from pymc_scalable_gp.ops import _lowrank_terms as terms
 from pymc_scalable_gp.ops import lowrank_logp
+from pymc_scalable_gp.ops._by_ops import BY_OPS
 from pymc_scalable_gp.ops._kernels import norm_one
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS, LowRankLogp
 from pymc_scalable_gp.testing import check_op, dense_marginal
@@ -126,7 +127,7 @@ def compiled():
     return get
 
 
-@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"], ids=["py", "numba"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, BY_OPS], ids=["py", "numba"])
 def test_no_rows(compiled, mode):
     args = problem(0, 3)
     logp, alpha, coef, root, variance, *grads = compiled("FITC", mode)(*args)
@@ -137,7 +138,7 @@ def test_no_rows(compiled, mode):
     assert [g.shape for g in grads] == [(0, 3), (0,), (0,), (3,), (0,)]
 
 
-@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"], ids=["py", "numba"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, BY_OPS], ids=["py", "numba"])
 def test_no_features(compiled, mode):
     phi, noise, residual, weights, _ = problem(4, 0)
     kdiag = np.array([0.5, 0.0, 1.0, -1.0])
@@ -323,7 +324,7 @@ def test_bad_numbers_give_nan_and_no_exception(compiled, jax_fitc, mode, args):
     assert np.isnan(logp) or logp == -np.inf
 
 
-@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"], ids=["py", "numba"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, BY_OPS], ids=["py", "numba"])
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan])
 def test_a_variance_that_is_not_positive_gives_nan(compiled, mode, bad):
     args = problem(6, 3)
@@ -341,7 +342,7 @@ def jax_fitc():
     return pytensor.function(args, build("FITC")(*args)[0], mode="JAX")
 
 
-@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"], ids=["py", "numba"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, BY_OPS], ids=["py", "numba"])
 def test_overflowing_features_give_nan(compiled, mode):
     phi, *rest = problem(6, 3)
     assert np.isnan(compiled("FITC", mode)(phi * 1e200, *rest)[0])

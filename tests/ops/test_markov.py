@@ -11,6 +11,7 @@ from pytensor.compile.mode import Mode
 from scipy import stats
 
 from pymc_scalable_gp.ops import _markov_op
+from pymc_scalable_gp.ops._by_ops import BY_OPS
 from pymc_scalable_gp.ops._markov_steps import features_in_use
 from pymc_scalable_gp.ops.markov_columns import markov_color, markov_smooth, markov_solve
 from pymc_scalable_gp.ops.markov_logp import MarkovLogp, MarkovSlopes, markov_logp
@@ -207,11 +208,11 @@ def test_one_process_alone(order):
         return np.asarray(stats.multivariate_normal(cov=covariance(*process, kind)).logpdf(e))
 
     cases = [(*process, noise, e)]
-    check_op(MarkovLogp, lambda *a: markov_logp(*a, **kind), dense, cases, jax_cases=0)
+    check_op(MarkovLogp, lambda *a: markov_logp(*a, **kind), dense, cases, modes=(BY_OPS,), jax_cases=0)
     seen = np.where(RNG.uniform(size=12) < 0.6, noise, np.inf)
     tensors = [pt.tensor(dtype="float64", shape=(None,) * x.ndim) for x in (*process, noise, B)]
     outputs = [markov_solve(*tensors, **kind), *markov_smooth(*tensors, **kind)]
-    solved, numba = (pytensor.function(tensors, outputs, mode=mode) for mode in (IN_PYTHON, "NUMBA"))
+    solved, numba = (pytensor.function(tensors, outputs, mode=mode) for mode in (IN_PYTHON, BY_OPS))
     for d in (noise, seen):
         found, expected = numba(*process, d, B), solved(*process, d, B)
         for value, other in list(zip(found, expected, strict=True))[d is seen :]:

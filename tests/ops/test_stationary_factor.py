@@ -8,6 +8,7 @@ from block_plans import dense_factor, dense_rows, local, plan
 from numpy.testing import assert_allclose
 from scipy import stats
 
+from pymc_scalable_gp.ops._by_ops import BY_OPS
 from pymc_scalable_gp.ops._stationary import KINDS, SHAPED
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stationary_blocks import stationary_blocks
@@ -34,8 +35,14 @@ def kernel_of(kind, squares, shape, library):
     return (1.0 + 5**0.5 * root + 5.0 / 3.0 * squares) * library.exp(-(5**0.5) * root)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_stationary_factor_is_the_factor_of_its_blocks(kind):
+# The kernels whose compiled forms are compared: Numba's of the others differ in one formula.
+FEW = (*SHAPED, "Matern52")
+IN_NUMBA = [(kind, ("NUMBA",) if kind in FEW else ()) for kind in KINDS]
+TOO = [pytest.param(kind, ("NUMBA",), marks=pytest.mark.slow) for kind in KINDS if kind not in FEW]
+
+
+@pytest.mark.parametrize(("kind", "modes"), IN_NUMBA + TOO)
+def test_stationary_factor_is_the_factor_of_its_blocks(kind, modes):
     """The twin's kernel: no distance is 0 but on the diagonal, where the root has no slope."""
     n, g, k, first = 10, 3, 4, 1
     rng = np.random.default_rng(5)
@@ -66,11 +73,11 @@ def test_stationary_factor_is_the_factor_of_its_blocks(kind):
     case = (scale, np.array(1.3), np.array(2.2), phi, noise)
     check_op(
         StationaryFactor, build, reference, [case], twin=twin, jax_cases=kind in FEW,
-        modes=("NUMBA",),
+        modes=modes,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA", "JAX"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, BY_OPS, pytest.param("JAX", marks=pytest.mark.slow)])
 def test_a_sum_of_products_is_that_of_its_factors(mode):
     """Factors share inputs or have their own; one product has three; rows have factors. All gradients."""
     n, g, k = 10, 3, 4
@@ -127,10 +134,6 @@ def test_refuses_unknown_kinds():
         stationary_factor((("ExpQuad", "Cosine"),), np.ones((2, 1)), *np.ones((3, 2)), *rest)
 
 
-# The kernels whose JAX form is compared.
-FEW = (*SHAPED, "Matern52")
-
-
 @pytest.mark.parametrize(
     ("kind", "n", "g", "k", "r"),
     [
@@ -170,8 +173,8 @@ def test_stationary_logp_is_that_of_whitened_columns(kind, n, g, k, r):
 
     case = (scale, np.array(1.3), np.array(2.2), phi, noise, e)
     check_op(
-        StationaryLogp, build, reference, [case], twin=twin, differentiable=(0,), jax_cases=kind in FEW,
-        modes=("NUMBA",) if kind == "RatQuad" else (),
+        StationaryLogp, build, reference, [case], twin=twin, differentiable=(0,),
+        jax_cases=kind == "RatQuad", modes=("NUMBA",) if kind == "RatQuad" else (),
     )  # fmt: skip
 
 
@@ -228,7 +231,7 @@ def test_gradient_in_moving_inputs(kind, modes):
                 assert_allclose(a, b, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, BY_OPS])
 def test_one_factor_that_is_scaled_by_rows(mode):
     """Whole numbers far from zero lose no digits; the slopes in the rows' factors are by hand."""
     n, g, k = 6, 2, 2

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.ops import stationary_kernel
+from pymc_scalable_gp.ops._by_ops import BY_OPS
 from pymc_scalable_gp.ops._stationary import KINDS, SHAPED
 from pymc_scalable_gp.ops.square_distances import BY_PRODUCT
 from pymc_scalable_gp.ops.stationary_kernel import StationaryKernel
@@ -54,7 +55,7 @@ def test_op(kind):
     check_op(
         StationaryKernel, lambda *inputs: stationary_kernel(kind, *inputs),
         plain(kind, np), cases, twin=plain(kind, pt), rtol=1e-12, grad_rtol=1e-10,
-        jax_cases=3 if kind in ("Matern32", *SHAPED) else 1,
+        jax_cases={"Matern32": 3, "RatQuad": 2}.get(kind, 1),
     )  # fmt: skip
 
 
@@ -93,12 +94,8 @@ def test_second_derivatives(kind):
 
 @pytest.mark.parametrize(
     ("kind", "mode"),
-    [*((kind, IN_PYTHON) for kind in KINDS), ("Matern12", "NUMBA"), ("Arc", "NUMBA")]
-    + [
-        pytest.param(kind, "NUMBA", marks=pytest.mark.slow)
-        for kind in KINDS
-        if kind not in ("Matern12", "Arc")
-    ],
+    [*((kind, IN_PYTHON) for kind in KINDS), ("Matern12", BY_OPS)]
+    + [pytest.param(kind, BY_OPS, marks=pytest.mark.slow) for kind in KINDS if kind != "Matern12"],
 )
 def test_equal_points(kind, mode):
     """One, symmetric, and a finite gradient that leaves them where they are."""
@@ -119,7 +116,7 @@ def test_equal_points(kind, mode):
         assert_array_equal(gs, 0.0)
 
 
-@pytest.mark.parametrize("mode", ["NUMBA", IN_PYTHON])
+@pytest.mark.parametrize("mode", [BY_OPS, IN_PYTHON])
 def test_arcs_to_the_other_side_of_the_sphere(mode):
     """The angle is pi, and has no slope; beyond it, by rounding, nothing changes."""
     x = np.array([[-1.0, 0.0], [-1.0 - 1e-12, 0.0], [0.0, 1.0]])
@@ -154,7 +151,7 @@ def test_refuses_other_kinds():
 
 
 @pytest.mark.parametrize("alpha", [1e-2, 3.0, 1e3, 1e8, 1e12, 1e17])
-@pytest.mark.parametrize("mode", ["NUMBA", IN_PYTHON])
+@pytest.mark.parametrize("mode", [BY_OPS, IN_PYTHON])
 def test_rational_quadratic_keeps_its_digits_for_every_alpha(alpha, mode):
     """Value and slope in alpha, against 60 digits: at a large alpha both are nearly those of an ExpQuad."""
     x = np.array([[0.3], [1.0], [2.5]])

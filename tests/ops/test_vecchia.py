@@ -8,6 +8,7 @@ from block_plans import dense_factor, dense_rows, local, plan
 from numpy.testing import assert_allclose
 
 from pymc_scalable_gp.ops import _block_factor
+from pymc_scalable_gp.ops._by_ops import BY_OPS
 from pymc_scalable_gp.ops.vecchia_color import VecchiaColor, vecchia_color
 from pymc_scalable_gp.ops.vecchia_factor import VecchiaFactor, vecchia_factor
 from pymc_scalable_gp.ops.vecchia_whiten import VecchiaWhiten, vecchia_whiten
@@ -69,8 +70,26 @@ def test_factor(n, g, k, r, first):
         lambda X, phi, noise: dense_factor(covariance(X, phi, noise), neighbors, g, first),
         [(X, phi, noise), strided],
         twin=lambda X, phi, noise: twin_factor(X, phi, noise, neighbors, g, n, first),
-        modes=("NUMBA",) if (n, g) == (11, 3) else (), jax_cases=1,
+        modes=(BY_OPS,) if (n, g) == (11, 3) else (), jax_cases=1,
     )  # fmt: skip
+
+
+def test_factor_in_a_compiled_graph():
+    """Of given blocks: to compile what they are made of takes longer."""
+    n, g, k = 11, 3, 4
+    rng = np.random.default_rng(1)
+    neighbors = plan(n, g, k)
+    X, phi, noise = rng.standard_normal((n, 2)), 0.1 * rng.standard_normal((n, 2)), np.full(n, 0.5)
+    point = [blocks_of(pt.constant(X), neighbors, g).eval(mode=IN_PYTHON), phi, noise]
+    given = [pt.tensor3(shape=point[0].shape), pt.dmatrix(), pt.dvector()]
+    A, L = vecchia_factor(*given, neighbors)
+    weights = [rng.standard_normal((4, g, k)), np.tril(rng.standard_normal((4, g, g)))]
+    grads = pt.grad((A * weights[0]).sum() + (L * weights[1]).sum(), given)
+    numba, python = (
+        pytensor.function(given, [A, L, *grads], mode=mode)(*point) for mode in ("NUMBA", IN_PYTHON)
+    )
+    for a, b in zip(numba, python, strict=True):
+        assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(("much", "calls"), [(4 * 7**2 * (2 + 7), 1), (4 * 7**2 * (2 + 7) + 1, 0)])
@@ -168,7 +187,7 @@ def test_color_inverts_whiten():
     assert_allclose(vecchia_color(white, A, L, neighbors).eval(mode=IN_PYTHON), V, rtol=1e-12)
 
 
-@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA"])
+@pytest.mark.parametrize("mode", [IN_PYTHON, BY_OPS])
 def test_failure_gives_nan(mode):
     phi = pt.matrix(dtype="float64")
     neighbors = np.array([[-1, -1], [0, 1]])
