@@ -257,7 +257,7 @@ def run(examples, points, record_property):
 
 
 def test_hard_inputs(record_property):
-    run(4, 50, record_property)  # compilation is what a model costs
+    run(4, 25, record_property)  # compilation is what a model costs
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
+from marks import often
 from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
 
@@ -138,7 +139,7 @@ def test_parts_of_a_sum_with_given(kind, tol):
     check(total, other, [0, 1, 2], 2.0 * Y)
 
 
-@pytest.mark.parametrize("approx", ["FITC", "VFE", "DTC"])
+@pytest.mark.parametrize("approx", often(["FITC", "VFE", "DTC"], "FITC", "VFE"))
 def test_a_sum_at_the_same_points_is_no_less_than_one(approx):
     """Features of each part at m points are those of the sum's kernel at them, or more."""
     Z = X[::4]

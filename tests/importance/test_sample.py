@@ -11,6 +11,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from marks import often
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from scipy import stats
@@ -56,8 +57,15 @@ def normal_model():
     return model
 
 
-def test_conjugate_normal_mean_sd_and_evidence():
-    idata = run(model=normal_model())
+@pytest.fixture(scope="module")
+def normal():
+    """A model and its posterior, which tests read."""
+    model = normal_model()
+    return model, run(model=model)
+
+
+def test_conjugate_normal_mean_sd_and_evidence(normal):
+    _, idata = normal
     precision = 1 / 4 + len(Y)
     mean = (0.5 / 4 + Y.sum()) / precision
     cov = np.eye(len(Y)) + 4.0
@@ -104,25 +112,25 @@ def test_transforms_dims_coordinates_and_prediction():
     np.testing.assert_array_equal(idata.observed_data["y"], Y[:18].reshape(6, 3))
 
 
-def test_effective_sample_size_is_not_more_than_the_weights_own():
-    idata = run(model=normal_model())
+def test_effective_sample_size_is_not_more_than_the_weights_own(normal):
+    _, idata = normal
     draws = idata.posterior.sizes["draw"] * 4
     assert draws <= idata.posterior.attrs["ess"]
     assert float(az.ess(idata)["mu"]) <= 1.25 * draws
     assert float(az.rhat(idata)["mu"]) < 1.03
 
 
-def test_log_density_and_weight_of_each_draw():
-    model = normal_model()
-    idata = run(model=model)
+def test_log_density_and_weight_of_each_draw(normal):
+    model, idata = normal
     logp = model.compile_logp()
     first = float(idata.posterior["mu"][2, 3])
     np.testing.assert_allclose(idata.sample_stats["lp"][2, 3], logp({"mu": first}))
     assert idata.sample_stats["log_weight"].dims == ("chain", "draw")
 
 
-def test_equal_seeds_agree_and_others_do_not():
-    one, two, three = (run(model=normal_model(), random_seed=s) for s in (5, 5, 6))
+def test_equal_seeds_agree_and_others_do_not(normal):
+    _, one = normal
+    two, three = (run(model=normal_model(), random_seed=s) for s in (1, 6))
     np.testing.assert_array_equal(one.posterior["mu"], two.posterior["mu"])
     assert one.posterior.attrs["log_evidence"] != three.posterior.attrs["log_evidence"]
 
@@ -195,6 +203,7 @@ def test_one_line_is_logged(caplog):
     assert "effective sample size" in found[0]
 
 
+@pytest.mark.slow  # test_models.py has it of one parameter
 def test_nuts_goes_on_where_weights_fail():
     with pm.Model():
         x = pm.Normal("x", 0.0, 1.0, shape=3)
@@ -276,6 +285,7 @@ def test_mixture_density_integrates_to_one_and_draws_follow_it():
     np.testing.assert_allclose(points.mean(), -0.2, atol=0.03)
 
 
+@pytest.mark.slow
 def test_tails_that_no_point_has_reached_are_not_left_out():
     """Proposals of the points' own width had sds a quarter too small here, with k-hat below .5."""
 
@@ -527,22 +537,22 @@ def test_proposals_do_not_follow_one_heavy_point():
     assert part.skew.skew[0] < -0.5
 
 
-def test_a_heavy_tail_is_reached():
+@pytest.mark.parametrize("seed", often([1, 2], 1))
+def test_a_heavy_tail_is_reached(seed):
     """Skew as of log sigma at the noise floor."""
 
     def logp(x):
         return 0.7 * x[0] - pt.exp(x[0]) - 0.5 * (x[1:] ** 2).sum()
 
-    for seed in (1, 2):
-        idata = run(model=potential(logp, 6), draws=1000, random_seed=seed, cores=1)
-        attrs = idata.posterior.attrs
-        assert attrs["khat"] < 0.3
-        assert attrs["evaluations"] < 1450  # 1328 to 1384 by twelve seeds; 1800 with symmetric proposals
-        first = idata.posterior["x"][..., 0]
-        error = float(first.mean()) - digamma(0.7)
-        # By fourteen seeds errors of weighted means are 1.1 times those of 1000 independent draws.
-        assert abs(error) < 3.0 * np.sqrt(polygamma(1, 0.7) / 1000)
-        np.testing.assert_allclose(float(first.std()), np.sqrt(polygamma(1, 0.7)), rtol=0.06)
+    idata = run(model=potential(logp, 6), draws=1000, random_seed=seed, cores=1)
+    attrs = idata.posterior.attrs
+    assert attrs["khat"] < 0.3
+    assert attrs["evaluations"] < 1450  # 1328 to 1384 by twelve seeds; 1800 with symmetric proposals
+    first = idata.posterior["x"][..., 0]
+    error = float(first.mean()) - digamma(0.7)
+    # By fourteen seeds errors of weighted means are 1.1 times those of 1000 independent draws.
+    assert abs(error) < 3.0 * np.sqrt(polygamma(1, 0.7) / 1000)
+    np.testing.assert_allclose(float(first.std()), np.sqrt(polygamma(1, 0.7)), rtol=0.06)
 
 
 def test_the_share_that_other_proposals_would_have():
@@ -568,7 +578,7 @@ def test_a_run_ends_by_khat_at_the_effective_sample_size(khat, ess, enough):
     assert is_enough(Weighed(one, one, one, one, one, khat, ess, 0.0), 400) == enough
 
 
-def test_the_mode_jax_is_that_of_densities_and_gradients_in_workers_too():
+def test_the_mode_jax_is_that_of_densities_and_gradients_in_workers_too(normal):
     pytest.importorskip("jax")
     model = normal_model()
     with pytensor.config.change_flags(mode="JAX"):
@@ -581,7 +591,7 @@ def test_the_mode_jax_is_that_of_densities_and_gradients_in_workers_too():
         assert type(linker).__name__ == "JAXLinker"
         expected = Density(model).graphs.rows(kind, np.array([[0.3]]))
         np.testing.assert_allclose(away.rows(kind, np.array([[0.3]])), expected, rtol=1e-12)
-    a, b = (found["posterior"]["mu"].values for found in (idata, run(model=model)))
+    a, b = (found["posterior"]["mu"].values for found in (idata, normal[1]))
     np.testing.assert_allclose(a, b, rtol=1e-9)
 
 

@@ -58,7 +58,7 @@ def model_of(name):
 
 
 @pytest.mark.filterwarnings("ignore")  # of what the approximations lack: they are rough here
-@pytest.mark.parametrize("name", often(list(MODELS), "counts", "vecchia"))
+@pytest.mark.parametrize("name", often(list(MODELS), "exact counts", "vecchia"))
 def test_threads_find_what_one_finds(name):
     density = Density(model_of(name))
     points = density.initial + 0.3 * np.random.default_rng(1).standard_normal((24, density.size))

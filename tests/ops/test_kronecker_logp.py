@@ -53,10 +53,19 @@ def test_two_factors():
 
 
 @pytest.mark.parametrize(
-    "shape", [(5,), pytest.param((3, 2, 4), marks=pytest.mark.slow)], ids=["one", "three"]
+    ("shape", "modes"),
+    [
+        ((5,), ()),
+        pytest.param((5,), ("NUMBA",), marks=pytest.mark.slow),
+        pytest.param((3, 2, 4), ("NUMBA", BY_OPS), marks=pytest.mark.slow),
+    ],
+    ids=["one", "one in Numba", "three"],
 )
-def test_other_numbers_of_factors(shape):
-    check_op(KroneckerLogp, build, reference, [case(*shape)], twin=twin, differentiable=[0], jax_cases=1)
+def test_other_numbers_of_factors(shape, modes):
+    check_op(
+        KroneckerLogp, build, reference, [case(*shape)], twin=twin, differentiable=[0], modes=modes,
+        jax_cases=1,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", [IN_PYTHON, BY_OPS])

@@ -62,11 +62,11 @@ def test_the_posterior_is_the_exact_one(corrected):
         gp = sgp.ExactMarginal(cov_func=kernel())
         gp.marginal_likelihood("y", X, Y, pm.HalfNormal("sigma", 1.0))
     logp = model.compile_logp()
-    ell, sigma = np.meshgrid(np.linspace(-2.5, 2.5, 51), np.linspace(-3.0, 0.8, 51))
+    ell, sigma = np.meshgrid(np.linspace(-2.5, 2.5, 31), np.linspace(-3.0, 0.8, 31))
     values = np.array(
         [logp({"ell_log__": a, "sigma_log__": b}) for a, b in zip(ell.flat, sigma.flat, strict=True)]
     )
-    cell = 5.0 / 50 * 3.8 / 50
+    cell = 5.0 / 30 * 3.8 / 30
     weights = np.exp(values - values.max())
     evidence = values.max() + np.log(weights.sum() * cell)
     weights /= weights.sum()

@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from marks import often
 from scipy import stats
 
 import pymc_scalable_gp as sgp
@@ -112,7 +113,10 @@ def test_a_mode_that_is_not_found_is_warned_of():
             )
 
 
-@pytest.mark.parametrize("make", [sgp.ExactMarginal, sgp.CholQRMarginal, sgp.VecchiaMarginal])
+CLASSES = [sgp.ExactMarginal, sgp.CholQRMarginal, sgp.VecchiaMarginal]
+
+
+@pytest.mark.parametrize("make", often(CLASSES, sgp.ExactMarginal, sgp.VecchiaMarginal))
 def test_check_of_more_rows_than_before(make):
     options = {} if make is sgp.ExactMarginal else {"n_inducing": 8}
     more, counts = np.linspace(0.0, 4.0, 17)[:, None], np.arange(17.0) % 4

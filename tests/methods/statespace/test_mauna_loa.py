@@ -63,6 +63,7 @@ def test_in_state_space_with_the_nearest_kernels():
     assert np.abs(found - components(sgp.ExactMarginal)).max() > 0.05  # other kernels
 
 
+@pytest.mark.slow
 def test_with_inducing_points_and_neighbors():
     """To .1 ppm: few points for each part, and neighbours for what they miss."""
     exact = components(sgp.ExactMarginal)

@@ -92,7 +92,7 @@ def density(model, point=POINT, names=("a", "b", "sigma")):
     often(
         KERNELS, "Matern12", "Matern52", "ls of one entry", "Cosine", "Periodic", "Periodic, short ls",
         "Linear", "Constant times", "plus a scalar", "three", "square trend", "quasi-periodic",
-        "product of three", "power", "growing wave", "sum times", "day and week", "scaled by the input",
+        "product of three", "power", "growing wave", "sum times", "scaled by the input",
     ),
 )  # fmt: skip
 def test_density_and_gradient_of(name):
