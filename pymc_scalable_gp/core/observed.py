@@ -34,7 +34,7 @@ from pymc_scalable_gp.core.likelihoods.summary import can_summarize, likelihood_
 from pymc_scalable_gp.core.rows.dask_rows import summarize_source
 from pymc_scalable_gp.core.rows.statistics import RowStatistics
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows, VecchiaSettings
-from pymc_scalable_gp.importance.start import offer_start
+from pymc_scalable_gp.importance.start import Offer
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.utils.checks import check_choice
 from pymc_scalable_gp.utils.classes import as_typed
@@ -254,7 +254,7 @@ class ObservedGP(FeatureGP):
     def _made(self, likelihood, name, kwargs) -> TensorVariable:
         self.variable = likelihood.observe(name, **kwargs)
         self._follow(likelihood)
-        offer_start(self.variable, partial(start_of_search, self))
+        self.variable.tag.start = Offer(partial(start_of_search, self))
         return self.variable
 
     @property

@@ -88,7 +88,11 @@ class Density:
         theta = pt.vector("theta", dtype="float64", shape=(self.size,))
         logp = model.logp() if logp is None else logp
         both = [logp, logp if smooth is None else smooth]
-        _refuse_random(logp)
+        if any(isinstance(v.type, RandomType) for v in ancestors([logp])):
+            raise ValueError(
+                "the log density draws random numbers, as pm.Minibatch does, and importance sampling needs "
+                "one that is the same at each evaluation: observe all rows"
+            )
         self.is_smooth = smooth is None
         by_ops = not in_jax() and _is_known(logp)
         self.graphs = Graphs(theta, *self._on_vector(theta, both), by_ops)
@@ -162,16 +166,18 @@ class Density:
     def values(self, points: np.ndarray) -> np.ndarray:
         """Log densities (n,) at `points` (n, p); -inf where they are NaN, which is counted."""
         self.evaluations += len(points)
-        return self._finite(self._timed("density", points), points)[:, 0]
+        return self._found("density", points)[:, 0]
 
     def with_gradients(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Log densities (n,) and gradients (n, p) at `points` (n, p)."""
-        found = self._by_gradient(points)
+        self.gradients += len(points)
+        found = self._found("gradient", points)
         return found[:, 0] if self.is_smooth else self.values(points), found[:, 1:]
 
     def slopes(self, points: np.ndarray) -> np.ndarray:
         """Gradients (n, p) at `points` (n, p), where densities are known."""
-        return self._by_gradient(points)[:, 1:]
+        self.gradients += len(points)
+        return self._found("gradient", points)[:, 1:]
 
     def shown(self, draws: np.ndarray, seed: int = 0) -> dict[str, np.ndarray]:
         """Free variables and Deterministics, by name, at `draws` (..., p).
@@ -199,21 +205,14 @@ class Density:
         drawn = {rv.name: "prior" for rv in self.model.free_RVs}  # whatever initval they have
         return make_initial_point_fn(model=self.model, overrides=drawn)
 
-    def _by_gradient(self, points):
-        self.gradients += len(points)
-        return self._finite(self._timed("gradient", points), points)
-
     def _on_vector(self, theta, outputs):
         return on_vector(outputs, theta, self.model.value_vars, self._point)
 
-    def _timed(self, kind, points):
+    def _found(self, kind, points):
+        """What `Graphs.rows` returns, with NaN or +inf among the densities as -inf."""
         begin = perf_counter()
         found = (self.where if len(points) > 1 else self.graphs.rows)(kind, points)
         self.seconds += perf_counter() - begin
-        return found
-
-    def _finite(self, found, points):
-        """NaN or +inf among the densities as -inf."""
         bad = np.isnan(found[:, 0]) | np.isposinf(found[:, 0])
         self.failed.extend(points[bad])
         found[bad, 0] = -np.inf
@@ -226,19 +225,8 @@ def _is_known(graph) -> bool:
     Not a user's loops, whose steps would take long there, nor a user's own operations.
     """
     ops = [v.owner.op for v in ancestors([graph]) if v.owner is not None]
-    return all(
-        type(op).__module__.split(".")[0] in KNOWN and not isinstance(op, Scan | FromFunctionOp)
-        for op in ops
-    )
-
-
-def _refuse_random(logp) -> None:
-    """Raise ValueError for a log density that is another one at each evaluation."""
-    if any(isinstance(v.type, RandomType) for v in ancestors([logp])):
-        raise ValueError(
-            "the log density draws random numbers, as pm.Minibatch does, and importance sampling needs one "
-            "that is the same at each evaluation: observe all rows"
-        )
+    packages = {type(op).__module__.split(".")[0] for op in ops}
+    return packages <= set(KNOWN) and not any(isinstance(op, Scan | FromFunctionOp) for op in ops)
 
 
 def checked_point(model: pm.Model) -> dict:

@@ -87,11 +87,7 @@ def climb(density, start: np.ndarray, maxiter: int = 200, near=None, factor=None
 
 
 def mode_near(density, start: np.ndarray, factor: np.ndarray) -> Mode:
-    """Mode of a density near another one, whose mean (p,) and covariance's factor (p, p) are known.
-
-    The search goes in units of that factor; the curvature is the density's own. Raises ValueError if the
-    density is not finite at the start.
-    """
+    """Mode near another, searched in units of its factor (p, p); ValueError if not finite at the start."""
     found = climb(density, start, maxiter=50, factor=factor, gain=NEAR_GAIN)
     _check_finite(found[1], "at the mean of the draws: are they draws of this model?")
     return mode_at(density, *found)
@@ -193,10 +189,7 @@ def _curvature(density, location, logp, scales) -> tuple[np.ndarray, np.ndarray,
 
 
 def _refuse_an_edge(density, location, falls) -> None:
-    """Raise ValueError where the density fails on one side of a point and rises towards it.
-
-    `falls` (2, p) are what it loses a step to either side along each coordinate.
-    """
+    """ValueError where a density rises to where it fails; `falls` (2, p) are its losses to either side."""
     fails = ~np.isfinite(falls)
     rising = np.where(fails, -np.inf, falls).max(axis=0) > STEP  # at a mode about STEP^2 / 2
     if (fails.any(axis=0) & (rising | fails.all(axis=0))).any():

@@ -21,10 +21,9 @@ def resample(weights: np.ndarray, count: int, rng, balance=None) -> np.ndarray:
     expected = count * weights / weights.sum()
     copies = np.floor(expected)
     share = expected - copies
-    columns = [np.ones((1, len(weights)))]
+    constraints = np.ones((1, len(weights)))
     if balance is not None:
-        columns.append(balance.T)
-    constraints = np.concatenate(columns)
+        constraints = np.concatenate([constraints, balance.T])
     # Once none of the walks can keep all means, it goes on with the first half of them, at last the count.
     rows = len(constraints)
     while rows:
@@ -96,7 +95,13 @@ def tree_of(density, draws: np.ndarray, attrs: dict, stats: xr.Dataset, rng):
     flat = {name: v.reshape(count, *v.shape[2:]) for name, v in values.items()}
     tree = to_inference_data(prior=flat, model=density.model)
     posterior = tree["prior"].to_dataset().isel(chain=0, drop=True)
-    posterior = _by_chain(posterior, draws.shape[:2])
+    found = {}
+    for name, v in posterior.data_vars.items():
+        dims = ("chain", "draw", *v.dims[1:])
+        found[name] = (dims, v.values.reshape(*draws.shape[:2], *v.shape[1:]))
+    coords = {name: c for name, c in posterior.coords.items() if name != "draw"}
+    coords |= {"chain": np.arange(draws.shape[0]), "draw": np.arange(draws.shape[1])}
+    posterior = xr.Dataset(found, coords=coords)
     own = {name: v for name, v in tree["prior"].attrs.items() if isinstance(v, str)}
     posterior.attrs = own | attrs
     stats = stats.assign_coords({name: posterior[name] for name in ("chain", "draw")})
@@ -105,15 +110,3 @@ def tree_of(density, draws: np.ndarray, attrs: dict, stats: xr.Dataset, rng):
         if name in tree.children:
             groups[name] = tree[name].to_dataset()
     return xr.DataTree.from_dict({f"/{name}": each for name, each in groups.items()})
-
-
-def _by_chain(flat, shape):
-    """A dataset over (draw,) as one over (chain, draw) of `shape`."""
-    chains, draws = shape
-    found = {}
-    for name, v in flat.data_vars.items():
-        values = v.values.reshape(chains, draws, *v.shape[1:])
-        found[name] = (("chain", "draw", *v.dims[1:]), values)
-    coords = {name: c for name, c in flat.coords.items() if name != "draw"}
-    coords |= {"chain": np.arange(chains), "draw": np.arange(draws)}
-    return xr.Dataset(found, coords=coords)

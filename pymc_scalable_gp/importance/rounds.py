@@ -145,10 +145,9 @@ class Rounds:
         fresh = np.concatenate([proposal.draw(each, self.rng) for _ in range(CHAINS)])
         logp = self.density.values(fresh)
         own = proposal.logpdf(fresh)
-        before = [q.logpdf(fresh) for q in self.proposals]
-        old = np.vstack([self._logq, proposal.logpdf(self.points)[None]]) if self.counts else None
-        new = np.vstack([*[row[None] for row in before], own[None]])
-        self._logq = new if old is None else np.hstack([old, new])
+        new = np.vstack([*(q.logpdf(fresh) for q in self.proposals), own])
+        old = np.vstack([self._logq, proposal.logpdf(self.points)]) if self.counts else new[:, :0]
+        self._logq = np.hstack([old, new])
         self.proposals.append(proposal)
         self.counts.append(len(fresh))
         self.points = np.concatenate([self.points, fresh])

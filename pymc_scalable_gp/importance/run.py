@@ -62,10 +62,7 @@ class Budget:
 def run(
     density: Density, find: Callable[[], list[Mode]], budget: Budget, clock: Clock, rng, label: str
 ) -> Weighed:
-    """Weighed points of a density around the modes that `find` gives; logs what they are worth, as `label`.
-
-    Raises ValueError if the density is finite at none of the points.
-    """
+    """Weighed points around the modes of `find`, logged as `label`; ValueError if none is finite."""
     draws = budget.draws
     until = None if budget.max_seconds is None else clock.begin + budget.max_seconds
     progress = create_simple_progress(progressbar=budget.progressbar)

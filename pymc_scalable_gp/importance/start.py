@@ -20,11 +20,6 @@ class Offer:
         return (Offer, ())
 
 
-def offer_start(variable, find: Callable) -> None:
-    """Let `sample_importance` start where `find` says, in models that observe `variable`."""
-    variable.tag.start = Offer(find)
-
-
 def offered_start(density) -> dict | None:
     """The first point that an observed variable of the density's model offers; None where none does."""
     for rv in density.model.observed_RVs:

@@ -35,7 +35,7 @@ class Residual:
         some = np.r_[:few, known : min(n, known + SEARCHED - few * (p + 1))]
         self.mean = float(np.median(value))
         target = np.concatenate([value[some] - self.mean, gradient[:few].T.ravel()])
-        self.lengthscale, nugget = _best(z[some], target, _lengthscales(gradient, p))
+        self.lengthscale, nugget = _best(z[some], target, gradient)
         target = np.concatenate([value - self.mean, gradient.T.ravel()])
         found = _solved(_joint(z, known, self.lengthscale), target, nugget)
         if found is None:
@@ -64,20 +64,17 @@ class Residual:
         return self.mean + mean, self.scale * (1.0 - explained).clip(0.0)
 
 
-def _lengthscales(gradient, p):
-    """The grid of lengthscales (p,): alike, or shorter along steeper axes."""
-    shapes = [np.ones(p)]
+def _best(z, target, gradient):
+    """Lengthscales (p,) and nugget of largest evidence; `target` holds values at `z`, then gradients.
+
+    Lengthscales are alike, or shorter along axes that are steeper by all of `gradient` (k, p).
+    """
+    shapes, known = [np.ones(z.shape[1])], (len(target) - len(z)) // z.shape[1]
     if len(gradient):
         steep = np.sqrt((gradient**2).mean(axis=0)) + 1e-3
         shapes.append(np.sqrt(np.exp(np.log(steep).mean()) / steep).clip(0.5, 2.0))
-    return [factor * shape for shape in shapes for factor in LENGTHSCALES]
-
-
-def _best(z, target, lengthscales):
-    """Lengthscales (p,) and nugget of largest evidence; `target` holds values at `z`, then gradients."""
-    known = (len(target) - len(z)) // z.shape[1]
     best, chosen = -np.inf, None
-    for lengthscale in lengthscales:
+    for lengthscale in [factor * shape for shape in shapes for factor in LENGTHSCALES]:
         cov = _joint(z, known, lengthscale)
         for nugget in NUGGETS:
             found = _solved(cov.copy(), target, nugget)

@@ -14,13 +14,8 @@ from pymc_scalable_gp.utils.threads import one_blas_thread
 PIECES = 4  # tasks for each worker: whoever is done early takes another
 
 
-@lru_cache(maxsize=2)
-def _graphs(payload: bytes):
-    """Graphs of a worker, unpickled once, so that each compiles once per process."""
-    return cloudpickle.loads(payload)
-
-
-_unpickling = Lock()
+# Graphs of a worker, unpickled once, so that each compiles once per process.
+_graphs, _unpickling = lru_cache(maxsize=2)(cloudpickle.loads), Lock()
 
 
 def _evaluate(payload: bytes, kind: str, points: np.ndarray) -> np.ndarray:
