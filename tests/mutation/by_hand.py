@@ -71,8 +71,8 @@ BY_HAND = [
         ),
         (
             "core/vecchia/predictor.py",
-            "return (X[rows], phi[rows],",
-            "return (0.0 * X[rows], phi[rows],",
+            "for known in (inputs, phi,",
+            "for known in (0.0 * inputs, phi,",
             "methods/vecchia/test_vecchia.py -k inputs_with_a_prior",
         ),
         (

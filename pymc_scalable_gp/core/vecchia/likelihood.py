@@ -18,10 +18,11 @@ from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.residual import Regressions, fused_kernel, regressions
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData, TrainingRows
 from pymc_scalable_gp.core.vecchia.neighbors import Metric, Ordering, changed_share, order_rows
-from pymc_scalable_gp.core.vecchia.normal import RegressedNormal, StationaryNormal, posterior_terms
+from pymc_scalable_gp.core.vecchia.normal import RegressedNormal, StationaryNormal, whitened_terms
 from pymc_scalable_gp.core.vecchia.parts import PartsMap
 from pymc_scalable_gp.core.vecchia.precision import VecchiaPrecisions
 from pymc_scalable_gp.core.vecchia.predictor import VecchiaPredictor, joint_conditional
+from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.utils.checks import Refuse, check_count
@@ -62,24 +63,15 @@ class RowPlan:
     """Order and neighbours as shared variables: a model goes on with others after :meth:`replace`."""
 
     def __init__(self, ordering: Ordering, X: np.ndarray):
-        self._ordering, self._point, self._places = ordering, {}, []
+        self.ordering, self._places = ordering, []
+        self.point: dict = {}  # for which the ordering replaced the likelihood's own; empty where none did
         self.order = data_shared(ordering.order)
         self.neighbors = data_shared(ordering.neighbors)
         self.X = data_shared(X.copy())  # what X is compared with must not change with it
 
-    @property
-    def ordering(self) -> Ordering:
-        """The present ordering."""
-        return self._ordering
-
-    @property
-    def point(self) -> dict:
-        """Point for which the present ordering replaced the likelihood's own; empty where none did."""
-        return self._point
-
     def replace(self, ordering: Ordering, X: np.ndarray, point: dict) -> None:
         """Go on with another ordering of as many rows, that of a `point`."""
-        self._ordering, self._point = ordering, point
+        self.ordering, self.point = ordering, point
         self.order.set_value(ordering.order)
         self.neighbors.set_value(ordering.neighbors)
         self.X.set_value(X)
@@ -88,7 +80,7 @@ class RowPlan:
 
     def nearest_jointly(self, X: np.ndarray) -> TensorVariable:
         """Places (n*, k) of what new rows X are given, of the present ordering."""
-        near = data_shared(self._ordering.nearest_jointly(X))
+        near = data_shared(self.ordering.nearest_jointly(X))
         self._places.append((near, X))
         return near
 
@@ -240,7 +232,8 @@ class VecchiaRows(NeighborRows, Likelihood):
         """Posterior from the same terms as the density."""
         target, noise = self.handed(target, noise)
         residual = (target - self.data.mean)[self.order]
-        found = posterior_terms(residual, self.phi, self.regressed(self._placed(noise)))
+        residual, phi = whitened_terms(residual, self.phi, self.regressed(self._placed(noise)))
+        found = lowrank_posterior(phi, pt.constant(1.0), residual)
         return Coefficients(found.coef, found.root)
 
     def precisions(self, model):

@@ -67,24 +67,12 @@ def _places(kernel, inputs, first):
 
 @dataclass(frozen=True, eq=False)
 class Ordering:
-    """An order of the training rows in blocks of `block`, and earlier rows that blocks are given.
+    """An order of the training rows in blocks, and earlier rows that blocks are given."""
 
-    Attributes
-    ----------
-    order : array, shape (n,)
-        Rows of X, in the order of the blocks.
-    neighbors : array, shape (b, k)
-        Places in that order, nearest first, and -1 where there are fewer.
-    block : int
-        Rows of a block; the last one may have fewer.
-    count : int
-        Neighbours of new rows.
-    """
-
-    order: np.ndarray
-    neighbors: np.ndarray
-    block: int
-    count: int
+    order: np.ndarray  # rows of X (n,), in the order of the blocks
+    neighbors: np.ndarray  # places (b, k) in that order, nearest first, and -1 where there are fewer
+    block: int  # rows of a block; the last one may have fewer
+    count: int  # neighbours of new rows
     metric: Metric | None
     placed: np.ndarray  # coordinates of the rows, in the order of the blocks
 
@@ -110,7 +98,7 @@ class Ordering:
         if not out.size:
             return out
         placed = self.metric.coordinates(X)
-        tree = _tree(np.concatenate([self.placed, placed]))
+        tree = NearestNeighbors().fit(np.concatenate([self.placed, placed]))
         found = _earlier(tree, placed, n + np.arange(len(X)), self.count)
         for i, rows in enumerate(found):
             new = rows >= n
@@ -173,17 +161,13 @@ def _search(placed, block, count, progressbar) -> np.ndarray:
         first = 1
         while first < len(starts):
             last = min(2 * first, len(starts))
-            tree = _tree(placed[: starts[last - 1]])
+            tree = NearestNeighbors().fit(placed[: starts[last - 1]])
             for low in range(first, last, _CHUNK * 16):
                 high = min(low + _CHUNK * 16, last)
                 _fill(out, tree, placed, starts, block, low, high, count)
                 progress.update(task, completed=high)
             first = last
     return out
-
-
-def _tree(rows) -> NearestNeighbors:
-    return NearestNeighbors().fit(rows)
 
 
 def _fill(out, tree, placed, starts, block, low, high, count):
@@ -217,10 +201,7 @@ def _earlier(tree, centers, limits, count) -> list[np.ndarray]:
 
 
 def changed_share(ordering: Ordering, X: np.ndarray, metric: Metric, sample: int = 256) -> float:
-    """Share of neighbours that the metric of other hyperparameters would replace, over some blocks.
-
-    At most `sample` blocks, spread over the order; X (n, d) are the training inputs.
-    """
+    """Share of neighbours, of at most `sample` blocks, that the metric of other parameters replaces."""
     count, block = ordering.neighbors.shape[1], ordering.block
     total = len(ordering.neighbors)
     if not count or total < 2:
@@ -228,7 +209,8 @@ def changed_share(ordering: Ordering, X: np.ndarray, metric: Metric, sample: int
     placed = metric.coordinates(X[ordering.order])
     chosen = np.unique(np.linspace(total // 2, total - 1, sample).astype(int))
     out = np.full((len(chosen), count), -1, dtype=np.int64)
-    _fill(out, _tree(placed), placed, chosen * block, block, 0, len(chosen), count)
+    tree = NearestNeighbors().fit(placed)
+    _fill(out, tree, placed, chosen * block, block, 0, len(chosen), count)
     pairs = [(a[a >= 0], ordering.neighbors[b]) for a, b in zip(out, chosen, strict=True)]
     kept = sum(len(np.intersect1d(new, old)) for new, old in pairs)
     return 1.0 - kept / sum(len(new) for new, _ in pairs)

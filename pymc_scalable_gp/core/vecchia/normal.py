@@ -17,8 +17,7 @@ from pymc_scalable_gp.core.features.residual import (
 from pymc_scalable_gp.core.likelihoods.lowrank import LowRank
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, white
 from pymc_scalable_gp.ops.block_logp import block_logp
-from pymc_scalable_gp.ops.lowrank_logp import LowRankTerms, lowrank_logp
-from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
+from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.ops.vecchia_whiten import vecchia_whiten
 
@@ -133,9 +132,3 @@ class BlockNormal(StationaryNormal):
 def whitened_terms(residual, phi, found: Regressions) -> tuple[TensorVariable, TensorVariable]:
     """Residual (n,) and features (n, r), whitened under S; both in the order of the blocks."""
     return (vecchia_whiten(residual[:, None], *found)[:, 0], vecchia_whiten(phi, *found))
-
-
-def posterior_terms(residual, phi, found: Regressions) -> LowRankTerms:
-    """Terms of the density; the coefficients' posterior is among them."""
-    residual, phi = whitened_terms(residual, phi, found)
-    return lowrank_posterior(phi, pt.constant(1.0), residual)

@@ -1,6 +1,8 @@
 """Parts of a sum of GPs whose residuals are one under neighbours."""
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 
 import pytensor.tensor as pt
 
@@ -24,8 +26,8 @@ class PartsMap(SumMap):
     def __init__(self, total: SumMap, kernels: Sequence, places: Sequence[int]):
         super().__init__(total.parts)
         self.places = frozenset(places)
-        self.cov_func = _added([kernels[i] for i in places])
-        self.rest = _added([k for i, k in enumerate(kernels) if i not in self.places])
+        self.cov_func = reduce(add, [kernels[i] for i in places])
+        self.rest = reduce(add, [k for i, k in enumerate(kernels) if i not in self.places])
 
     def features(self, X):
         """Those of f, and zeros for those of g."""
@@ -37,8 +39,3 @@ class PartsMap(SumMap):
     def kernel_diag(self, X):
         """Prior variances of f."""
         return sum(self.parts[i].kernel_diag(X) for i in self.places)
-
-
-def _added(kernels):
-    first, *others = kernels
-    return sum(others, start=first)

@@ -102,15 +102,11 @@ class VecchiaPredictor(Predictor):
             self._last[jointly] = (key, parts)
         return parts
 
-    def _around(self, state, rows):
-        """What is known of training rows, and the values of the model's variables."""
-        *values, X, phi, residual, noise, slack = state.values
-        return (X[rows], phi[rows], residual[rows], noise[rows], slack, len(rows)), values
-
     def _parts(self, state, X):
+        *values, inputs, phi, residual, noise, slack = state.values
         for rows, block, around, near in self._located(X):
-            training, values = self._around(state, around)
-            yield rows, self._features(block, near, *training, *values)
+            training = [known[around] for known in (inputs, phi, residual, noise)]
+            yield rows, self._features(block, near, *training, slack, len(around), *values)
 
     def alone(self, state, X):
         """Mean (n*,) and covariance (n*, n*) of new rows that are given training rows alone."""
@@ -199,13 +195,8 @@ def _regressions(kernels, training, X, phi, noise, near, first=0) -> Regressions
     """New rows from `first` on, one by one, on rows of ``[training; new]``."""
     (cov_func, rest), start = kernels, training.X.shape[0] + first
     rest = None if rest is None else (rest, training.known)
-    return regressions(cov_func, *_joined(training, X, phi, noise), near, 1, start, rest)
-
-
-def _joined(training, X, phi, noise):
-    """Inputs, features and noise variances of training rows, then new ones."""
     pairs = (training.X, X), (training.phi, phi), (training.noise, noise)
-    return [pt.concatenate(pair) for pair in pairs]
+    return regressions(cov_func, *map(pt.concatenate, pairs), near, 1, start, rest)
 
 
 def _regressions_by_parts(kernels, training, X, phi, noise, near, count: int, k: int) -> Regressions:
@@ -224,10 +215,7 @@ def _regressions_by_parts(kernels, training, X, phi, noise, near, count: int, k:
 
 
 def _given_neighbors(training, phi, mean, added, found):
-    """Features, mean and missing variance of new rows given training rows alone.
-
-    `added` variances were factorised with them, and are taken off again.
-    """
+    """Features, mean and missing variance given training rows; what was `added` is taken off again."""
     A, near = found.A, pt.maximum(found.neighbors, 0)
     phi = phi - pt.matmul(A, training.phi[near])[:, 0]
     mean = mean + pt.matmul(A, training.residual[near][:, :, None])[:, 0, 0]
@@ -242,13 +230,6 @@ def _kept(data):
         "Xnew of gp.conditional was replaced, and its neighbours were chosen for the rows before: take "
         "gp.predict, or make another conditional with the new rows"
     )(data.tensor, same_values(data.tensor, fixed_shared(data.value)))
-
-
-def _carried(training, phi, found):
-    """What training residuals add to the mean of new rows, and the features given training rows."""
-    before = pt.concatenate([training.residual[:, None], training.phi], axis=1)
-    moved = vecchia_color(pt.zeros((phi.shape[0], before.shape[1])), *found, before)
-    return moved[:, 0], phi - moved[:, 1:]
 
 
 def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, variance, **kwargs):
@@ -268,9 +249,12 @@ def joint_conditional(likelihood, name, data, feature_map, mean_func, coef, vari
     kernels = _kernels(likelihood, feature_map)
     size = len(data.value), plan.ordering.count
     found = _regressions_by_parts(kernels, training, X, phi, own, near, *size)
-    moved, features = _carried(training, phi, found)
+    # What training residuals add to the mean, and what training features take off those of new rows.
+    before = pt.concatenate([training.residual[:, None], training.phi], axis=1)
+    moved = vecchia_color(pt.zeros((phi.shape[0], before.shape[1])), *found, before)
+    features = phi - moved[:, 1:]
     factor = pt.zeros((X.shape[0], 0)) if coef.root is None else features @ coef.root.T
     new = pt.where(near >= n, near - n, -1)
-    mean = mean + moved + features @ coef.mean
+    mean = mean + moved[:, 0] + features @ coef.mean
     normal = RegressedNormal(mean, factor, new, pt.arange(X.shape[0]), found.A, found.L)
     return normal.variable(name, **kwargs)
