@@ -1,6 +1,8 @@
 """Sums of independent GPs."""
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 
 from pymc.gp.mean import Add as MeanSum
 
@@ -9,19 +11,8 @@ from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.utils.classes import as_typed
 
 
-def sums(parts: Sequence[FeatureGP]):
-    """Mean function and covariance of the sum of GPs."""
-    mean_func, cov_func = parts[0].mean_func, parts[0].cov_func
-    for part in parts[1:]:
-        mean_func, cov_func = MeanSum(mean_func, part.mean_func), cov_func + part.cov_func
-    return mean_func, cov_func
-
-
 def joint_approx(parts) -> str:
-    """The `approx` of a sum: the one that was given to some of its parts, or their common default.
-
-    Raises TypeError if they disagree.
-    """
+    """The `approx` given to some parts of a sum, or their common default; TypeError if they disagree."""
     given = {part.given_approx for part in parts} - {None}
     wanted = given or {part.approx for part in parts}
     if len(wanted) > 1:
@@ -32,11 +23,12 @@ def joint_approx(parts) -> str:
     return wanted.pop()
 
 
-class SumOfKernels(FeatureGP):
-    """A sum of GPs of one class, as one GP of that class with the sum of their kernels."""
+class Sum(FeatureGP):
+    """A sum of independent GPs; its mean function and kernel are the sums of theirs."""
 
     def __init__(self, parts: Sequence[FeatureGP], **options):
-        mean_func, cov_func = sums(parts)
+        mean_func = reduce(MeanSum, [part.mean_func for part in parts])
+        cov_func = reduce(add, [part.cov_func for part in parts])
         super().__init__(mean_func=mean_func, cov_func=cov_func, **options)
         self._parts = tuple(parts)
 
@@ -46,14 +38,13 @@ class SumOfKernels(FeatureGP):
         return self._parts
 
 
-@as_typed
-class Additive(FeatureGP):
-    """A sum of independent GPs, each of which is built and trained by itself."""
+class SumOfKernels(Sum):
+    """A sum of GPs of one class, as one GP of that class with the sum of their kernels."""
 
-    def __init__(self, parts: Sequence[FeatureGP]):
-        mean_func, cov_func = sums(parts)
-        super().__init__(mean_func=mean_func, cov_func=cov_func)
-        self._parts = tuple(parts)
+
+@as_typed
+class Additive(Sum):
+    """A sum of independent GPs, each of which is built and trained by itself."""
 
     def __getattr__(self, name):
         """Raise an error that says where an attribute of the parts is found."""
@@ -66,15 +57,9 @@ class Additive(FeatureGP):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
-    def parts(self):
-        """The GPs in the sum."""
-        return self._parts
-
-    @property
     def prior_cov(self):
         """Sum of the parts' prior covariances."""
-        first, *rest = (part.prior_cov for part in self._parts)
-        return sum(rest, start=first)
+        return reduce(add, [part.prior_cov for part in self._parts])
 
     @property
     def reference(self):
