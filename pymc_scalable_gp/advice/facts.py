@@ -57,7 +57,7 @@ class Facts:
         return f"{text}; kernel {self.kernel} ({', '.join(traits)})."
 
 
-def find_facts(X, grid, cov_func, is_free: bool | None, is_normal: bool) -> Facts:
+def find_facts(X, grid, cov_func, is_free: bool | None, is_normal: bool, has_modes: bool = True) -> Facts:
     """Look at all rows X (n, d) once; `is_free` None: as the kernel says. Missing columns raise."""
     columns, distinct = used_columns(cov_func, X.shape[1]), count_distinct(X)
     if grid is None and distinct == len(X) and len(columns) == X.shape[1]:
@@ -72,7 +72,7 @@ def find_facts(X, grid, cov_func, is_free: bool | None, is_normal: bool) -> Fact
         n=len(X), d=len(columns), distinct=distinct, grid=grid, kernel=describe(cov_func),
         is_product=product, is_categorical=is_categorical(cov_func),
         is_dear=any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func)),
-        is_free=is_free, is_normal=is_normal,
+        is_free=is_free, is_normal=is_normal, has_modes=has_modes,
         states=count_states(cov_func) if len(columns) == 1 else None,
         has_eigenbasis=product and grid is not None and has_eigenbasis(grid, cov_func),
     )  # fmt: skip

@@ -78,7 +78,14 @@ def take_sample(X, y, cov_func, point, model, dear: bool, random_seed) -> Sample
     sample, rows = Sample(X, base, cov_func, point, model, 0.0), order[:compared]
     if len(X) > compared and not dear:
         with sample.context():
-            rows = _with_clumps(order, compared, Metric(cov_func, base, point).coordinates(X))
+            places = Metric(cov_func, base, point).coordinates(X)
+        # Random rows, half of those compared, and the nearest rows of some.
+        half = compared // 2
+        squares = (((places - places[row]) ** 2).sum(axis=1) for row in order[:CLUMPS])
+        near = [np.argpartition(each, half // CLUMPS)[: half // CLUMPS] for each in squares]
+        chosen = np.unique(np.concatenate([order[:half], *near]))
+        rest = order[half:][~np.isin(order[half:], chosen)]
+        rows = np.concatenate([chosen, rest[: compared - len(chosen)]])
     rows = np.sort(rows)
     sample = replace(sample, X=X[rows])
     if not np.isfinite(sample.K).all():
@@ -90,16 +97,6 @@ def take_sample(X, y, cov_func, point, model, dear: bool, random_seed) -> Sample
     if y is not None:
         noise = profile_noise(sample.K, y[rows] - y.mean(), 1.0)[1]
     return replace(sample, noise=noise)
-
-
-def _with_clumps(order, count, places) -> np.ndarray:
-    """Random rows, half of `count` of them, and the nearest rows of some."""
-    half = count // 2
-    squares = (((places - places[row]) ** 2).sum(axis=1) for row in order[:CLUMPS])
-    near = [np.argpartition(each, half // CLUMPS)[: half // CLUMPS] for each in squares]
-    chosen = np.unique(np.concatenate([order[:half], *near]))
-    rest = order[half:][~np.isin(order[half:], chosen)]
-    return np.concatenate([chosen, rest[: count - len(chosen)]])
 
 
 def profile_noise(K, e, scale=None) -> tuple[float, float, float]:
@@ -123,10 +120,7 @@ class Loss(NamedTuple):
 
 
 def expected_loss(candidate: Candidate, sample: Sample, facts: Facts) -> Loss:
-    """Kullback-Leibler divergence of the candidate's own likelihood from the exact GP, on the sample.
-
-    Of a latent class that of the marginal one. ValueError if the class refuses the kernel or the inputs.
-    """
+    """Kullback-Leibler divergence from the exact GP (of the marginal class); ValueError if refused."""
     name = candidate.class_name
     products = name == "KMCGMarginal" and not candidate.by_mode
     if name in EXACT or (products and facts.has_eigenbasis):
@@ -149,10 +143,7 @@ def expected_loss(candidate: Candidate, sample: Sample, facts: Facts) -> Loss:
 
 
 def likelihood_of(candidate: Candidate, sample: Sample, facts: Facts) -> Likelihood:
-    """The candidate's likelihood of the rows that are compared, at targets of 0.
-
-    They have one noise each, so that nothing is summarised: the density is that of these rows.
-    """
+    """Likelihood of the rows compared, at targets of 0; each has a noise, so that none is summarised."""
     p, cov_func, settings = len(sample.X), sample.cov_func, candidate.settings
     X, y, sigma = sample.X, np.zeros(p), np.full(p, np.sqrt(sample.noise))
     if candidate.class_name == "KMCGMarginal":  # features of the whole grid
@@ -192,10 +183,8 @@ def divergence(likelihood: Likelihood, sample: Sample) -> float:
 
 
 def loss_by_products(settings: dict, sample: Sample, facts: Facts) -> float:
-    """KMCG's loss in nats per thousand rows: half the errors that its log determinant reports.
-
-    On some cells side by side: what stopping adds per row is the same on all, the standard error is not.
-    """
+    """KMCG's loss in nats per thousand rows: half the errors that its log determinant reports."""
+    # On some cells side by side: what stopping adds per row is the same on all, the standard error is not.
     cells, model = grid_stretch(facts.grid, len(sample.X)), pm.modelcontext(None)
     steps = min(settings["n_iter"], cells.n - 1)
     gp = KMCGMarginal(cov_func=sample.cov_func, n_iter=steps, probes=PROBES)

@@ -23,10 +23,10 @@ class Suggestions(xr.Dataset):
     __slots__ = ()
 
     def __str__(self):
-        cells = [("class", "fits", "minutes", "loss", "why")]
-        columns = (self[name].values for name in ("label", "fits", "minutes", "ranked", "why"))
-        for label, fits, minutes, ranked, why in zip(*columns, strict=True):
-            cells.append((label, "yes" if fits else "no", short(minutes), short(ranked), why))
+        names = ("label", "fits", "minutes", "ranked", "why")
+        label, fits, minutes, ranked, why = (self[name].values for name in names)
+        columns = label, np.where(fits, "yes", "no"), map(short, minutes), map(short, ranked), why
+        cells = [("class", "fits", "minutes", "loss", "why"), *zip(*columns, strict=True)]
         lines = [f"{a:<24} {b:>4} {c:>8} {d:>6}  {e}" for a, b, c, d, e in cells]
         text = [textwrap.fill(self.attrs[key], WIDTH) for key in ("facts", "verdict", "notes")]
         return "\n\n".join(["\n".join(lines), *text, self.attrs["code"]])

@@ -1,7 +1,5 @@
 """Classes and settings for data, kernel and budget, with their costs and losses."""
 
-from dataclasses import replace
-
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -129,8 +127,7 @@ def suggest(
             "cov_func has random hyperparameters, whose values losses need: call suggest in the model "
             "context, or give model="
         )
-    facts = find_facts(X, grid, cov_func, is_free, is_normal)
-    facts = replace(facts, has_modes=likelihood != "other")
+    facts = find_facts(X, grid, cov_func, is_free, is_normal, likelihood != "other")
     sample = take_sample(X, y, cov_func, point, model, facts.is_dear, random_seed)
     found = compare(facts, sample, minutes, memory, notes)
     return found.assign_attrs(code=found.attrs["code"].splitlines()[-1]) if grid else found
