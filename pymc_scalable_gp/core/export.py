@@ -1,7 +1,6 @@
 """A fitted GP's predictions as numbers and names, for `exported.py` to read."""
 
 import json
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +8,12 @@ import pytensor.tensor as pt
 from pymc.gp import cov, mean
 from pymc.gp.cov import BaseCovariance
 
-from pymc_scalable_gp.core.data.draws import at_most, posterior_draws, with_progress
+from pymc_scalable_gp.core.data.draws import at_most, posterior_draws
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.exported import FORMAT, MARK
+from pymc_scalable_gp.utils.archive import write_archive
+from pymc_scalable_gp.utils.blocks import with_progress
 from pymc_scalable_gp.utils.compiled import check_reached, compiled
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.internals import parts_of
@@ -159,14 +160,8 @@ class Export:
         return {name: np.asarray(value, dtype=float) for name, value in found.items()}
 
     def write(self, path: Path, arrays: dict) -> Path:
-        """Write whole, or not at all."""
-        unfinished = path.with_name(path.name + ".part")
-        with unfinished.open("wb") as file:
-            np.savez(
-                file, mark=MARK, format=FORMAT, package=version("pymc_scalable_gp"),
-                settings=json.dumps(self.settings), **arrays,
-            )  # fmt: skip
-        unfinished.replace(path)
+        """Write a file of this name."""
+        write_archive(path, mark=MARK, format=FORMAT, settings=json.dumps(self.settings), **arrays)
         return path
 
 

@@ -1,9 +1,19 @@
 """NumPy's archives that this package wrote."""
 
 from contextlib import nullcontext
+from importlib.metadata import version
+from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
+
+
+def write_archive(path: Path, **arrays) -> None:
+    """Write NumPy's npz, under just this name: whole, or not at all."""
+    unfinished = path.with_name(path.name + ".part")
+    with unfinished.open("wb") as file:
+        np.savez(file, package=version("pymc_scalable_gp"), **arrays)
+    unfinished.replace(path)
 
 
 def read_archive(path, names: set[str], layout: int, foreign: str, again: str) -> dict:

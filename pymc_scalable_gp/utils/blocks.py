@@ -1,11 +1,21 @@
-"""Row blocks of an array, and rows evenly spaced through it."""
+"""Row blocks of an array, rows evenly spaced through it, and progress over what is done in turn."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from pymc.progress_bar import create_simple_progress
 
 BLOCK = 2048  # rows that are worked on at a time
+
+
+def with_progress(items: Iterable, label: str | None, total: int, progressbar: bool) -> Iterator:
+    """Each of some items in turn, with progress as they are done with."""
+    progress = create_simple_progress(progressbar=progressbar)
+    with progress:
+        task = progress.add_task(label, completed=0, total=total)
+        for item in items:
+            yield item
+            progress.advance(task)
 
 
 def blocks(
@@ -14,12 +24,8 @@ def blocks(
     """Row blocks of X, contiguous, with a progress bar when there are many."""
     n = X.shape[0]
     starts = range(0, n, size)
-    progress = create_simple_progress(progressbar=progressbar and label and len(starts) > 20)
-    with progress:
-        task = progress.add_task(label, completed=0, total=len(starts))
-        for start in starts:
-            yield slice(start, min(start + size, n)), np.ascontiguousarray(X[start : start + size])
-            progress.advance(task)
+    for start in with_progress(starts, label, len(starts), progressbar and label and len(starts) > 20):
+        yield slice(start, min(start + size, n)), np.ascontiguousarray(X[start : start + size])
 
 
 def evenly(X: np.ndarray, count: int) -> np.ndarray:

@@ -19,20 +19,14 @@ from pymc_scalable_gp.core.checking.comparison import (
     with_neighbors,
 )
 from pymc_scalable_gp.core.checking.verdict import Check, verdict
-from pymc_scalable_gp.core.data.draws import (
-    FEWEST,
-    at_most,
-    entry_names,
-    mean_point,
-    posterior_draws,
-    with_progress,
-)
+from pymc_scalable_gp.core.data.draws import FEWEST, at_most, entry_names, mean_point, posterior_draws
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.data.missing import refuse_replaced_by_missing
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, TrainingRows
 from pymc_scalable_gp.core.rows.subsamples import subsamples
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.cov.kernels import kernel_matrix
+from pymc_scalable_gp.utils.blocks import with_progress
 from pymc_scalable_gp.utils.compiled import (
     check_reached,
     compile_outputs,
@@ -162,10 +156,7 @@ def _features(job) -> list:
 
 
 def _noise(job, sigma):
-    """Mean noise variance; of pseudo-targets the harmonic mean.
-
-    Theirs are as large as may be where a row says next to nothing of the function.
-    """
+    """Mean noise variance; of pseudo-targets, huge where a row says next to nothing, the harmonic mean."""
     if job.gp.training.any_likelihood:
         return 1.0 / (sigma**-2).mean()
     return (sigma**2).mean()

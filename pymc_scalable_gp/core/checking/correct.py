@@ -121,9 +121,14 @@ def _target(gp, training, target, neighbors, n_inducing, points, budget) -> tupl
 
 def _affordable(n: int, budget: Budget) -> Budget:
     """The budget with as many cores as hold dense matrices; raise ValueError where none does."""
-    device = accelerator()
-    if device is not None:
-        _check_fits(device, n)
+    if (device := accelerator()) is not None:  # it has one density at a time
+        size, free = ARRAYS_OF_JAX * 8.0 * n**2, free_on(device)
+        if size > free:
+            raise ValueError(
+                f"{n} rows of the exact GP need {size / GIB:.1f} GiB, and "
+                f"{free / GIB:.1f} GiB of {device.device_kind} are free: give neighbors= and n_inducing= "
+                "for a closer approximation instead"
+            )
         return budget
     size = ARRAYS * 8.0 * n**2
     if n > MOST_EXACT_ROWS:
@@ -142,17 +147,6 @@ def _affordable(n: int, budget: Budget) -> Budget:
             "n_inducing= for a closer approximation instead"
         )
     return replace(budget, most_cores=min(cores, MOST_CORES))
-
-
-def _check_fits(device, n: int) -> None:
-    """Raise ValueError unless the device, which has one density at a time, holds its dense matrices."""
-    size, free = ARRAYS_OF_JAX * 8.0 * n**2, free_on(device)
-    if size > free:
-        raise ValueError(
-            f"{n} rows of the exact GP need {size / GIB:.1f} GiB, and "
-            f"{free / GIB:.1f} GiB of {device.device_kind} are free: give neighbors= and n_inducing= "
-            "for a closer approximation instead"
-        )
 
 
 def _rate(n: int = 1000) -> float:

@@ -9,9 +9,10 @@ import xarray as xr
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
-from pymc_scalable_gp.core.data.draws import FEWEST, posterior_draws, with_progress
+from pymc_scalable_gp.core.data.draws import FEWEST, posterior_draws
 from pymc_scalable_gp.core.data.inputs import digest, held_value, refuse_masked
 from pymc_scalable_gp.core.data.missing import refuse_replaced_by_missing
+from pymc_scalable_gp.utils.blocks import with_progress
 from pymc_scalable_gp.utils.recent import Recent
 
 EVEN = 1e-9  # nats between densities that are alike at all draws
@@ -54,7 +55,9 @@ def leave_out(gp, cache: Recent, idata, groups, num_samples, progressbar, random
         logp, below = _densities(function, draws.values, members, progressbar)
         logp = np.reshape(_told_apart(np.array(logp)), (*shape, -1))
         pit = _pit(logp, np.reshape(below, (*shape, -1))) if members is None else None
-        return LeaveOut(_elpd(logp, posterior), pit)
+        # Importance weights by PSIS, towards the posterior without each unit.
+        groups = {"posterior": posterior or {"none": np.zeros(shape)}, "log_likelihood": {"y": logp}}
+        return LeaveOut(az.loo(az.from_dict(groups), var_name="y", pointwise=True), pit)
 
     return make() if members else cache.get(made_of, digest(*posterior.values()), make)
 
@@ -108,13 +111,6 @@ def check_groups(groups, n: int) -> list[np.ndarray]:
     if len(kinds) < 2:
         raise ValueError("groups has one label only: there is nothing to predict it from")
     return [np.flatnonzero(place == i) for i in range(len(kinds))]
-
-
-def _elpd(logp, posterior):
-    """ArviZ' `ELPDData`: importance weights by PSIS, towards the posterior without each unit."""
-    posterior = posterior or {"none": np.zeros(logp.shape[:2])}
-    groups = {"posterior": posterior, "log_likelihood": {"y": logp}}
-    return az.loo(az.from_dict(groups), var_name="y", pointwise=True)
 
 
 def _pit(logp, below) -> xr.DataArray:

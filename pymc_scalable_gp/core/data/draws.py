@@ -1,10 +1,8 @@
 """Values of a model's variables at posterior draws, in whatever shape they come."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from pymc.progress_bar import create_simple_progress
 
 from pymc_scalable_gp.utils.checks import check_count
 
@@ -14,16 +12,6 @@ FEWEST = 25
 # Dimensions over which draws are arranged; a user's own dimension may be called "sample" too.
 _DIMS = ("chain", "draw")
 _STACKED = ("sample",)
-
-
-def with_progress(items: Iterable, label: str, total: int, progressbar: bool) -> Iterator:
-    """Each of some items in turn, with progress as they are done with."""
-    progress = create_simple_progress(progressbar=progressbar)
-    with progress:
-        task = progress.add_task(label, completed=0, total=total)
-        for item in items:
-            yield item
-            progress.advance(task)
 
 
 def mean_point(points: list[dict]) -> dict[str, np.ndarray]:

@@ -13,8 +13,9 @@ from pymc.pytensorf import find_rng_nodes, reseed_rngs
 from pytensor.tensor.random import basic as random
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data.draws import posterior_draws, with_progress
+from pymc_scalable_gp.core.data.draws import posterior_draws
 from pymc_scalable_gp.core.likelihoods.predictor import Mixture, as_dataset
+from pymc_scalable_gp.utils.blocks import with_progress
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs, point_values
 
 NODES, WEIGHTS = hermgauss(32)
@@ -46,10 +47,7 @@ VARIANCES = {
 
 
 def moments(variable: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
-    """Mean and variance (n,) of a distribution; (n, k), of each class's indicator, for classes.
-
-    Raises ValueError for distributions whose mean or variance is not known.
-    """
+    """Mean and variance (n,), or (n, k) of classes' indicators; ValueError where they are not known."""
     op = variable.owner.op
     if isinstance(op, random.CategoricalRV):
         (p,) = op.dist_params(variable.owner)
@@ -131,9 +129,13 @@ class ObservationPredictor:
         """
         rng = np.random.default_rng(random_seed)
         draws = posterior_draws(idata, self.inputs, num_samples, rng)
-        known, generators = _has_moments(self.rows.variable), find_rng_nodes([self.rows.variable])
-        if not (known or sample):
-            moments(self.rows.variable)  # raises
+        generators = find_rng_nodes([self.rows.variable])
+        try:
+            known = bool(moments(self.rows.variable))
+        except ValueError:
+            if not sample:
+                raise
+            known = False
         mixture, functions, observations = Mixture(), [], []
         for values in with_progress(draws.values, "Predicting over draws", len(draws), progressbar):
             state = self._at(values, rng if sample else None)
@@ -147,11 +149,3 @@ class ObservationPredictor:
                 mixture.add(observations[-1], 0.0)
         samples = {"f": functions, "y": observations} if sample else {}
         return as_dataset(mixture.mean, mixture.variance, draws, **samples)
-
-
-def _has_moments(variable) -> bool:
-    try:
-        moments(variable)
-    except ValueError:
-        return False
-    return True

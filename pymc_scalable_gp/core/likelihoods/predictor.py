@@ -6,19 +6,16 @@ import numpy as np
 import pytensor.tensor as pt
 import xarray as xr
 
-from pymc_scalable_gp.core.data.draws import posterior_draws, with_progress
+from pymc_scalable_gp.core.data.draws import posterior_draws
 from pymc_scalable_gp.core.data.mean import mean_vector
-from pymc_scalable_gp.utils.blocks import blocks
+from pymc_scalable_gp.utils.blocks import blocks, with_progress
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs, point_values
 
 _CACHED_VALUES = 2**26  # keep fixed features of up to this many entries (0.5 GB) between draws
 
 
 class State(NamedTuple):
-    """What predictions at one point of the model need: inputs of `_features`, and the coefficients.
-
-    `sample` is a draw of the coefficients, where one is asked for.
-    """
+    """What predictions at a point need: inputs of `_features`, coefficients, a draw of them if asked."""
 
     values: tuple
     coef: np.ndarray
@@ -196,7 +193,7 @@ class Predictor:
             mean, var, f = self._mix(X, states, len(draws), drawing)
         return as_dataset(mean, var, draws, **({"f": f} if sample else {}))
 
-    def _mix(self, X, states, count, rng=None):
+    def _mix(self, X, states, count, rng):
         """One draw after the other."""
         n = X.shape[0]
         found, mean, var = Mixture(), np.empty(n), np.empty(n)
@@ -218,15 +215,13 @@ class Predictor:
 
     def _mix_diagonal(self, X, states):
         """All draws at once: with a diagonal root every block is three matrix products."""
-        coef, noise, root2 = (
-            np.array([state.coef for state in states]),
-            np.array([state.noise for state in states]),
-            np.array([state.root**2 for state in states]),
-        )
+        coef = np.array([state.coef for state in states])
+        noise = np.mean([state.noise for state in states])
+        root2 = np.mean([state.root**2 for state in states], axis=0)
         out_mean, out_var = np.empty(X.shape[0]), np.empty(X.shape[0])
         for rows, block in blocks(X, 1024):
             phi, mean, missed = self._features(block, *states[0].values)
             means = phi @ coef.T
             out_mean[rows] = mean + means.mean(axis=1)
-            out_var[rows] = missed + noise.mean() + phi**2 @ root2.mean(axis=0) + means.var(axis=1)
+            out_var[rows] = missed + noise + phi**2 @ root2 + means.var(axis=1)
         return out_mean, out_var

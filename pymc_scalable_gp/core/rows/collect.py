@@ -37,11 +37,7 @@ class Basis(NamedTuple):
 
     @classmethod
     def of(cls, gp) -> "Basis":
-        """A GP's basis and the columns of its mean.
-
-        Raises ValueError if the GP is not built, the basis has free parameters, or the mean others than
-        linear ones.
-        """
+        """A GP's basis and the columns of its mean; ValueError if statistics cannot hold them."""
         gp.check_summarizable()
         if not gp.is_built:
             raise ValueError(
@@ -85,10 +81,7 @@ class Basis(NamedTuple):
 
 
 def basis_of(gp, statistics) -> Basis:
-    """A GP's basis, if it is the statistics' own.
-
-    Raises TypeError or ValueError for anything but statistics in this basis.
-    """
+    """A GP's basis; TypeError or ValueError unless it is that of the statistics."""
     if not isinstance(statistics, RowStatistics):
         raise TypeError(
             f"statistics must be what gp.summarize(...) returns, got {type(statistics).__name__}"
@@ -131,10 +124,7 @@ class Collector:
         self.whole = True
 
     def restore(self, path: Path, size: int | None) -> int:
-        """Go on from the statistics of earlier rows in a file; their number.
-
-        Raises ValueError for those of another pass.
-        """
+        """Go on from earlier rows' statistics; their number. ValueError for those of another pass."""
         found = RowStatistics.load(path)
         difference = self.basis.mark.difference(found.mark)
         if difference or (size is not None and found.size > size):
@@ -153,10 +143,7 @@ class Collector:
 
 
 def collect(basis: Basis, source: Source, progressbar=True, checkpoint=None) -> RowStatistics:
-    """One pass over a source, from a checkpoint on if there is one.
-
-    Raises ValueError for a source without rows, bad values, or a checkpoint of another basis.
-    """
+    """One pass over a source, from a checkpoint on if there is one; ValueError for bad rows, or none."""
     width = len(basis.mark.values[0])
     known = source.size is not None and source.size * float(width) ** 2 > QR_LIMIT
     collector = Collector(basis, -1.0 if known else QR_LIMIT)

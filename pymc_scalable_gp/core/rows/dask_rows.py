@@ -43,10 +43,7 @@ def _bare(array):
 
 
 def collect_dask(basis: Basis, source, y, columns, progressbar) -> RowStatistics:
-    """As ``collect``, of dask arrays or tables.
-
-    Raises ValueError as ``collect``; also for X and y whose chunks cannot be aligned.
-    """
+    """As ``collect``, of dask arrays or tables; ValueError also for chunks that cannot be aligned."""
     from dask import compute, delayed
 
     pairs, label, size = _chunks(source, y, columns)

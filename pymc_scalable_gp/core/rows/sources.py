@@ -31,11 +31,7 @@ class Source:
     read: Callable[[int], Iterator[tuple[Any, Any]]]
 
     def blocks(self, start: int = 0) -> Iterator[Block]:
-        """Checked blocks from row `start` on.
-
-        Raises TypeError or ValueError for values that are no finite numbers, and blocks of another
-        width: with source, block and row.
-        """
+        """Checked blocks from row `start` on; errors name source, block and row."""
         width = None
         for number, (X, y) in enumerate(self.read(start)):
             where = f"{self.label}, block {number} (rows from {start})"
@@ -49,11 +45,7 @@ class Source:
 
 
 def open_source(source, y=None, columns=None) -> Source:
-    """Rows of any kind of source: see :meth:`FeatureMarginal.summarize`.
-
-    Raises TypeError or ValueError for a source of no known kind, without targets, or whose X and y have
-    different lengths.
-    """
+    """Rows of any kind of source that :meth:`FeatureMarginal.summarize` takes; an error for others."""
     if isinstance(source, Variable) or isinstance(y, Variable):
         raise TypeError("statistics hold rows as they are now: give arrays, no pm.Data or tensors")
     if isinstance(source, tuple) and len(source) == 2 and y is None:
@@ -98,7 +90,9 @@ def _arrays(X, y) -> Source:
     n = X.shape[0]
     if n == 0:
         raise ValueError("the source has no rows")
-    step = _chunk_rows(X)
+    chunks = getattr(X, "chunks", None)
+    rows = chunks[0] if chunks and isinstance(chunks[0], int) else 1
+    step = rows * max(1, ROWS // rows)  # whole chunks where the array is stored in such
 
     def read(start):
         while start < n:
@@ -107,13 +101,6 @@ def _arrays(X, y) -> Source:
             start = stop
 
     return Source(type(X).__name__, n, read)
-
-
-def _chunk_rows(X) -> int:
-    """Rows of a block: whole chunks where the array is stored in such."""
-    chunks = getattr(X, "chunks", None)
-    rows = chunks[0] if chunks and isinstance(chunks[0], int) else 1
-    return rows * max(1, ROWS // rows)
 
 
 def table_names(table, y, columns):

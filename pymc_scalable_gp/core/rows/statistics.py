@@ -1,13 +1,12 @@
 """Sufficient statistics of rows under a Gaussian likelihood in a fixed basis."""
 
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 from pymc_scalable_gp.core.rows.triangle import RowFactor, without
-from pymc_scalable_gp.utils.archive import read_archive
+from pymc_scalable_gp.utils.archive import read_archive, write_archive
 
 # Number of the file's layout: another one is refused.
 _FORMAT = 1
@@ -156,15 +155,8 @@ class RowStatistics:
 
     def save(self, path) -> None:
         """Write to a file, NumPy's npz, under just this name: whole, or not at all."""
-        path = Path(path)
-        unfinished = path.with_name(path.name + ".part")
-        with unfinished.open("wb") as file:
-            np.savez(
-                file, format=_FORMAT, package=version("pymc_scalable_gp"), triangle=self.triangle,
-                size=self.size, low=self.low, high=self.high, inputs=self.mark.inputs,
-                values=self.mark.values, columns=self.mark.columns, design=self.mark.design,
-            )  # fmt: skip
-        unfinished.replace(path)
+        own = {name: value for name, value in vars(self).items() if name != "mark"}
+        write_archive(Path(path), format=_FORMAT, **own, **vars(self.mark))
 
     @classmethod
     def load(cls, path) -> "RowStatistics":

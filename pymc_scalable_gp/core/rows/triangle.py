@@ -126,10 +126,7 @@ class RowFunction(ForThreads):
 
 
 def target_blocks(function: RowFunction, X, target, label=None, progressbar=True):
-    """The function's values at X (n, d) in blocks of rows.
-
-    With a `target` (n,) the last column is that, less the function's last value.
-    """
+    """Values at X (n, d) in blocks; with a `target` (n,) the last column is that, less the last value."""
     for rows, block in blocks(X, label=label, progressbar=progressbar):
         values = function(block)
         if target is not None:
