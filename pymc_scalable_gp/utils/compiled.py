@@ -155,11 +155,24 @@ def check_reached(outputs, inputs) -> None:
 def point_values(inputs, point, model, fill: bool = False, whole: bool = True) -> list[np.ndarray]:
     """Values of `inputs` from `point`; missing ones from the initial point when `fill`.
 
-    Before the model is `whole`, a point may hold what it does not know yet.
+    Before the model is `whole`, a point may hold names that it does not know yet, unless they resemble
+    what is missing.
     """
     point = as_point(point)
     missing = [v.name for v in inputs if v.name not in point]
-    _check_names(point, model, None if whole else missing)
+    known = set(model.named_vars).union(v.name for v in model.value_vars)
+    unknown = sorted(name for name in point if name not in known)
+    close = {name: get_close_matches(name, known if whole else missing, 1, 0.5) for name in unknown}
+    words = [
+        f"{name} (is {found[0]} meant?)" if found else name
+        for name, found in close.items() if found or whole
+    ]  # fmt: skip
+    if words:
+        free = sorted(v.name for v in model.free_RVs)
+        raise ValueError(
+            f"point has {', '.join(words)}, which the model does not know; its free variables are "
+            f"{', '.join(free) or 'none'}"
+        )
     if missing and not fill:
         raise ValueError(f"point lacks a value for {', '.join(missing)}; it holds {list(point)}")
     start = make_initial_point_fn(model=model, return_transformed=False)(0) if missing else {}
@@ -192,26 +205,6 @@ def as_point(point) -> dict:
             f"draws where these are taken, got {type(point).__name__} {point!r:.50}"
         )
     return dict(point)
-
-
-def _check_names(point: Mapping, model, missing: list[str] | None) -> None:
-    """Raise ValueError for names that are neither variables of the model nor transformed ones.
-
-    Where `missing` is given, only for those that resemble what is missing.
-    """
-    known = set(model.named_vars).union(v.name for v in model.value_vars)
-    meant = known if missing is None else missing
-    unknown = sorted(name for name in point if name not in known)
-    close = {name: get_close_matches(name, meant, 1, 0.5) for name in unknown}
-    if missing is not None:
-        close = {name: found for name, found in close.items() if found}
-    if close:
-        words = [f"{name} (is {found[0]} meant?)" if found else name for name, found in close.items()]
-        free = sorted(v.name for v in model.free_RVs)
-        raise ValueError(
-            f"point has {', '.join(words)}, which the model does not know; its free variables are "
-            f"{', '.join(free) or 'none'}"
-        )
 
 
 def compile_outputs(outputs, model):

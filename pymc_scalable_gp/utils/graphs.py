@@ -41,10 +41,7 @@ def parameters_of(outputs: Iterable[Variable], model) -> list[Variable]:
 
 
 def nearest(outputs: Iterable[Variable], wanted: Callable[[Variable], bool]) -> list[Variable]:
-    """The `wanted` variables that `outputs` depend on directly: what lies behind one is not looked at.
-
-    Random generators are not among them.
-    """
+    """The `wanted` that `outputs` depend on directly, but for generators: none is looked for behind one."""
     found, stack, seen = [], list(outputs), set()
     while stack:
         v = stack.pop()

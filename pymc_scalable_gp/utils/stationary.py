@@ -4,10 +4,7 @@ from math import pi
 
 
 def kernel_of_squares(kind, squares, shape, xp):
-    """Kernel of unit variance; `xp` is NumPy, JAX's, or PyTensor's tensors.
-
-    `shape` is the alpha of a RatQuad or an Arc.
-    """
+    """Kernel of unit variance by NumPy, JAX or PyTensor, `xp`; `shape` is alpha of a RatQuad or an Arc."""
     if kind == "ExpQuad":
         return xp.exp(-0.5 * squares)
     if kind == "RatQuad":
@@ -29,10 +26,7 @@ def root_of_squares(squares, xp):
 
 
 def angle_of_squares(squares, xp):
-    """Angles between points of the unit sphere: ``2 asin(root / 2)``.
-
-    Their derivative at 0 and between opposite points is 0.
-    """
+    """Angles on the sphere, ``2 asin(root / 2)``; derivatives at 0 and between opposite points are 0."""
     end = squares >= 4.0
     half = 0.5 * root_of_squares(xp.where(end, 0.0, squares), xp)
     return xp.where(end, pi, 2.0 * xp.arcsin(half))

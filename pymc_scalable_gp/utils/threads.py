@@ -20,10 +20,7 @@ def one_blas_thread():
 
 
 class ForThreads:
-    """A compiled function that several threads may call at once, with as many copies of its storage.
-
-    It can be pickled: what was compiled stays behind.
-    """
+    """A compiled function that threads may call at once, by copies; what was compiled is not pickled."""
 
     def __init__(self, inputs, outputs, **options):
         self._given, self._options = (inputs, outputs), options

@@ -62,10 +62,7 @@ def refuse_other_columns(data: Data, before: Data, name: str) -> None:
 
 
 def held_value(data: Data, name: str) -> np.ndarray:
-    """Present value of checked inputs or targets.
-
-    Raises ValueError if they have a prior.
-    """
+    """Present value of checked inputs or targets; ValueError if they have a prior."""
     if is_random(data.tensor):
         raise ValueError(f"{name} has a prior, and this needs rows that are known")
     present = present_value(data.tensor)
@@ -154,10 +151,7 @@ def refuse_another_order(X, values, name: str = "y") -> None:
 
 
 def check_target(y, n: int, X=None) -> Data:
-    """Targets (n,) as float64 :class:`Data`; raises as :func:`check_inputs` does.
-
-    X are the inputs as they came, by which an index of y is checked.
-    """
+    """Targets (n,) as float64 :class:`Data`, their index checked by that of the inputs X as they came."""
     refuse_another_order(X, y)
     data = _as_data(y, "y")
     value = data.value
@@ -218,10 +212,7 @@ def split_noise(sigma) -> tuple[Any, BaseCovariance | None]:
 
 
 def check_sigma(sigma, n: int | None, X=None) -> TensorVariable:
-    """Noise standard deviation: a positive scalar or one value per row, constant or random.
-
-    X are the inputs as they came, by which an index of sigma is checked.
-    """
+    """Positive noise sd, scalar or one per row, its index checked by that of X, the inputs as they came."""
     refuse_another_order(X, sigma, "sigma")
     if isinstance(sigma, WhiteNoise):
         sigma = sigma.sigma
@@ -256,10 +247,7 @@ def check_sigma(sigma, n: int | None, X=None) -> TensorVariable:
 
 
 def check_rows(rows, n: int, name: str, what: str = "") -> np.ndarray:
-    """Rows out of n; TypeError or ValueError unless they are whole numbers, in range and distinct.
-
-    `what` says in words what else the argument may be.
-    """
+    """Rows out of n, whole, in range and distinct, or an error; `what` says what else may be given."""
     rows = np.asarray(rows)
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
         raise TypeError(

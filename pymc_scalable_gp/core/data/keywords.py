@@ -32,6 +32,11 @@ _PRIOR = {
     "observed": "write the likelihood of f, such as pm.Poisson(name, pm.math.exp(f), observed=counts)",
     "sigma": _NORMAL, "y": _NORMAL,
 }  # fmt: skip
+# What to do with white noise in the kernel of a class.
+_WHITE = {
+    "marginal_likelihood": "give it as sigma= of marginal_likelihood",
+    "prior": "with a likelihood of your own, drop it",
+}
 _GIVEN = "give training data other than the model's as given={'X': X, 'y': y, 'sigma': sigma}"
 _CONDITIONAL = {
     "Xu": "the points are those of the likelihood or prior",
@@ -55,17 +60,8 @@ def check_arguments(kind, args: tuple, given: dict) -> None:
     words = {name: text for name, text in words.items() if name not in known}
     check_keywords(kind.__name__, given, known, words)
     if "cov_func" in given:
-        check_kernel(given["cov_func"], _of_noise(kind), "fixed matrix" in kind.abilities)
-
-
-def _of_noise(kind) -> str:
-    """What to do with white noise in the kernel of a class."""
-    words = {
-        "marginal_likelihood": "give it as sigma= of marginal_likelihood",
-        "prior": "with a likelihood of your own, drop it",
-    }
-    own = [text for ability, text in words.items() if ability in kind.abilities]
-    return "; ".join(own or words.values())
+        own = [text for ability, text in _WHITE.items() if ability in kind.abilities]
+        check_kernel(given["cov_func"], "; ".join(own or _WHITE.values()), "fixed matrix" in kind.abilities)
 
 
 def _points(owner: Listed) -> str:

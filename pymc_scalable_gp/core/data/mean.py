@@ -57,10 +57,7 @@ class MeanDesign(NamedTuple):
 
 
 def mean_design(mean_func, d: int) -> MeanDesign | None:
-    """Take a mean function of d inputs apart.
-
-    None for a mean with free parameters that is not Constant, Linear, or a sum of such.
-    """
+    """Take a mean of d inputs apart; None if more is free than Constant, Linear and their sums."""
     fixed, columns, beta, count = [], [], [], 0
     for part in _parts(mean_func):
         X = pt.matrix("X", shape=(None, d))

@@ -87,14 +87,10 @@ def fused_kernel(cov_func, X, origin=None) -> FusedKernel | None:
     shape = pt.stack([each.shape for each in factors])
     rows = None
     if any(each.scale.ndim for each in factors):
-        ones = pt.ones(X.shape[0])
-        rows = pt.stack([_not_zero(each.scale) if each.scale.ndim else ones for each in factors])
+        ones, scales = pt.ones(X.shape[0]), [each.scale for each in factors]
+        # Blocks' gradients divide by the scales of rows: those of 0 are next to nothing more.
+        rows = pt.stack([s + 1e-150 * pt.eq(s, 0.0) if s.ndim else ones for s in scales])
     return FusedKernel(tuple(summands), inputs, rates, pt.stack(variances), shape, is_random(inputs), rows)
-
-
-def _not_zero(scale):
-    """Scales (n,) of rows, by which blocks' gradients divide: those of 0 by next to nothing more."""
-    return scale + 1e-150 * pt.eq(scale, 0.0)
 
 
 class _Factor(NamedTuple):

@@ -110,10 +110,7 @@ class Hyperparameters:
         return _in_words(self.untransformed(theta))
 
     def minimize(self, objective, start, *, maxiter, **options) -> tuple[np.ndarray, float]:
-        """Where L-BFGS finds the lowest value of `objective`, and that value.
-
-        As `lowest`, whose `options` these are, and within a distance of 10 of the start.
-        """
+        """Where `lowest` finds the lowest value of `objective`, within 10 of the start, and that value."""
         return lowest(objective, start, maxiter=maxiter, reach=REACH, **options)[:2]
 
     def _on_vector(self, theta, outputs):

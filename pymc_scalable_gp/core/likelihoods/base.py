@@ -84,15 +84,14 @@ class MarginalData:
 
 
 class Training(ABC):
-    """A likelihood or a prior at training inputs X.
-
-    `sigma` is the noise standard deviation, or None where the likelihood is not Gaussian.
-    """
+    """A likelihood or a prior at training inputs X; `sigma` is the noise sd, None if it is not Gaussian."""
 
     X: Data
     sigma: TensorVariable | None
     has_rows: ClassVar[bool] = True  # X holds the training inputs, not their range alone
     any_likelihood: ClassVar[bool] = False  # new observations are drawn by a user's distribution
+    gaussian: "Likelihood | None" = None  # what is evaluated; a latent function has none
+    present_data: Any = None  # that a compiled prediction keeps, where they can be replaced
 
     @property
     @abstractmethod
@@ -115,19 +114,9 @@ class Training(ABC):
         """Log weights of functions towards the likelihood itself, where it is approximated; else None."""
         return None
 
-    @property
-    def gaussian(self) -> "Likelihood | None":
-        """The Gaussian likelihood that is evaluated; None for a latent function."""
-        return None
-
     def around(self, gaussian: "Likelihood") -> "Training":
         """The same likelihood with another Gaussian one; latent functions have none."""
         raise NotImplementedError
-
-    @property
-    def present_data(self):
-        """Data that a compiled prediction keeps, where they can be replaced."""
-        return None
 
 
 class TrainingRows(Training):
@@ -231,10 +220,7 @@ class Likelihood(TrainingRows):
         """Distribution of targets with noise variances, a scalar or (n,)."""
 
     def coefficients(self, target=None, noise=None) -> Coefficients:
-        """Posterior of the coefficients, given targets (n,) and noise variances: see :meth:`handed`.
-
-        None of them where there are no features.
-        """
+        """Posterior given targets (n,) and noise variances, see :meth:`handed`; none without features."""
         return Coefficients(pt.zeros(0), None)
 
     def handed(self, target, noise) -> tuple[TensorVariable, TensorVariable]:

@@ -54,10 +54,7 @@ class DenseNormal(StructuredNormal):
 
 @dataclass(frozen=True, eq=False)
 class ExactRows(Likelihood):
-    """The kernel's own matrix: O(n^3).
-
-    `new_noise` is the kernel of noise that is added to predictions, that of a new run of the experiment.
-    """
+    """The kernel's own matrix, O(n^3); `new_noise` is the kernel of a new run's noise, for predictions."""
 
     data: MarginalData
     cov_func: Any

@@ -90,15 +90,11 @@ class LaplaceGraph:
         """``S^-1 (t - mu)`` (n,)."""
         return -self._given(self.normal_slope, t, v)
 
-    def normal(self, t, v):
-        """Log density of the pseudo-targets."""
-        return self._given(self.normal_logp, t, v)
-
     def density(self, f, y):
         """``log N(t; mu, S) + sum_i [log p(y_i | f_i) - log N(t_i; f_i, v_i)]``."""
         logp, g, W = self.rows.at(f, y)
         own = -0.5 * (LOG_2PI - pt.log(W) + g**2 / W)
-        return self.normal(f + g / W, 1.0 / W) + (logp - own).sum()
+        return self._given(self.normal_logp, f + g / W, 1.0 / W) + (logp - own).sum()
 
     def mode(self, y) -> tuple[TensorVariable, TensorVariable]:
         """Mode of the function (n,), and what is left of the way there: NaN or large where none was found.
@@ -237,10 +233,7 @@ class LaplaceDensity(Expanded):
 
 
 class LaplaceGradient(Expanded):
-    """Gradient of the density, of (mode, targets, parameters), in those that are floats.
-
-    By implicit differentiation of the mode: see :meth:`LaplaceGraph.carried`.
-    """
+    """Gradient in the floats among (mode, targets, parameters): see :meth:`LaplaceGraph.carried`."""
 
     def __init__(self, graph: LaplaceGraph, known, floats):
         f = graph.rows.vector("mode")

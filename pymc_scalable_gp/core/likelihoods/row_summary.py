@@ -110,10 +110,7 @@ class RotatedSummary(RowSummary):
 
     @classmethod
     def of_statistics(cls, found: RowStatistics, singular: Singular) -> "RotatedSummary":
-        """From statistics, whose triangle stands for the rows.
-
-        Raises ValueError if V does not make B V orthogonal: it is that of other rows.
-        """
+        """From statistics, whose triangle stands for the rows; ValueError if V is that of other rows."""
         columns, count = found.mark.columns, len(singular.values)
         U = found.triangle[:, :columns] @ singular.vectors / singular.values
         if len(U) < count or np.abs(U.T @ U - np.eye(count)).max() > _ORTHOGONAL:

@@ -72,7 +72,12 @@ class RowDistribution:
                 f"{self.variable.ndim} dimensions"
             )
         self.dtype = self.variable.dtype
-        self.logp = self._density()
+        try:
+            self.logp = self._derived(pm.logp)
+        except (NotImplementedError, RuntimeError) as error:
+            raise ValueError(
+                f"likelihood= returned {self.label}, whose log density PyMC does not know"
+            ) from error
         self.slope = self._change(self.logp)
         self.information = self._information()
 
@@ -187,14 +192,6 @@ class RowDistribution:
                 f"{self.label}'s log density has no negative second derivative in f, which Laplace's "
                 "approximation needs: use a Latent class with this likelihood"
             )
-
-    def _density(self):
-        try:
-            return self._derived(pm.logp)
-        except (NotImplementedError, RuntimeError) as error:
-            raise ValueError(
-                f"likelihood= returned {self.label}, whose log density PyMC does not know"
-            ) from error
 
     def _derived(self, derive: Callable) -> TensorVariable:
         """``pm.logp`` or ``pm.logcdf`` of the targets.

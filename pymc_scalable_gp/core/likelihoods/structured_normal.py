@@ -56,10 +56,7 @@ class StructuredNormal(ABC):
         return 0.5 * (self.logp(middle - left) - self.logp(middle + left))
 
     def solve(self, values: TensorVariable) -> TensorVariable:
-        """Inverse covariance times columns (n, s).
-
-        Raises NotImplementedError where a subclass has no direct way.
-        """
+        """Inverse covariance times columns (n, s); NotImplementedError where there is no direct way."""
         raise NotImplementedError(f"{self.label} has no direct solution for several vectors")
 
     @property
@@ -89,11 +86,7 @@ class StructuredNormal(ABC):
 
     def filled(self, params) -> "StructuredNormal":
         """The same normal with tensors in their places."""
-
-        def found(value):
-            return params[value.index] if isinstance(value, _Place) else value
-
-        return self._changed(found)
+        return self._changed(lambda value: params[value.index] if isinstance(value, _Place) else value)
 
     def _changed(self, change) -> Any:
         return replace(self, **{f.name: _mapped(change, getattr(self, f.name)) for f in fields(self)})

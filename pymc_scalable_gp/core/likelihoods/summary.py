@@ -45,10 +45,7 @@ class DataCopy:
     __hash__ = None
 
     def guard(self, result: TensorVariable, X, y) -> TensorVariable:
-        """`result`, refused in a compiled function whose data were replaced since.
-
-        All entries are compared, O(n d).
-        """
+        """`result`, refused in a compiled function whose data were replaced since: compared in O(n d)."""
         same = same_values(y, fixed_shared(self.y))
         if self.X is not None:
             same &= same_values(X, fixed_shared(self.X))
@@ -80,20 +77,11 @@ class ArrayRows:
                 lambda: target_blocks(plain, X.value, y, "Projecting the targets", progressbar),
                 len(rotation.vectors), len(y), rotation,
             )  # fmt: skip
+        self.path = self._summary.path
 
     def _summarized(self, X, y, progressbar=True) -> RowSummary:
         factor = triangle_of_rows(self._function, X, y, progressbar)
         return RowSummary.of(factor, len(factor) - self._design.count - 1, len(y))
-
-    def _has_basis(self, X) -> bool:
-        """Whether the features at inputs X (n, d) are those of the fixed basis too."""
-        found = self._map
-        return found.mixing() is None or found.covering(X.min(axis=0), X.max(axis=0)) is found
-
-    @property
-    def path(self) -> str:
-        """Path of the summary."""
-        return self._summary.path
 
     def present_data(self, X, y) -> DataCopy | None:
         """The data that X and y hold now, where they can be replaced."""
@@ -108,8 +96,9 @@ class ArrayRows:
             return None
         now, summary = DataCopy.now(X, y), self._summary
         if now != self._first:
-            if X is not None and not self._has_basis(now.X):
-                return None
+            if X is not None and self._map.mixing() is not None:
+                if self._map.covering(now.X.min(axis=0), now.X.max(axis=0)) is not self._map:
+                    return None
             summary = self._summarized(self._kept if X is None else now.X, now.y)
         elif not self._mutable:
             return summary, lambda result: result
@@ -237,18 +226,13 @@ def summarize(data: MarginalData, rotation: Singular | None = None, progressbar=
 
 
 def likelihood_of(gp, statistics, sigma, weights=None) -> SummarizedRows:
-    """Likelihood of the rows that the statistics have seen.
-
-    Raises TypeError or ValueError for anything but statistics in this GP's basis, a basis rotated on
-    other rows, or one sigma for each row.
-    """
+    """Likelihood of the statistics' rows; an error for another basis or rotation, or a sigma per row."""
     if sigma.ndim:
         raise ValueError("statistics of rows need a scalar sigma: the rows' own are not in them")
     beta = basis_of(gp, statistics).design.beta
     rotation = gp.feature_map.rotation
     if rotation is None:
-        known = statistics.triangle, statistics.mark.columns, statistics.size
-        summary = RowSummary.of(*known)
+        summary = RowSummary.of(statistics.triangle, statistics.mark.columns, statistics.size)
     else:
         summary = RotatedSummary.of_statistics(statistics, rotation)
     ends = check_inputs(np.stack([statistics.low, statistics.high]))
