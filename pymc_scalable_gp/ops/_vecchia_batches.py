@@ -198,6 +198,23 @@ def whiten_grad(V, A, L, neighbors, W, W_bar, xp):
     return V_bar, *joined(found, xp)
 
 
+def where_blocks_fit(function, inputs, neighbors, rest, xp):
+    """``function(*inputs, neighbors, *rest)``, NaN in all outputs unless `blocks_fit`.
+
+    `inputs` end with the rows and regressions A and L. With a `rest` the outputs are their cotangents.
+    """
+    *before, Z, A, _ = inputs
+    first, n, g = len(before[0]) if before else 0, len(Z), A.shape[1]
+    nan = tuple(xp.full(x.shape, xp.nan) for x in (inputs if rest else (Z,)))
+    if n > len(neighbors) * g:
+        return nan
+    starts = first + np.minimum(np.arange(len(neighbors)) * g, n)[:, None]
+    good = (neighbors < starts).all() & ((neighbors[:, 1:] < 0) | (neighbors[:, :-1] >= 0)).all()
+    found = function(*inputs, xp.where(good, neighbors, -1), *rest)
+    found = found if rest else (found,)
+    return tuple(xp.where(good, x, each) for x, each in zip(found, nan, strict=True))
+
+
 def in_order(neighbors, m, g):
     """For each block: its number, its own rows, and its neighbours, one block after the other."""
     for b, near in enumerate(neighbors):

@@ -31,6 +31,18 @@ def count_known(neighbors):
 
 
 @register_jitable
+def blocks_fit(neighbors, n, first, block):
+    """Whether blocks hold all n rows from `first` on, neighbours come before, and their padding last."""
+    for b in range(len(neighbors)):
+        row, start = neighbors[b], first + min(b * block, n)
+        known = count_known(row)
+        for i in range(len(row)):
+            if row[i] >= start or (i >= known and row[i] >= 0):
+                return False
+    return n <= len(neighbors) * block
+
+
+@register_jitable
 def local_places(neighbors, count, first, own):
     """Rows that a block looks at: its neighbours, then its own."""
     places = np.empty(count + own, dtype=np.int64)

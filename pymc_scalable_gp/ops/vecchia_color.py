@@ -9,7 +9,7 @@ from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._small import multiply_small
-from pymc_scalable_gp.ops._vecchia_blocks import corner, count_known, own_rows, take_rows
+from pymc_scalable_gp.ops._vecchia_blocks import blocks_fit, corner, count_known, own_rows, take_rows
 
 
 class VecchiaColor(GufuncOp):
@@ -19,7 +19,8 @@ class VecchiaColor(GufuncOp):
     discrete = (4,)
 
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = batches.color(*inputs)
+        *given, neighbors = inputs
+        (output_storage[0][0],) = batches.where_blocks_fit(batches.color, given, neighbors, (), np)
 
     def pullback(self, inputs, outputs, cotangents):
         """See `VecchiaColorGrad`."""
@@ -37,7 +38,8 @@ class VecchiaColorGrad(GufuncOp):
     discrete = (4,)
 
     def perform(self, node, inputs, output_storage):
-        for storage, value in zip(output_storage, batches.color_grad(*inputs), strict=True):
+        found = batches.where_blocks_fit(batches.color_grad, inputs[:4], inputs[4], inputs[5:], np)
+        for storage, value in zip(output_storage, found, strict=True):
             storage[0] = value
 
 
@@ -54,14 +56,15 @@ def vecchia_color(noise, A, L, neighbors, before=None):
     L : tensor, shape (b, g, g)
         As :func:`vecchia_factor` gives them.
     neighbors : integer tensor, shape (b, k)
-        Rows of ``[before; Y]``.
+        Rows of ``[before; Y]`` before the block's own, then -1.
     before : tensor, shape (p, q), optional
         Rows that are known already: the blocks come after them.
 
     Returns
     -------
     tensor, shape (m, q)
-        Without `before`, the inverse of :func:`vecchia_whiten`.
+        Without `before`, the inverse of :func:`vecchia_whiten`. NaN where neighbours are others, or the
+        blocks do not hold all rows.
 
     See Also
     --------
@@ -93,6 +96,9 @@ def _color(before, Z, A, L, neighbors):
     (p, q), m = before.shape, Z.shape[0]
     rows = np.zeros((p + m, q))
     rows[:p] = before
+    if not blocks_fit(neighbors, m, p, A.shape[1]):
+        rows[p:] = np.nan
+        return rows[p:]
     for b in range(A.shape[0]):
         start, own = own_rows(m, 0, A.shape[1], b)
         known = count_known(neighbors[b])
@@ -110,6 +116,9 @@ def _color_grad(before, Z, A, L, neighbors, Y, Y_bar):
     rows, total = np.concatenate((before, Y)), np.zeros((p + m, q))
     total[p:] = Y_bar
     Z_bar, A_bar, L_bar = np.zeros((m, q)), np.zeros(A.shape), np.zeros(L.shape)
+    if not blocks_fit(neighbors, m, p, A.shape[1]):
+        total[:], Z_bar[:], A_bar[:], L_bar[:] = np.nan, np.nan, np.nan, np.nan
+        return total[:p], Z_bar, A_bar, L_bar
     for last in range(A.shape[0]):
         b = A.shape[0] - 1 - last
         start, own = own_rows(m, 0, A.shape[1], b)
@@ -141,6 +150,11 @@ def _near(values, neighbors):
 
 
 @jax_form(VecchiaColor)
+def _jax_color_where_blocks_fit(*inputs):
+    *given, neighbors = inputs
+    return batches.where_blocks_fit(_jax_color, given, neighbors, (), jnp)[0]
+
+
 def _jax_color(before, Z, A, L, neighbors):
     p, (count, g) = len(before), A.shape[:2]
 
@@ -155,6 +169,10 @@ def _jax_color(before, Z, A, L, neighbors):
 
 
 @jax_form(VecchiaColorGrad, differentiable=False)
+def _jax_color_grad_where_blocks_fit(*inputs):
+    return batches.where_blocks_fit(_jax_color_grad, inputs[:4], inputs[4], inputs[5:], jnp)
+
+
 def _jax_color_grad(before, Z, A, L, neighbors, Y, Y_bar):
     p, (count, g), (m, q) = len(before), A.shape[:2], Z.shape
 

@@ -1,5 +1,7 @@
 """Columns whitened by regressions of blocks of rows on their neighbours."""
 
+from functools import partial
+
 import numpy as np
 from pytensor.gradient import disconnected_type
 
@@ -7,7 +9,7 @@ from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._block_factor import ArrayOp
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._small import multiply_small, solve_small
-from pymc_scalable_gp.ops._vecchia_blocks import corner, count_known, own_rows, take_rows
+from pymc_scalable_gp.ops._vecchia_blocks import blocks_fit, corner, count_known, own_rows, take_rows
 
 
 class VecchiaWhiten(ArrayOp):
@@ -18,7 +20,8 @@ class VecchiaWhiten(ArrayOp):
 
     def values(self, xp, *inputs):
         """See `_vecchia_batches.whiten`."""
-        return (batches.whiten(*inputs, xp),)
+        *given, neighbors = inputs
+        return batches.where_blocks_fit(partial(batches.whiten, xp=xp), given, neighbors, (), xp)
 
     def pullback(self, inputs, outputs, cotangents):
         """See `VecchiaWhitenGrad`."""
@@ -38,7 +41,8 @@ class VecchiaWhitenGrad(ArrayOp):
 
     def values(self, xp, *inputs):
         """See `_vecchia_batches.whiten_grad`."""
-        return batches.whiten_grad(*inputs, xp)
+        (*given, neighbors), rest = inputs[:4], inputs[4:]
+        return batches.where_blocks_fit(partial(batches.whiten_grad, xp=xp), given, neighbors, rest, xp)
 
 
 def vecchia_whiten(columns, A, L, neighbors):
@@ -55,10 +59,12 @@ def vecchia_whiten(columns, A, L, neighbors):
     L : tensor, shape (b, g, g)
         As :func:`vecchia_factor` gives them.
     neighbors : integer tensor, shape (b, k)
+        Rows before the block's own, then -1.
 
     Returns
     -------
     tensor, shape (n, q)
+        NaN where neighbours are others, or the blocks do not hold all rows.
 
     See Also
     --------
@@ -90,6 +96,9 @@ def _whiten(V, A, L, neighbors):
     n, q = V.shape
     g = A.shape[1]
     out = np.empty((q, n))  # column by column, as the likelihood reads features
+    if not blocks_fit(neighbors, n, 0, g):
+        out[:] = np.nan
+        return out.T
     for b in range(A.shape[0]):
         start, own = own_rows(n, 0, g, b)
         known = count_known(neighbors[b])
@@ -111,6 +120,9 @@ def _whiten_grad(V, A, L, neighbors, W, W_bar):
     n, q = V.shape
     g = A.shape[1]
     V_bar, A_bar, L_bar = np.zeros((n, q)), np.zeros(A.shape), np.zeros(L.shape)
+    if not blocks_fit(neighbors, n, 0, g):
+        V_bar[:], A_bar[:], L_bar[:] = np.nan, np.nan, np.nan
+        return V_bar, A_bar, L_bar
     for b in range(A.shape[0]):
         start, own = own_rows(n, 0, g, b)
         known = count_known(neighbors[b])

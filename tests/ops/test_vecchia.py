@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 
 from pymc_scalable_gp.ops import _block_factor
 from pymc_scalable_gp.ops._by_ops import BY_OPS
+from pymc_scalable_gp.ops._jax import jax
 from pymc_scalable_gp.ops.vecchia_color import VecchiaColor, vecchia_color
 from pymc_scalable_gp.ops.vecchia_factor import VecchiaFactor, vecchia_factor
 from pymc_scalable_gp.ops.vecchia_whiten import VecchiaWhiten, vecchia_whiten
@@ -215,3 +216,23 @@ def test_neighbors_factors_have_no_gradient():
 def test_needs_static_widths():
     with pytest.raises(TypeError, match="static numbers of columns"):
         vecchia_factor(pt.tensor3(), np.zeros((4, 1)), np.ones(4), np.zeros((2, 1), dtype=int))
+
+
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA", *(["JAX"] if jax is not None else [])])
+@pytest.mark.parametrize("op", [vecchia_whiten, vecchia_color])
+def test_what_does_not_fit_gives_nan(op, mode):
+    """Too few blocks; neighbours that are outside, come later or are the block itself; padding first."""
+    rng = np.random.default_rng(5)
+    inputs = pt.dmatrix(), pt.dtensor3(), pt.dtensor3()
+    neighbors, out = pt.lmatrix(), 0.0
+    out = op(*inputs, neighbors)
+    run = pytensor.function([*inputs, neighbors], [out, *pt.grad(out.sum(), inputs)], mode=mode)
+    A, L = rng.standard_normal((2, 2, 2)), np.tile(np.eye(2), (2, 1, 1))
+    for n, good in (4, [0, 1]), (3, [1, -1]), (1, [-1, -1]):
+        V = rng.standard_normal((n, 2))
+        assert all(np.isfinite(x).all() for x in run(V, A, L, np.array([[-1, -1], good])))
+    for n, bad in (4, [0, 4]), (4, [10**6, 0]), (4, [2, -1]), (4, [-1, 0]), (5, [0, 1]), (1, [1, -1]):
+        V = rng.standard_normal((n, 2))
+        found = run(V, A, L, np.array([[-1, -1], bad]))
+        assert [x.shape for x in found] == [V.shape, V.shape, A.shape, L.shape]
+        assert all(np.isnan(x).all() for x in found)
