@@ -2,13 +2,55 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_grad
+from pytensor.compile.builders import SymbolicOp
+from pytensor.gradient import disconnected_type
 from pytensor.tensor.linalg import qr, solve_triangular
 
 from pymc_scalable_gp.ops.stacked_product import product
 
 # A diagonal entry of R below this share of their sum makes the columns dependent to rounding.
 DEPENDENT = 1e-14
+
+
+class NormalSolve(SymbolicOp):
+    """``U = (A'A)^-1 G`` by the factor R of A, whose own part in the gradient that of A has."""
+
+    inline = True
+
+    def build_inner_graph(self, A, R, G):
+        return [solve_triangular(R, solve_triangular(R, G, trans="T"))]
+
+    def connection_pattern(self, node=None):
+        return [[True], [False], [True]]
+
+    def pullback(self, inputs, outputs, cotangents):
+        """``G_bar = V = (A'A)^-1 U_bar`` and ``A_bar = -A (U V' + V U')``."""
+        (A, R, _), (U,), (bar,) = inputs, outputs, cotangents
+        V = NormalSolve()(A, R, bar)
+        half = product(U, V, transpose_b=True)
+        return [-product(A, half + half.T), disconnected_type(), V]
+
+
+class LeastSquares(SymbolicOp):
+    """Solution X of ``A X = B`` by the factors of A, whose own part in the gradient that of A has."""
+
+    inline = True
+
+    def build_inner_graph(self, A, B, Q, R):
+        X = solve_triangular(R, product(Q, B, transpose_a=True))
+        rest = product(A, B - product(A, X), transpose_a=True)  # zero to rounding: a step of refinement
+        return [X + solve_triangular(R, solve_triangular(R, rest, trans="T"))]
+
+    def connection_pattern(self, node=None):
+        return [[True], [True], [False], [False]]
+
+    def pullback(self, inputs, outputs, cotangents):
+        """``B_bar = A U`` and ``A_bar = (B - A X) U' - A U X'``, with ``U = (A'A)^-1 X_bar``."""
+        (A, B, _, R), (X,), (bar,) = inputs, outputs, cotangents
+        U = NormalSolve()(A, R, bar)
+        B_bar, none = product(A, U), disconnected_type()
+        rest = product(B - product(A, X), U, transpose_b=True)
+        return [rest - product(B_bar, X, transpose_b=True), B_bar, none, none]
 
 
 def qr_solve(A, b):
@@ -26,7 +68,7 @@ def qr_solve(A, b):
     Returns
     -------
     tensor, shape (r,) or (r, k)
-        NaN where the columns of A are dependent. Differentiable once in both.
+        NaN where the columns of A are dependent. Differentiable in both, any number of times.
 
     Raises
     ------
@@ -39,9 +81,9 @@ def qr_solve(A, b):
     ``A = [Phi; sigma I]`` and ``b = [y; 0]`` this is ridge regression on features, accurate in single
     precision where a Cholesky factor of ``Phi'Phi + sigma^2 I`` fails.
 
-    The last term is zero to rounding: a step of refinement. With `x_0` and R held fixed its
-    derivative ``(A'A)^{-1} (dA' (b - A x_0) + A' (db - dA x_0))`` is that of the solution, and no
-    derivative of the factor is taken (PyTensor 3.3 has none where the number of rows is unknown).
+    The last term is zero to rounding: a step of refinement. No derivative of the factor is taken, that
+    of the solution is ``(A'A)^{-1} (dA' (b - A x) + A' (db - dA x))`` (PyTensor 3.3 has none of the
+    factor where the number of rows is unknown).
 
     References
     ----------
@@ -69,9 +111,7 @@ def qr_solve(A, b):
     r, k = A.shape[1], b.shape[1]
     # Rows of zeros change nothing, and A never has fewer rows than columns.
     tall, right = pt.concatenate([A, pt.zeros((r, r))]), pt.concatenate([b, pt.zeros((r, k))])
-    Q, R = qr(disconnected_grad(tall), mode="economic")
+    Q, R = qr(tall, mode="economic")
     size = pt.abs(pt.diag(R))
     R = pt.switch(pt.any(size <= DEPENDENT * size.sum()), np.nan, R)
-    x = solve_triangular(R, product(Q, disconnected_grad(right), transpose_a=True))
-    step = solve_triangular(R, product(A, b - product(A, x), transpose_a=True), trans="T")
-    return x + solve_triangular(R, step)
+    return LeastSquares()(tall, right, Q, R)

@@ -64,3 +64,20 @@ def test_dependent_columns_missing_rows_and_nan_give_nan(mode):
 def test_needs_matrices():
     with pytest.raises(TypeError, match="qr_solve needs a matrix"):
         qr_solve(np.ones(3), np.ones(3))
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", pytest.param("NUMBA", marks=pytest.mark.slow)])
+def test_second_derivatives(mode):
+    A, B = pt.dmatrix(), pt.dmatrix()
+    weights = np.arange(1.0, 11.0).reshape(5, 2)
+
+    def second(solve):
+        slopes = pt.grad((solve(A, B) ** 3).sum(), [A, B])
+        total = sum((slope * weights).sum() for slope in slopes)
+        return [*pt.grad(total, [A, B]), *pt.grad((slopes[0] ** 2).sum(), [A, B])]
+
+    given = case(5, 2, 2)
+    found = pytensor.function([A, B], second(qr_solve), mode=mode)(*given)
+    expected = pytensor.function([A, B], second(twin), mode="FAST_COMPILE")(*given)
+    for f, e in zip(found, expected, strict=True):
+        assert_allclose(f, e, rtol=1e-9, atol=1e-9)
