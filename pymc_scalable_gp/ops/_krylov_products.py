@@ -27,7 +27,8 @@ class Products:
     hold real numbers. A gradient is built when it is asked for: see `vjp`.
     """
 
-    def __init__(self, operator, n: int | None, chunk: int):
+    def __init__(self, operator, n: int, chunk: int):
+        self.n = n
         outer = list(operator.parameters)
         self.free = tuple(
             i for i, p in enumerate(outer) if p.dtype.startswith("float") and not isinstance(p, Constant)
@@ -44,15 +45,20 @@ class Products:
         self._made = {}
 
     @classmethod
-    def of(cls, operator, n: int | None, chunk: int) -> "Products":
+    def of(cls, operator, chunk: int) -> "Products":
         """The operator's own, made once: what uses them shares their compiled functions."""
+        if not hasattr(operator, "matmat"):
+            raise TypeError(f"operator must be one of linops, or like them, got {type(operator).__name__}")
+        rows, columns = operator.shape
+        if rows != columns:
+            raise ValueError(f"operator must be square, got shape {operator.shape}")
         held = _SHARED.setdefault(operator, {})
-        if (n, chunk) not in held:
-            held[n, chunk] = cls(operator, n, chunk)
-        return held[n, chunk]
+        if chunk not in held:
+            held[chunk] = cls(operator, rows, chunk)
+        return held[chunk]
 
     def __getstate__(self):
-        kept = ("free", "chunk", "matmat", "columns")
+        kept = ("n", "free", "chunk", "matmat", "columns")
         return {name: getattr(self, name) for name in kept} | {"_made": {}}
 
     def vjp(self, wanted: tuple[int, ...]) -> FunctionGraph:

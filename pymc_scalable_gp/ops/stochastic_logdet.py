@@ -26,6 +26,9 @@ class StochasticLogdet(ParametrizedOp):
     own_outputs = ("()", "()")
     differentiable_outputs = (0,)
 
+    def lengths(self):
+        return {"n": self.products.n}
+
     def perform(self, node, inputs, output_storage):
         estimate = _build(self, *self.products.python_steps(self.wanted))
         found = python_function(self, estimate)(*inputs)
@@ -75,7 +78,8 @@ def stochastic_logdet(operator, shift, probes, steps: int):
     Raises
     ------
     TypeError, ValueError
-        If `probes` is not a matrix or `steps` not a positive int.
+        If the operator is not square, `probes` not a matrix of as many columns, or `steps` not a positive
+        int.
 
     Notes
     -----
@@ -105,7 +109,7 @@ def stochastic_logdet(operator, shift, probes, steps: int):
     if probes.ndim != 2:
         raise ValueError(f"probes must have shape (S, n), got {probes.ndim} dimensions")
     shift = pt.as_tensor_variable(shift).astype("float64")
-    products = Products.of(operator, probes.type.shape[1], min(CHUNK, steps))
+    products = Products.of(operator, min(CHUNK, steps))
     op = StochasticLogdet(products, steps, products.free)
     return op(shift, probes, *operator.parameters, return_list=True)[0]
 

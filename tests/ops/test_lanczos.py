@@ -317,6 +317,25 @@ def test_shapes_dtypes_and_errors():
         lanczos(Diagonal(np.ones(5)), np.ones(5), 0)
     with pytest.raises(ValueError, match="b must be a vector"):
         lanczos(Diagonal(np.ones(5)), np.ones((5, 1)), 2)
+    for operator in Dense(np.ones((2, 3))), Dense(np.ones((3, 2))):
+        with pytest.raises(ValueError, match=r"operator must be square, got shape \([23], [23]\)"):
+            lanczos(operator, np.ones(3), 1)
+    with pytest.raises(TypeError, match="operator must be one of linops, .* got ndarray"):
+        lanczos(np.eye(3), np.ones(3), 1)
+
+
+@pytest.mark.parametrize("mode", [IN_PYTHON, *SELDOM])
+def test_vectors_of_another_size(mode):
+    """The products of a multiple of the identity would not tell."""
+    with pytest.raises(TypeError, match=r"Lanczos needs inputs .* got n = 4 and 6"):
+        lanczos(Diagonal(2.0, 4), np.ones(6), 1)
+    with pytest.raises(TypeError, match=r"StochasticLogdet needs inputs .* got n = 4 and 6"):
+        stochastic_logdet(Diagonal(2.0, 4), 0.5, np.ones((1, 6)), 1)
+    b = pt.dvector()
+    function = pytensor.function([b], lanczos(Diagonal(2.0, 4), b, 1), mode=mode)
+    assert function(np.ones(4))[0].shape == (4, 2)
+    with pytest.raises((ValueError, TypeError)):
+        function(np.ones(6))
 
 
 def test_the_basis_stays_orthogonal():
