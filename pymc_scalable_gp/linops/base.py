@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import reduce
 from operator import add
@@ -14,7 +15,8 @@ class LinearOperator(ABC):
     """A matrix that is known by its products.
 
     Subclasses give :attr:`shape`, :meth:`matmat` and :meth:`diag`, and :attr:`T` unless they are symmetric.
-    ``A @ V``, ``A + B``, ``c * A`` and ``A.add_diagonal(d)`` build new operators or products.
+    ``A @ V``, ``A + B``, ``A - B``, ``c * A``, ``A * c``, ``-A`` and ``A.add_diagonal(d)`` build new
+    operators or products.
 
     Examples
     --------
@@ -28,6 +30,8 @@ class LinearOperator(ABC):
     array([[2.5, 4. ],
            [4. , 8.5]])
     """
+
+    __array_ufunc__ = None  # NumPy leaves arithmetic to it
 
     def __post_init__(self):
         """Operators that are dataclasses take as tensors what can be made one."""
@@ -74,14 +78,33 @@ class LinearOperator(ABC):
         return Sum((self, Diagonal(d, self.shape[0])))
 
     def __matmul__(self, V):
-        V = pt.as_tensor_variable(V)
+        if isinstance(V, LinearOperator) or (V := pt.as_tensor_variable(V)).ndim not in (1, 2):
+            got = type(V).__name__ if isinstance(V, LinearOperator) else f"{V.ndim} dimensions"
+            raise TypeError(f"an operator is multiplied with a vector or a matrix, got {got}")
+        columns, given = None, V.type.shape[0]
+        with suppress(ValueError):  # its size may be unknown
+            columns = self.shape[1]
+        if None not in (columns, given) and columns != given:
+            raise ValueError(f"an operator of shape {self.shape} needs {columns} rows, got {given}")
+        if given is None:
+            V = pt.specify_shape(V, (columns, *V.type.shape[1:]))
         return self.matvec(V) if V.ndim == 1 else self.matmat(V)
 
     def __add__(self, other: "LinearOperator") -> "LinearOperator":
         return Sum((self, other))
 
-    def __rmul__(self, scale) -> "LinearOperator":
+    __radd__ = __add__
+
+    def __sub__(self, other: "LinearOperator") -> "LinearOperator":
+        return self + -other
+
+    def __neg__(self) -> "LinearOperator":
+        return Scaled(-1.0, self)
+
+    def __mul__(self, scale) -> "LinearOperator":
         return Scaled(scale, self)
+
+    __rmul__ = __mul__
 
 
 def _tensors(attribute) -> tuple[TensorVariable, ...]:
@@ -101,6 +124,12 @@ def static_length(tensor: TensorVariable, axis: int, name: str) -> int:
     return int(size)
 
 
+def check_ndim(name: str, needs: str, tensor: TensorVariable, *allowed: int) -> None:
+    """Raise ValueError for other numbers of dimensions than those allowed."""
+    if tensor.ndim not in allowed:
+        raise ValueError(f"{name} needs {needs}, got {tensor.ndim} dimensions")
+
+
 @dataclass(frozen=True, eq=False)
 class Diagonal(LinearOperator):
     """``diag(d)`` for a vector d, or a scalar d and a size.
@@ -117,6 +146,14 @@ class Diagonal(LinearOperator):
 
     d: TensorVariable
     size: int | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_ndim("Diagonal", "a vector, or a scalar and a size", self.d, 0, 1)
+        if self.d.ndim == 0 and self.size is None:
+            raise ValueError("Diagonal of a scalar needs a size")
+        if self.d.ndim and None not in (length := self.d.type.shape[0], self.size) and length != self.size:
+            raise ValueError(f"Diagonal: {length} values do not fit size {self.size}")
 
     @property
     def shape(self):
@@ -148,6 +185,10 @@ class Scaled(LinearOperator):
 
     scale: TensorVariable
     operator: LinearOperator
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_ndim("Scaled", "a scalar", self.scale, 0)
 
     @property
     def shape(self):
@@ -183,6 +224,8 @@ class Sum(LinearOperator):
     terms: Sequence[LinearOperator]
 
     def __post_init__(self):
+        if not all(isinstance(term, LinearOperator) for term in self.terms):
+            raise TypeError("only operators can be added to operators: make a matrix one by linops.Dense")
         shapes = {term.shape for term in self.terms}
         if len(shapes) != 1:
             raise ValueError(f"cannot add operators of shapes {sorted(shapes)}")

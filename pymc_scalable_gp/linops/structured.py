@@ -11,7 +11,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.linops.base import LinearOperator, static_length
+from pymc_scalable_gp.linops.base import LinearOperator, check_ndim, static_length
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.toeplitz import toeplitz_matvec
 
@@ -35,8 +35,7 @@ class Dense(LinearOperator):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.matrix.ndim != 2:
-            raise ValueError(f"Dense needs a matrix, got {self.matrix.ndim} dimensions")
+        check_ndim("Dense", "a matrix", self.matrix, 2)
 
     @property
     def shape(self):
@@ -50,6 +49,9 @@ class Dense(LinearOperator):
         return product(self.matrix, V)
 
     def diag(self):
+        rows, columns = self.matrix.type.shape
+        if None not in (rows, columns) and rows != columns:
+            raise ValueError(f"only a square matrix has a diagonal here, got shape {rows, columns}")
         return pt.diag(self.matrix)
 
 
@@ -68,6 +70,10 @@ class LowRank(LinearOperator):
     """
 
     factor: TensorVariable
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_ndim("LowRank", "a factor (n, r)", self.factor, 2)
 
     @property
     def shape(self):
@@ -101,8 +107,7 @@ class Toeplitz(LinearOperator):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.column.ndim != 1:
-            raise ValueError(f"Toeplitz needs a first column, got {self.column.ndim} dimensions")
+        check_ndim("Toeplitz", "a first column", self.column, 1)
 
     @property
     def shape(self):

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.linalg import toeplitz
 
 from pymc_scalable_gp import linops
-from pymc_scalable_gp.linops.base import Diagonal
+from pymc_scalable_gp.linops.base import Diagonal, Scaled
 from pymc_scalable_gp.linops.structured import Dense, Kronecker, LowRank, Masked, Toeplitz
 
 RNG = np.random.default_rng(0)
@@ -133,3 +133,55 @@ def test_bad_operators():
     with pytest.raises(ValueError, match="static shape"):
         _ = Dense(pt.matrix()).shape
     assert linops.LinearOperator is Dense.__mro__[1]
+
+
+WRONG = {
+    "scale": (lambda: Scaled(D[:3], Dense(A)), ValueError, "needs a scalar, got 1 dimensions"),
+    "diagonal": (lambda: Diagonal(np.ones(3), 5), ValueError, "3 values do not fit size 5"),
+    "diagonal matrix": (lambda: Diagonal(A), ValueError, "needs a vector, .* got 2 dimensions"),
+    "diagonal scalar": (lambda: Diagonal(0.5), ValueError, "needs a size"),
+    "too many": (lambda: Diagonal(0.5, 3) @ np.ones(5), ValueError, r"\(3, 3\) .* got 5"),
+    "a single one": (lambda: Diagonal(np.ones(3)) @ np.ones(1), ValueError, r"\(3, 3\) .* got 1"),
+    "masked": (lambda: Masked(Dense(A), PLACES[:2]) @ np.ones(1), ValueError, r"\(2, 2\) .* got 1"),
+    "kronecker": (lambda: Kronecker([A, A]) @ np.ones((3, 2)), ValueError, r"\(9, 9\) .* got 3"),
+    "no vector": (lambda: Dense(A) @ np.ones((3, 1, 1)), TypeError, "a vector or a matrix, got 3"),
+    "operators": (lambda: Dense(A) @ Dense(A), TypeError, "a vector or a matrix, got Dense"),
+    "diagonal of": (lambda: Dense(B).diag(), ValueError, "square"),
+    "factor": (lambda: LowRank(D), ValueError, "needs a factor .* got 1 dimensions"),
+    "array": (lambda: Dense(A) + A, TypeError, "only operators can be added"),
+    "array in front": (lambda: A + Dense(A), TypeError, "only operators can be added"),
+    "array times": (lambda: A * Dense(A), ValueError, "needs a scalar, got 2 dimensions"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_sizes(name):
+    build, error, match = WRONG[name]
+    with pytest.raises(error, match=match):
+        build()
+
+
+def test_a_size_that_is_known_when_it_runs():
+    v = pt.dvector()
+    for operator in Diagonal(0.5, 3), Diagonal(np.ones(3)), Masked(Dense(A), np.array([0, 1, 1])):
+        function = pytensor.function([v], operator @ v, mode="FAST_COMPILE")
+        assert function(np.ones(3)).shape == (3,)
+        for wrong in 1, 5:
+            with pytest.raises((AssertionError, ValueError)):
+                function(np.ones(wrong))
+    matrix = pt.dmatrix()  # of any size
+    product = Dense(matrix) @ v
+    assert_allclose(product.eval({matrix: B, v: D[:2]}, mode="FAST_COMPILE"), B @ D[:2])
+
+
+def test_scales_and_differences():
+    operator = Dense(A)
+    for found, expected in (
+        (operator * 2.0, 2.0 * A),
+        (np.float64(2.0) * operator, 2.0 * A),
+        (pt.constant(2.0) * operator, 2.0 * A),
+        (-operator, -A),
+        (operator - 0.5 * operator, 0.5 * A),
+    ):
+        assert isinstance(found, linops.LinearOperator)
+        assert_allclose(found.to_dense().eval(mode="FAST_COMPILE"), expected, atol=1e-15)
