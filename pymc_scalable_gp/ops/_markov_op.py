@@ -4,6 +4,7 @@ from itertools import islice
 from math import prod
 
 from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._markov_steps import DRIVE, STATIC
 from pymc_scalable_gp.ops._numba import by_machine_code, form_of, one_source, register_numba
 
 # Rows of a few states from which Python, too, takes machine code: a gradient takes half a second there, and
@@ -25,6 +26,17 @@ class MarkovOp(GufuncOp):
     def __init__(self, orders, counts, sizes):
         self.orders, self.counts, self.sizes = tuple(orders), tuple(counts), tuple(sizes)
         self.rows_in_python = 0.0
+        for order in self.orders:
+            if order not in (STATIC, *range(len(DRIVE))):
+                raise ValueError(f"orders must be -1, 0, 1 or 2, got {order}")
+        rest, sizes = iter(self.orders), self.sizes
+        fit = len(sizes) == len(self.counts) and sum(self.counts) == len(self.orders)
+        if not fit or min(self.counts, default=1) < 1 or min(sizes, default=0) < 0:
+            given = f"{len(self.orders)} orders do not fit counts {self.counts} and sizes {sizes}"
+            raise ValueError(f"{given}: each group has one or more orders, and a number of features")
+        groups = [list(islice(rest, count)) for count in self.counts]
+        if any(STATIC in group and len(group) > 1 for group in groups):
+            raise ValueError("a constant, of order -1, must be a group of its own")
 
     @property
     def is_single(self) -> bool:

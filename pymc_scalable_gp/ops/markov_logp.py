@@ -54,7 +54,8 @@ def markov_logp(dt, rates, variances, features, noise, residual, orders, counts,
     features : tensor, shape (n, k)
     noise, residual : tensors, shape (n,)
     orders : sequence of int
-        Order 0, 1 or 2 of each factor's Matern kernel (smoothness less 1/2), or -1 for a constant.
+        Order 0, 1 or 2 of each factor's Matern kernel (smoothness less 1/2), or -1 for a constant, which
+        is a group of its own.
     counts, sizes : sequences of int
         Number of factors and of features of each group.
 
@@ -62,6 +63,11 @@ def markov_logp(dt, rates, variances, features, noise, residual, orders, counts,
     -------
     scalar tensor
         NaN where the covariance is not positive definite. Differentiable once in all arguments.
+
+    Raises
+    ------
+    ValueError
+        If `orders`, `counts` and `sizes` do not fit together.
 
     Notes
     -----

@@ -226,3 +226,22 @@ def test_wrong_lengths(n):
     dt, rates, *rest = inputs(n)
     with pytest.raises((TypeError, ValueError), match="MarkovLogp needs inputs"):
         markov_logp(dt, rates[:2], *rest, **KIND)
+
+
+@pytest.mark.parametrize(
+    ("kind", "match"),
+    [
+        (([3], [1], [1]), "orders must be -1, 0, 1 or 2, got 3"),
+        (([-2], [1], [1]), "orders must be -1, 0, 1 or 2, got -2"),
+        (([0], [2], [1]), r"1 orders do not fit counts \(2,\) and sizes \(1,\)"),
+        (([0], [1, 1], [1]), "do not fit counts"),
+        (([0], [1], [1, 1]), "do not fit counts"),
+        (([0], [1, 0], [1, 1]), "do not fit counts"),
+        (([0], [1], [-1]), "do not fit counts"),
+        (([0, -1], [2], [1]), "a constant, of order -1, must be a group of its own"),
+    ],
+)
+def test_refuses_groups_that_do_not_fit(kind, match):
+    ones = np.ones(3)
+    with pytest.raises(ValueError, match=match):
+        markov_logp(ones, [1.0], [1.0], ones[:, None], ones, ones, *kind)
