@@ -153,8 +153,8 @@ def lowrank_logp(phi, noise, residual, *, weights=None, kdiag=None, approx="DTC"
     >>> print(stats.multivariate_normal(cov=S).logpdf(residual).round(4))
     -5.6638
     """
-    inputs = lowrank_inputs(phi, noise, residual, weights, kdiag, approx)
-    return LowRankTerms(*LowRankLogp(approx)(*inputs))
+    op = LowRankLogp(approx)
+    return LowRankTerms(*op(*lowrank_inputs(phi, noise, residual, weights, kdiag, approx)))
 
 
 def lowrank_inputs(phi, noise, residual, weights, kdiag, approx):
@@ -162,7 +162,7 @@ def lowrank_inputs(phi, noise, residual, weights, kdiag, approx):
     residual = pt.as_tensor_variable(residual)
     phi = pt.as_tensor_variable(phi)
     if weights is None:
-        weights = pt.ones(phi.type.shape[1] or (phi.shape[1],), dtype="float64")
+        weights = pt.ones(phi.type.shape[-1] or (phi.shape[-1],), dtype="float64")
     if kdiag is None:
         if approx != "DTC":
             raise ValueError(f"approx={approx!r} needs kdiag, the prior variances k(x_i, x_i)")

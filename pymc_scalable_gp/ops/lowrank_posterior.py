@@ -90,8 +90,8 @@ def lowrank_posterior(phi, noise, residual, *, weights=None, kdiag=None, approx=
 
     The gradient costs O(n r^2 + r^3) and a second (n, r) array.
     """
-    inputs = lowrank_inputs(phi, noise, residual, weights, kdiag, approx)
-    return LowRankTerms(*LowRankPosterior(approx)(*inputs))
+    op = LowRankPosterior(approx)
+    return LowRankTerms(*op(*lowrank_inputs(phi, noise, residual, weights, kdiag, approx)))
 
 
 one_source(LowRankPosterior, strided=(0,))(logp_terms)

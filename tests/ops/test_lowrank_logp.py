@@ -12,6 +12,7 @@ from pymc_scalable_gp.ops import lowrank_logp
 from pymc_scalable_gp.ops._by_ops import BY_OPS
 from pymc_scalable_gp.ops._kernels import norm_one
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS, LowRankLogp
+from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
 from pymc_scalable_gp.testing import check_op, dense_marginal
 from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
@@ -354,6 +355,11 @@ def test_wrong_calls():
         lowrank_logp(phi, noise, residual, kdiag=residual, approx="SOR")
     with pytest.raises(ValueError, match="approx='FITC' needs kdiag"):
         lowrank_logp(phi, noise, residual, approx="FITC")
+    for op in lowrank_logp, lowrank_posterior:
+        with pytest.raises(ValueError, match="approx must be one of"):
+            op(phi, noise, residual, approx="VIF")  # before what that would need
+    with pytest.raises(TypeError, match=r"LowRankLogp needs inputs .* got 1, 1, 1, 1, 1"):
+        lowrank_logp(phi[:, 0], noise, residual)
     with pytest.raises(TypeError, match=r"LowRankLogp needs inputs of shapes \(n, r\), \(r\)"):
         lowrank_logp(phi[0], noise, residual, weights=weights)
     with pytest.raises(TypeError, match=r"LowRankLogp needs inputs .* got 2, 1, 2, 1, 1"):
