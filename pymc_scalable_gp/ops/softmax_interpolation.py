@@ -66,6 +66,11 @@ def softmax_interpolation(X, Z, temperature=1.0):
         Rows sum to 1. Differentiable in all arguments; the norm's gradient at distance 0 is taken
         as 0. Stored column by column, as `lowrank_logp` reads features.
 
+    Raises
+    ------
+    ValueError
+        If a fixed temperature is not positive.
+
     Notes
     -----
     O(n m d) time, as a matrix product; besides the result only a block of rows, never (n, m, d).
@@ -85,8 +90,11 @@ def softmax_interpolation(X, Z, temperature=1.0):
            [0.5, 0.5]])
     """
     X, Z, temperature = (pt.as_tensor_variable(a) for a in (X, Z, temperature))
-    if isinstance(temperature, Constant) and np.all(temperature.data == 1.0):
-        return SoftmaxInterpolation()(X, Z).T
+    if isinstance(temperature, Constant):
+        if not np.all(temperature.data > 0.0):  # a negative one would count as its size
+            raise ValueError(f"temperature must be positive, got {temperature.data}")
+        if np.all(temperature.data == 1.0):
+            return SoftmaxInterpolation()(X, Z).T
     # Centred before it is scaled: the quotient of a large offset has lost the digits that differ.
     center = disconnected_grad(Z.mean(axis=0))
     return SoftmaxInterpolation()((X - center) / temperature, (Z - center) / temperature).T

@@ -145,3 +145,9 @@ def test_memory_is_the_result_and_a_block():
 def test_refuses_other_shapes():
     with pytest.raises(TypeError, match=r"SoftmaxInterpolation needs inputs of shapes \(n, d\), \(m, d\)"):
         softmax_interpolation(np.zeros(3), np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("bad", [-1.0, 0.0, np.nan, [0.5, -0.5, 1.0]])
+def test_refuses_a_temperature_that_is_not_positive(bad):
+    with pytest.raises(ValueError, match="temperature must be positive"):
+        softmax_interpolation(np.zeros((4, 3)), np.zeros((2, 3)), bad)
