@@ -37,7 +37,8 @@ def stacked_product(a, b, *, transpose_a: bool = False, transpose_b: bool = Fals
     Parameters
     ----------
     a, b : tensors, shapes (d, p, m) and (d, m, q), or with the last two transposed
-        As told by `transpose_a` and `transpose_b`.
+    transpose_a, transpose_b : bool
+        Whether `a` or `b` is: it has shape (d, m, p) or (d, q, m), and its transposes are multiplied.
 
     Returns
     -------

@@ -37,6 +37,8 @@ def stacked_solve(lower, right, *, transpose: bool = False):
         L; what is above its diagonal is not read.
     right : tensor, shape (d, m, k)
         B; O(d m^2 k) time.
+    transpose : bool
+        Whether the systems are those of the transposes.
 
     Returns
     -------
