@@ -6,13 +6,13 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from marks import often
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.importance import run as run_module
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.workers import _evaluate, side_by_side
 from pymc_scalable_gp.utils.threads import one_blas_thread
-from tests.marks import often
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 6.0, (60, 2))

@@ -14,8 +14,12 @@ from pymc_scalable_gp.testing import check_op
 from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_features(kind):
+@pytest.mark.parametrize(
+    ("kind", "modes"),
+    [(kind, ("NUMBA",) if kind == "RatQuad" else ()) for kind in KINDS]
+    + [pytest.param("Arc", ("NUMBA",), marks=pytest.mark.slow)],
+)
+def test_features(kind, modes):
     rng = np.random.default_rng(0)
     X, Z, root = (0.3 * rng.standard_normal(shape) for shape in ((9, 2), (4, 2), (3, 4)))
 
@@ -29,7 +33,7 @@ def test_features(kind):
     check_op(
         StationaryFeatures, lambda *inputs: stationary_features(kind, X, Z, *inputs), reference,
         [(np.array([0.7, 1.6]), np.array(2.2), root)], twin=twin,
-        jax_cases=kind in (*SHAPED, "Matern52"), modes=("NUMBA",) if kind == "RatQuad" else (),
+        jax_cases=kind in (*SHAPED, "Matern52"), modes=modes,
     )  # fmt: skip
 
 
