@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import reduce
 from operator import add
 
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_scalable_gp.utils.graphs import known_shape
 
 
 class LinearOperator(ABC):
@@ -81,9 +82,7 @@ class LinearOperator(ABC):
         if isinstance(V, LinearOperator) or (V := pt.as_tensor_variable(V)).ndim not in (1, 2):
             got = type(V).__name__ if isinstance(V, LinearOperator) else f"{V.ndim} dimensions"
             raise TypeError(f"an operator is multiplied with a vector or a matrix, got {got}")
-        columns, given = None, V.type.shape[0]
-        with suppress(ValueError):  # its size may be unknown
-            columns = self.shape[1]
+        columns, given = known_shape(self)[1], V.type.shape[0]
         if None not in (columns, given) and columns != given:
             raise ValueError(f"an operator of shape {self.shape} needs {columns} rows, got {given}")
         if given is None:

@@ -15,6 +15,7 @@ from pytensor.link.numba.dispatch import basic as nb
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
 from pymc_scalable_gp.ops._lanczos_steps import build_backward, build_forward
 from pymc_scalable_gp.ops._numba import caller, from_source, inlined, sealed, source_version
+from pymc_scalable_gp.utils.graphs import known_shape
 from pymc_scalable_gp.utils.internals import njit
 from pymc_scalable_gp.utils.threads import ForThreads
 
@@ -27,8 +28,8 @@ class Products:
     hold real numbers. A gradient is built when it is asked for: see `vjp`.
     """
 
-    def __init__(self, operator, n: int, chunk: int):
-        self.n = n
+    def __init__(self, operator, n: int | None, chunk: int):
+        self.lengths = {} if n is None else {"n": n}
         outer = list(operator.parameters)
         self.free = tuple(
             i for i, p in enumerate(outer) if p.dtype.startswith("float") and not isinstance(p, Constant)
@@ -45,20 +46,24 @@ class Products:
         self._made = {}
 
     @classmethod
-    def of(cls, operator, chunk: int) -> "Products":
-        """The operator's own, made once: what uses them shares their compiled functions."""
+    def of(cls, operator, n: int | None, chunk: int) -> "Products":
+        """The operator's own, made once: what uses them shares their compiled functions.
+
+        `n` is the vectors' static length; TypeError or ValueError for what is no square operator.
+        """
         if not hasattr(operator, "matmat"):
             raise TypeError(f"operator must be one of linops, or like them, got {type(operator).__name__}")
-        rows, columns = operator.shape
+        rows, columns = known_shape(operator)
         if rows != columns:
             raise ValueError(f"operator must be square, got shape {operator.shape}")
+        n = n if rows is None else rows
         held = _SHARED.setdefault(operator, {})
-        if chunk not in held:
-            held[chunk] = cls(operator, rows, chunk)
-        return held[chunk]
+        if (n, chunk) not in held:
+            held[n, chunk] = cls(operator, n, chunk)
+        return held[n, chunk]
 
     def __getstate__(self):
-        kept = ("n", "free", "chunk", "matmat", "columns")
+        kept = ("lengths", "free", "chunk", "matmat", "columns")
         return {name: getattr(self, name) for name in kept} | {"_made": {}}
 
     def vjp(self, wanted: tuple[int, ...]) -> FunctionGraph:

@@ -23,7 +23,7 @@ class Lanczos(ParametrizedOp):
     own_outputs = ("(q,n)", "(p)", "(p)")
 
     def lengths(self):
-        return {"n": self.products.n, "q": self.steps + 1, "p": self.steps}
+        return self.products.lengths | {"q": self.steps + 1, "p": self.steps}
 
     def perform(self, node, inputs, output_storage):
         b, *parameters = inputs
@@ -123,7 +123,7 @@ def lanczos(operator, b, steps: int):
     b = pt.as_tensor_variable(b).astype("float64")
     if b.ndim != 1:
         raise ValueError(f"b must be a vector, got {b.ndim} dimensions")
-    products = Products.of(operator, min(CHUNK, steps))
+    products = Products.of(operator, b.type.shape[0], min(CHUNK, steps))
     Q, alpha, beta = Lanczos(products, steps)(b, *operator.parameters)
     return Q.T, alpha, beta
 

@@ -27,7 +27,7 @@ class StochasticLogdet(ParametrizedOp):
     differentiable_outputs = (0,)
 
     def lengths(self):
-        return {"n": self.products.n}
+        return self.products.lengths
 
     def perform(self, node, inputs, output_storage):
         estimate = _build(self, *self.products.python_steps(self.wanted))
@@ -109,7 +109,7 @@ def stochastic_logdet(operator, shift, probes, steps: int):
     if probes.ndim != 2:
         raise ValueError(f"probes must have shape (S, n), got {probes.ndim} dimensions")
     shift = pt.as_tensor_variable(shift).astype("float64")
-    products = Products.of(operator, min(CHUNK, steps))
+    products = Products.of(operator, probes.type.shape[1], min(CHUNK, steps))
     op = StochasticLogdet(products, steps, products.free)
     return op(shift, probes, *operator.parameters, return_list=True)[0]
 

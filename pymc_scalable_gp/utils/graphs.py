@@ -133,3 +133,11 @@ def with_observations(X):
         return X
     known = {rv: model.rvs_to_values[rv] for rv in set(ancestors([X])) & set(model.observed_RVs)}
     return graph_replace(X, known) if known else X
+
+
+def known_shape(operator) -> tuple[int | None, int | None]:
+    """Shape of an operator, as far as it is known before its matrix is."""
+    try:
+        return operator.shape
+    except ValueError:
+        return None, None
