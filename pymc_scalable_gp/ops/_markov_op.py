@@ -11,7 +11,7 @@ from pymc_scalable_gp.ops._numba import by_machine_code, form_of, one_source, re
 # its compilation ten or more. In predictions a row's price grows with up to the square of the states, in
 # gradients less: from `STATES` on they count so. As many rows of all calls as cost what compiling does, of
 # predictions for many draws, are enough too.
-MANY, STATES, IN_ALL = 2000, 16, 10_000
+MANY, STATES, IN_ALL = 2000, 16, 30_000
 
 
 class MarkovOp(GufuncOp):
