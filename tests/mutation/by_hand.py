@@ -255,5 +255,23 @@ BY_HAND = [
             "order = range(len(cells))",
             "methods/grief/test_grid.py -k test_share_rank",
         ),
+        (
+            "core/vecchia/likelihood.py",
+            "near.set_value(ordering.nearest_jointly(new))",
+            "pass",
+            "methods/vecchia/test_vecchia.py -k test_a_conditional_goes_on",
+        ),
+        (
+            "core/sums.py",
+            "return found or None",
+            "return None",
+            "methods/vecchia/test_vecchia.py -k test_a_sum_is_built_at_the_point",
+        ),
+        (
+            "methods/softki/steps.py",
+            "held = np.isin(np.arange(d), categorical_columns(cov_func, d))",
+            "held = np.zeros(d, dtype=bool)",
+            "methods/softki/test_points.py -k test_points_have_categories",
+        ),
     )
 ]
