@@ -1,6 +1,6 @@
 """A GP with a likelihood or prior, and the compiled predictors that follow from it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from weakref import WeakSet
 
 import pymc as pm
@@ -58,17 +58,22 @@ class TrainedGP(BuiltGP):
 
     def model_of(self, model: pm.Model | None = None, given=None) -> pm.Model:
         """The model that was given, that of the context, or that of the likelihood or prior."""
-        owner = self if given is None else given.get("gp", self)
+        owner = given.get("gp", self) if isinstance(given, Mapping) else self
+        owner = owner if isinstance(owner, TrainedGP) else self  # others are refused where it is looked at
         if model is None:
             model = pm.Model.get_context(error_if_none=False)
             model = owner.model if model is None else model
         model = pm.modelcontext(model)
-        if model.root in getattr(owner, "_left", ()):
+        if owner.has_left(model.root):
             raise ValueError(
                 "this GP has a likelihood in another model since, from which its predictions follow: make "
                 "a GP with the same cov_func for each model"
             )
         return model
+
+    def has_left(self, model: pm.Model) -> bool:
+        """Whether predictions followed from a likelihood or prior in this model, and no longer do."""
+        return model is not self._model and model in self._left
 
     def inputs_of(self, X) -> Data:
         """Checked inputs, of whatever kind this class takes."""

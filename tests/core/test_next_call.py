@@ -286,7 +286,12 @@ def test_a_model_that_the_gp_has_left():
         gp.predict(X[:3], {}, model=models[0])
     with models[0], pytest.raises(ValueError, match="has a likelihood in another model since"):
         gp.predict(X[:3], {})
-    assert np.isfinite(gp.predict(X[:3], {}, model=models[1])[0]).all()
+    found = gp.predict(X[:3], {}, model=models[1])[0]
+    with models[0]:
+        gp.marginal_likelihood("again", X, Y, 0.2)
+    assert_allclose(gp.predict(X[:3], {}, model=models[0])[0], -found)
+    with pytest.raises(TypeError, match="given must be a dictionary, got list"):
+        gp.predict(X[:3], {}, given=[], model=models[0])
 
 
 def test_a_sigma_of_a_dimension_of_length_one():
