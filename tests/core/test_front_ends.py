@@ -285,16 +285,23 @@ def test_a_latent_function_beyond_its_range_is_refused(method):
         pm.draw(f, random_seed=1, **FAST)
 
 
+@pytest.mark.parametrize("free", [True, False])  # or with a kernel that is fixed: summarised
 @pytest.mark.parametrize("method", MARGINAL)
-@pytest.mark.filterwarnings("ignore:X was replaced by inputs beyond")
-def test_a_marginal_without_correction_beyond_its_range_is_refused(method):
+def test_a_marginal_without_correction_beyond_its_range_is_refused(method, free):
     with pm.Model() as model:
-        data = pm.Data("X", X)
-        gp = MARGINAL[method](cov_func=pm.gp.cov.ExpQuad(2, ls=pm.InverseGamma("ell", 3, 3)))
-        y = gp.marginal_likelihood("y", X=data, y=pm.Data("y_data", Y), sigma=0.3)
+        data, sigma = pm.Data("X", X), pm.HalfNormal("sigma")
+        ell = pm.InverseGamma("ell", 3, 3) if free else 0.7
+        gp = MARGINAL[method](cov_func=pm.gp.cov.ExpQuad(2, ls=ell))
+        y = gp.marginal_likelihood("y", X=data, y=pm.Data("y_data", Y), sigma=sigma)
+        point = {"sigma": 0.3} | ({"ell": 0.7} if free else {})
     pm.set_data({"X": X + 40.0}, model=model)
-    with pytest.raises(ValueError, match="beyond the range"):
-        pm.draw(y, random_seed=1, **FAST)
+    for ask in (
+        lambda: pm.draw(y, random_seed=1, **FAST),
+        lambda: model.compile_logp(**FAST)(model.initial_point()),
+        lambda: gp.predict(X, point, model=model),
+    ):
+        with pytest.raises(ValueError, match="beyond the range"):
+            ask()
 
 
 def test_a_diagonal_correction_needs_no_range():

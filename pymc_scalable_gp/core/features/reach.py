@@ -17,6 +17,12 @@ MISSING_SHARE = 0.05
 # New inputs may lie this share of the range beyond it, as may those that replace the training inputs.
 _MARGIN = 0.05
 
+_REPLACED = (
+    "X was replaced by inputs beyond the range that the GP was built on, where its features "
+    "hold no prior variance: use gp.conditional or gp.predict for new inputs, or build the "
+    "model again on X that covers them"
+)
+
 
 @dataclass(frozen=True, eq=False)
 class InputRange:
@@ -74,12 +80,12 @@ class InputRange:
     def guard(self, X: TensorVariable, rows: TensorVariable) -> TensorVariable:
         """`rows`, computed from X, behind the same check of X, which may be replaced."""
         low, high = self._with_margin()
-        message = (
-            "X was replaced by inputs beyond the range that the GP was built on, where its features "
-            "hold no prior variance: use gp.conditional or gp.predict for new inputs, or build the "
-            "model again on X that covers them"
-        )
-        return Refuse(message)(rows, (X >= low).all() & (X <= high).all())
+        return Refuse(_REPLACED)(rows, (X >= low).all() & (X <= high).all())
+
+    def check_replaced(self, X: np.ndarray) -> None:
+        """Raise ValueError for inputs (n, d) beyond the range that replaced the training inputs."""
+        if len(X) and len(self._columns_beyond(X)):
+            raise ValueError(_REPLACED)
 
 
 def _missed(feature_map, X: np.ndarray, point=None, model=None) -> np.ndarray:

@@ -269,7 +269,7 @@ class FullRows(Likelihood):
 
     def _phi(self):
         """Features (n, r)."""
-        return self.data.feature_map.features(self.data.X.tensor)
+        return self.data.guarded(self.data.feature_map.features(self.data.X.tensor))
 
     def _features(self):
         """Features, and what "FITC" and "VFE" need besides."""
@@ -279,7 +279,7 @@ class FullRows(Likelihood):
 
     def normal(self, noise):
         data, (phi, kdiag) = self.data, self._features()
-        return LowRank(data.mean, data.guarded(phi), noise, data.weights, kdiag, data.approx)
+        return LowRank(data.mean, phi, noise, data.weights, kdiag, data.approx)
 
     def coefficients(self, target=None, noise=None):
         """Posterior from the same terms as the density."""

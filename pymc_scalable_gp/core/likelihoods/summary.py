@@ -96,6 +96,8 @@ class ArrayRows:
             return None
         now, summary = DataCopy.now(X, y), self._summary
         if now != self._first:
+            if X is not None and self._map.input_range is not None:
+                self._map.input_range.check_replaced(now.X)
             if X is not None and self._map.mixing() is not None:
                 if self._map.covering(now.X.min(axis=0), now.X.max(axis=0)) is not self._map:
                     return None
