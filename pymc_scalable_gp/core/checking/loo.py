@@ -53,6 +53,11 @@ def leave_out(gp, cache: Recent, idata, groups, num_samples, progressbar, random
 
     def make():
         logp, below = _densities(function, draws.values, members, progressbar)
+        if unknown := int(np.isnan(logp).any(axis=1).sum()):
+            raise ValueError(
+                f"the density is NaN at {unknown} of {len(logp)} draws, where no mode was found or no "
+                "matrix could be factorised: is the idata of this model? gp.check says more"
+            )
         logp = np.reshape(_told_apart(np.array(logp)), (*shape, -1))
         pit = _pit(logp, np.reshape(below, (*shape, -1))) if members is None else None
         # Importance weights by PSIS, towards the posterior without each unit.

@@ -254,6 +254,17 @@ def test_labels_behind_a_mask_and_of_several_kinds():
     assert sorted(map(list, found)) == [[0, 2], [1], [3]]
 
 
+def test_draws_without_a_density_are_counted():
+    """The sum was NaN without a word."""
+    with pm.Model() as model:
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.Matern52(2, ls=pm.HalfNormal("ell")))
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=0.3)
+    ell = np.r_[np.full(28, 0.8), np.nan, np.nan][None]
+    for ask in (gp.loo, gp.loo_pit):
+        with pytest.raises(ValueError, match="density is NaN at 2 of 30 draws"):
+            ask(az.from_dict({"posterior": {"ell": ell}}), model=model, progressbar=False)
+
+
 def test_two_groups_are_enough():
     assert [list(rows) for rows in check_groups(np.array(["b", "a", "b"]), 3)] == [[1], [0, 2]]
 
