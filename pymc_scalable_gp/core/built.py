@@ -72,6 +72,10 @@ class BuiltGP(Listed, Base):
         self.build_missing(X)
         return self.feature_map.features(tensor)
 
+    def inputs_of(self, X) -> Data:
+        """Checked inputs, of whatever kind this class takes."""
+        return check_inputs(X, "X")
+
     def build(self, X) -> int:
         """Fix what depends on the training inputs X (n, d); returns the rank.
 
@@ -94,10 +98,12 @@ class BuiltGP(Listed, Base):
         """Features for training inputs (n, d), with the options of ``build``: a method's own."""
         raise NotImplementedError
 
-    def build_missing(self, X) -> None:
-        """Build on training inputs X unless that was done before."""
+    def build_missing(self, X, asked: bool = True) -> None:
+        """Build on inputs X unless that was done before; unless `asked`, a likelihood may build again."""
         if not self.is_built:
             self.build(X)
+            if not asked:
+                self._unasked = digest(self.inputs_of(X).value)
 
     def build_for(self, X: Data, bound: bool = True) -> None:
         """Build for a likelihood or a prior of rows X, unless the user did.

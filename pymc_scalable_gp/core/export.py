@@ -114,7 +114,8 @@ class Export:
         if isinstance(rows, NeighborRows) and rows.plan.ordering.count:
             ordering = rows.plan.ordering
             self.near = min(ordering.count, len(ordering.order))
-            self.shared |= neighborhood(ordering, rows.present_inputs()[ordering.order])
+            inputs = compiled([], [rows.inputs])()[0]  # refused where others replaced them
+            self.shared |= neighborhood(ordering, inputs)
         self.settings = {
             "class": type(gp).__name__, "inputs": rows.X.value.shape[1], "neighbors": self.near,
             "kernel": kernel, "mean": self.parameters.mean(gp.mean_func),

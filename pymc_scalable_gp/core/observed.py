@@ -38,6 +38,7 @@ from pymc_scalable_gp.importance.start import Offer
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.utils.checks import check_choice
 from pymc_scalable_gp.utils.classes import as_typed
+from pymc_scalable_gp.utils.recent import Recent
 
 # Choices of `approx` for classes whose features leave a residual that is itself a covariance.
 WITH_RESIDUAL = (*APPROXIMATIONS, "VIF")
@@ -302,6 +303,7 @@ class ObservedGP(FeatureGP):
                 "again and write the model anew"
             )
         training.reorder(point)
+        self._givens = Recent()  # their neighbours were chosen as those of the likelihood were
         self.move_points(training.prediction_map(), training.present_inputs(), point)
         if isinstance(observed, LaplaceRows):
             observed.begin(point)
@@ -376,7 +378,9 @@ class ObservedGP(FeatureGP):
         training = self._training
         if "X" not in given:
             return training
-        if not isinstance(training, Likelihood):
+        if training is not None:
+            training = training.gaussian  # given data have Gaussian noise
+        if training is None:
             return self._likelihood_of(self._data(given["X"], given["y"], given["sigma"]), False)
         came = [given[name] for name in ("X", "y", "sigma")]
         sigma, noise_cov = self._noise_parts(given["sigma"])

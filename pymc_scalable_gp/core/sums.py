@@ -88,10 +88,10 @@ class Additive(Sum):
             part.build(X, **options)
         return self.rank
 
-    def build_missing(self, X) -> None:
+    def build_missing(self, X, asked=True) -> None:
         """Build the parts that were not built before."""
         for part in self._parts:
-            part.build_missing(X)
+            part.build_missing(X, asked)
 
     def build_for(self, X, bound=True) -> None:
         """Build the parts."""

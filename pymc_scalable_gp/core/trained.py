@@ -75,10 +75,6 @@ class TrainedGP(BuiltGP):
         """Whether predictions followed from a likelihood or prior in this model, and no longer do."""
         return model is not self._model and model in self._left
 
-    def inputs_of(self, X) -> Data:
-        """Checked inputs, of whatever kind this class takes."""
-        return check_inputs(X, "X")
-
     def _new_inputs(self, Xnew, training) -> Data:
         """Checked inputs of a prediction."""
         data = check_inputs(Xnew, "Xnew", training.X.value.shape[1], empty=True)

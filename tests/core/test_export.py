@@ -165,6 +165,18 @@ def test_another_process_imports_no_compiler(tmp_path):
     np.testing.assert_allclose(found, [*wanted["mean"], *wanted["sd"]], rtol=1e-10)
 
 
+def test_fewer_rows_that_replaced_those_of_the_neighbors_are_refused(tmp_path):
+    with pm.Model() as model:
+        gp = sgp.VecchiaMarginal(cov_func=smooth(1.0, 1.0), n_inducing=5, neighbors=5)
+        gp.marginal_likelihood("y", X=pm.Data("X", X), y=pm.Data("targets", y), sigma=pm.HalfNormal("s"))
+        pm.set_data({"X": X[:30], "targets": y[:30]})
+    idata = xr.DataTree.from_dict(
+        {"posterior": xr.Dataset({"s": (("chain", "draw"), np.full((1, 4), 0.2))})}
+    )
+    with pytest.raises(ValueError, match="X was replaced, and order and neighbors"):
+        gp.export(idata, tmp_path / "fewer", model=model, progressbar=False)
+
+
 def test_refusals(tmp_path):
     path = tmp_path / "gp.npz"
 

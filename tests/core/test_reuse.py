@@ -41,6 +41,29 @@ def test_a_new_likelihood_of_other_rows_has_features_of_its_own(case):
         assert_allclose(logp(gp, rows, targets), logp(MAKERS[case](), rows, targets), rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
+@pytest.mark.parametrize("case", often([case for case in MAKERS if case != "kmcg"], "grief-dtc"))
+def test_a_check_of_features_is_no_build_of_the_user(case):
+    """A likelihood of other rows was refused, as if they were not those of the build."""
+    gp = MAKERS[case]()
+    with pm.Model():
+        gp.check({}, X=0.3 * X, progressbar=False)
+    assert gp.is_built_unasked
+    assert_allclose(logp(gp, X), logp(MAKERS[case](), X), rtol=1e-12)
+
+
+def test_given_data_leave_the_features_as_they_are():
+    """Under any likelihood they were built again, on the rows that were given."""
+    gp = MAKERS["grief"]()
+    with pm.Model():
+        gp.marginal_likelihood(
+            "y", X, np.round(3.0 + y), likelihood=lambda f: pm.Poisson.dist(pm.math.exp(f))
+        )
+        before = gp.features(X).eval()
+        gp.predict(X_NEW, {}, diag=True, given={"X": 0.5 * X[:20], "y": y[:20], "sigma": 0.1})
+        assert_allclose(gp.features(X).eval(), before, rtol=1e-12)
+
+
 def test_rows_changed_in_place_are_other_rows():
     gp, rows = MAKERS["grief"](), X.copy()
     logp(gp, rows)

@@ -93,10 +93,12 @@ def _begin(gp, X, y, rows, rng, model) -> Comparison:
     if y is not None:
         if X is None or not isinstance(training, Likelihood) or training.sigma.ndim:
             raise ValueError("y= goes with X=, after marginal_likelihood with a scalar sigma")
-        training = gp.conditioned_on({"X": X, "y": y, "sigma": training.sigma})
+        sigma, noise = training.sigma, training.data.noise_cov
+        sigma = sigma if noise is None else noise + pm.gp.cov.WhiteNoise(sigma)
+        training = gp.conditioned_on({"X": X, "y": y, "sigma": sigma})
         values = training.X.value
     elif X is not None:
-        gp.build_missing(X)
+        gp.build_missing(X, asked=False)
         training, values = None, gp.inputs_of(X).value
     elif training is None:
         raise ValueError("give X, or call marginal_likelihood or prior first")

@@ -73,10 +73,13 @@ def with_neighbors(
     training, cov_func, neighbors: int, point, progressbar, n_inducing: int = POINTS
 ) -> Training:
     """The same likelihood of the same rows with inducing points and neighbours, chosen at a point."""
-    X = held_value(training.data.X, "X")
+    X, noise = held_value(training.data.X, "X"), training.gaussian.data.noise_cov
+    if noise is not None:  # neighbours know noise of single rows alone: the rest is the function's
+        cov_func = cov_func + noise
     chosen = pivoted_rows(cov_func, X, min(n_inducing, len(X)), 0, point)
     points = NystromMap(cov_func, fixed_shared(X[chosen]), X.min(axis=0), X.max(axis=0))
-    data = replace(training.gaussian.data, X=Data.fixed(X), feature_map=points, approx="VIF", weights=None)
+    own = {"X": Data.fixed(X), "feature_map": points, "approx": "VIF", "weights": None, "noise_cov": None}
+    data = replace(training.gaussian.data, **own)
     settings = VecchiaSettings.checked(neighbors, BLOCK)
     return training.around(VecchiaRows.of(data, cov_func, settings, point, progressbar))
 

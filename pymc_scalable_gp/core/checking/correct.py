@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from scipy import linalg
 
 from pymc_scalable_gp.core.checking.comparison import (
@@ -50,6 +51,8 @@ def correct_gp(
         raise ValueError(
             f"{gp.variable.name} is not observed in this model: use the one that the GP was built in"
         )
+    if isinstance(gp.variable.owner.op, MinibatchRandomVariable):
+        raise ValueError("a likelihood with total_size= is no density of its rows: leave it out to correct")
     free = list(model.free_RVs)
     given = posterior_draws(idata, free, at_most(idata, MOST_DRAWS), rng)
     if len(given) < FEWEST_DRAWS:

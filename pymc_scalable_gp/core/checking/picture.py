@@ -63,6 +63,8 @@ def plot_check(check: Check, *, backend: str | None = None, figure_kwargs=None) 
     if not isinstance(check, Check):
         raise TypeError(f"plot_check draws what gp.check returns, got {type(check).__name__}")
     shown = _panels(check)
+    if not shown:
+        raise ValueError("nothing to draw: neighbours of a latent function are compared with nothing")
     backend = rcParams["plot.backend"] if backend is None else backend
     layout = {"layout": "constrained"} if backend == "matplotlib" else {}
     layout["figsize"] = (10.5, 3.0 * -(-len(shown) // 3))

@@ -86,6 +86,7 @@ class FrozenMap(GriefMap):
         self._X, self._basis = X, clone_replace(phi, fixed)
 
     def basis(self, X):
+        X = pt.cast(X, "float64")
         return graph_replace([self._basis], {self._X: X}, strict=False)[0]  # X may be random
 
     def mixing(self):

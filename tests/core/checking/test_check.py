@@ -450,6 +450,9 @@ def test_the_picture(over):
     assert set(shown.viz["plot"].data_vars) == {"difference", "mean_shift", "sd_ratio"}
     with pytest.raises(TypeError, match="what gp.check returns"):
         sgp.plot_check(check.attrs)
+    check.attrs["holds_residual"] = True  # as neighbours of latent functions
+    with pytest.raises(ValueError, match="nothing to draw"):
+        sgp.plot_check(check.drop_vars([name for name in check.data_vars if name != "missing"]))
 
 
 def test_what_cannot_be_compared_is_refused():

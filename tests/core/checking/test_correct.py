@@ -264,6 +264,11 @@ def test_classes_without_an_exact_counterpart():
         with pytest.raises(ValueError, match="weights= are a prior of their own"):
             gp.predict(NEW, model.initial_point(), exact=True)
     with pm.Model() as model:
+        scaled = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(1, 1.0), rank=4, grid=8)
+        scaled.marginal_likelihood("y", X, Y, pm.HalfNormal("sigma"), total_size=400)
+        with pytest.raises(ValueError, match="total_size= is no density of its rows"):
+            scaled.correct(draws(model))
+    with pm.Model() as model:
         gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(1, 1.0), rank=4, grid=8, approx="DTC")
         stats = gp.summarize(X, Y, progressbar=False)
         gp.marginal_likelihood("y", statistics=stats, sigma=pm.HalfNormal("sigma"))

@@ -231,3 +231,12 @@ def test_inputs_that_are_random():
     np.testing.assert_allclose(logp(theta | {"moved": at, "f": np.zeros(2)}), expected(theta), rtol=1e-9)
     mean, cov = same.predict(np.stack([X[:2, 0], at[:2]], axis=1), REFERENCE, model=fixed)
     assert np.abs(drawn["posterior_predictive"]["f"].values[0, 0] - mean).max() < 4.0 * cov.max() ** 0.5
+
+
+def test_inputs_of_single_precision():
+    """As `pm.Data` holds them under floatX=float32."""
+    with pm.Model() as model:
+        frozen = both()[1]
+        single = X.astype("float32")
+        found = values(frozen, model, single, REFERENCE)
+        np.testing.assert_allclose(found, values(frozen, model, single.astype(float), REFERENCE), rtol=1e-12)

@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core.checking.comparison import with_neighbors
 from pymc_scalable_gp.utils.compiled import evaluate
 
 cov = pm.gp.cov
@@ -103,6 +104,19 @@ def test_the_check_compares_the_same_noise():
     found = gp.check(POINT, model=model, rows=20, progressbar=False)
     assert_allclose(found["logp_exact"], found["logp_approx"], rtol=1e-10)
     assert_allclose(found["mean_shift"], 0.0, atol=1e-8)
+
+
+def test_comparisons_of_other_data_and_with_neighbors_have_it_too():
+    """It was left out of both."""
+    gp, model = fitted(sgp.ExactMarginal)
+    K, N = dense()
+    expected = stats.multivariate_normal(cov=(K + N)[:20, :20]).logpdf(Y[:20])
+    found = gp.check(POINT, X[:20], Y[:20], model=model, rows=20, progressbar=False)
+    assert_allclose(found["logp_exact"], expected, rtol=1e-9)
+    with model:
+        better = with_neighbors(gp.training, gp.cov_func, len(X), POINT, False, 5)
+    expected = stats.multivariate_normal(cov=(K + N)[: len(X), : len(X)]).logpdf(Y)
+    assert_allclose(evaluate([better.logp()], POINT, model)[0], expected, rtol=1e-9)
 
 
 def test_other_data_and_other_noise_are_given():

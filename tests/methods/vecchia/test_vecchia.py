@@ -517,6 +517,21 @@ def test_neighbors_for_predictions_alone():
             assert_allclose(a, b, rtol=1e-6, atol=1e-9)
 
 
+def test_rebuild_chooses_neighbors_of_given_data_too():
+    """Those of the call before it were kept."""
+    given, other = {"X": X[:40], "y": y[:40], "sigma": 0.3}, POINT | {"ell": np.array([20.0, 0.05])}
+    found = []
+    for calls in (2, 1):
+        model, gp = model_of(vecchia(n_inducing=0, neighbors=3, block=1), point=POINT)
+        with model:
+            if calls == 2:
+                before = gp.predict(NEW, POINT, diag=True, given=given)[0]
+            gp.rebuild(other)
+            found.append(gp.predict(NEW, POINT, diag=True, given=given)[0])
+    assert np.abs(before - found[1]).max() > 0.01
+    assert_allclose(*found, rtol=1e-10)
+
+
 def test_rebuild_moves_the_points_of_all_parts():
     with pm.Model():
         ell = pm.InverseGamma("ell", 3, 3, shape=D)
