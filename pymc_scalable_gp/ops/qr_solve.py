@@ -8,8 +8,8 @@ from pytensor.tensor.linalg import qr, solve_triangular
 
 from pymc_scalable_gp.ops.stacked_product import product
 
-# A diagonal entry of R below this share of their sum makes the columns dependent to rounding.
-DEPENDENT = 1e-14
+# A column is dependent on those before, to rounding, that leave no more than this share of its norm.
+DEPENDENT = 1e-13
 
 
 class NormalSolve(SymbolicOp):
@@ -112,6 +112,6 @@ def qr_solve(A, b):
     # Rows of zeros change nothing, and A never has fewer rows than columns.
     tall, right = pt.concatenate([A, pt.zeros((r, r))]), pt.concatenate([b, pt.zeros((r, k))])
     Q, R = qr(tall, mode="economic")
-    size = pt.abs(pt.diag(R))
-    R = pt.switch(pt.any(size <= DEPENDENT * size.sum()), np.nan, R)
+    left, size = pt.abs(pt.diag(R)), pt.sqrt((R**2).sum(axis=0))
+    R = pt.switch(pt.any(left <= DEPENDENT * size), np.nan, R)
     return LeastSquares()(tall, right, Q, R)
