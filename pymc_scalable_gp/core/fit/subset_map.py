@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from pymc_scalable_gp.core.data.inputs import check_inputs, check_sigma, check_target
+from pymc_scalable_gp.core.data.inputs import check_inputs, check_sigma, check_target, split_noise
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.data.missing import rows_with_targets
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
@@ -35,7 +35,7 @@ def subset_map(
     X, y : arrays, shapes (n, d) and (n,)
         Data; `max_rows` of them are taken without replacement.
     sigma : float, array (n,) or random variable
-        Noise standard deviation.
+        Noise standard deviation, or a kernel as in ``ExactMarginal.marginal_likelihood``.
     point : dict, optional
         Hyperparameters to start from; the model's initial point for those left out.
     max_rows : int
@@ -76,10 +76,12 @@ def subset_map(
     (['ell', 'sigma'], 0.1)
     """
     model = pm.modelcontext(model)
+    sigma, noise_cov = split_noise(sigma)
     if "missing targets" in getattr(gp, "abilities", ()):
         X, y, sigma = rows_with_targets(X, y, sigma)
     given, X, count = X, check_inputs(X).value, check_count("max_rows", max_rows, 2)
     whole = getattr(gp, "prior_cov", gp.cov_func)  # with tasks, and of sums
+    whole = whole if noise_cov is None else whole + noise_cov
     check_rows(whole, X)
     y = check_target(y, X.shape[0], given).value
     sigma = check_sigma(sigma, X.shape[0], given)

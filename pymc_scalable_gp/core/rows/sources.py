@@ -49,7 +49,8 @@ def open_source(source, y=None, columns=None) -> Source:
     if isinstance(source, Variable) or isinstance(y, Variable):
         raise TypeError("statistics hold rows as they are now: give arrays, no pm.Data or tensors")
     if isinstance(source, tuple) and len(source) == 2 and y is None:
-        source, y = source
+        if not all(isinstance(each, tuple) for each in source):  # else two blocks
+            source, y = source
     if isinstance(source, list) and y is not None:
         source = np.asarray(source)
     refuse_another_order(source, y)
@@ -191,5 +192,10 @@ def _stream(pairs) -> Source:
                 continue
             yield X[skip:], y[skip:]
             skip = 0
+        if skip:
+            raise ValueError(
+                f"the checkpoint has {skip} rows more than the iterator: it belongs to another pass. Delete "
+                "it to start anew"
+            )
 
     return Source("iterator", None, read)

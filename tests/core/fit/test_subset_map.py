@@ -64,6 +64,16 @@ def test_a_parameter_of_the_mean():
     assert_allclose(found["c"], weights @ (Y + 2.0) / (weights.sum() + 1.0), rtol=1e-4)
 
 
+def test_noise_with_a_kernel():
+    """As if its kernel were the function's."""
+    with pm.Model() as model:
+        sd, cov = pm.HalfNormal("sd", initval=0.5), pm.gp.cov.Matern52(1, ls=pm.LogNormal("ell"))
+        rest, white = 0.3 * pm.gp.cov.Matern12(1, ls=0.2), pm.gp.cov.WhiteNoise(sd)
+    found = sgp.subset_map(sgp.ExactMarginal(cov_func=cov), X, Y, rest + white, model=model, **QUIET)
+    expected = sgp.subset_map(pm.gp.Marginal(cov_func=cov + rest), X, Y, sd, model=model, **QUIET)
+    assert_allclose([found["ell"], found["sd"]], [expected["ell"], expected["sd"]], rtol=1e-6)
+
+
 def test_the_rows_are_drawn_by_the_seed():
     gp, model, sigma = problem()
     rows = np.sort(np.random.default_rng(3).permutation(40)[:15])

@@ -49,6 +49,19 @@ def test_a_pass_goes_on_inside_a_block(gp, make, tmp_path, monkeypatch):
     same(found, gp.summarize(X, Y, progressbar=False))
 
 
+def test_a_checkpoint_of_more_rows_than_an_iterator_gives_is_refused(gp, tmp_path):
+    """Its statistics were returned."""
+    gp.summarize(X[:SEEN], Y[:SEEN], progressbar=False).save(tmp_path / "half")
+    with pytest.raises(ValueError, match="has 7 rows more than the iterator"):
+        gp.summarize(iter([(X[:40], Y[:40])]), checkpoint=tmp_path / "half", progressbar=False)
+    assert RowStatistics.load(tmp_path / "half").size == SEEN
+
+
+def test_two_blocks_in_a_tuple_are_no_pair(gp):
+    blocks = (X[:50], Y[:50]), (X[50:], Y[50:])
+    same(gp.summarize(blocks, progressbar=False), gp.summarize(X, Y, progressbar=False))
+
+
 @pytest.mark.parametrize("make", [iterated, parquet])
 def test_blocks_of_a_source_from_any_row_on(make, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "ROWS", 20)

@@ -239,4 +239,6 @@ def test_inputs_of_single_precision():
         frozen = both()[1]
         single = X.astype("float32")
         found = values(frozen, model, single, REFERENCE)
-        np.testing.assert_allclose(found, values(frozen, model, single.astype(float), REFERENCE), rtol=1e-12)
+        np.testing.assert_allclose(
+            found, values(frozen, model, single.astype(float), REFERENCE), rtol=1e-12
+        )
