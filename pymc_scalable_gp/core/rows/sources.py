@@ -194,8 +194,8 @@ def _stream(pairs) -> Source:
             skip = 0
         if skip:
             raise ValueError(
-                f"the checkpoint has {skip} rows more than the iterator: it belongs to another pass. Delete "
-                "it to start anew"
+                f"the checkpoint has {skip} rows more than the iterator: it belongs to another pass. "
+                "Delete it to start anew"
             )
 
     return Source("iterator", None, read)
