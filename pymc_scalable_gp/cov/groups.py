@@ -147,6 +147,7 @@ class PerGroup(EmbeddedKernel):
 
     def of_columns(self, columns, origin=None) -> Embedded:
         """A stationary kernel of scaled rows, whose groups are far apart."""
+        columns = columns.astype("float64")
         inputs, codes = columns[:, :-1], self._valid(columns[:, -1])
         ls, scale = of_codes(self.ls, codes), of_codes(self.scale, codes)
         moved = inputs if origin is None else inputs - origin[:-1]
@@ -206,7 +207,7 @@ class PerGroup(EmbeddedKernel):
     def diag(self, X):
         """Prior variances."""
         X, _ = own_columns(self, X)
-        codes = self._valid(X[:, -1])
+        codes = self._valid(X[:, -1].astype("float64"))
         return pt.where(pt.isnan(codes), np.nan, of_codes(self.scale, codes) ** 2)
 
 

@@ -67,6 +67,20 @@ def test_values(kind, ls, scale):
     assert (whole[X[:, 1][:, None] != X[:, 1]] == 0.0).all()
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint8"])
+@pytest.mark.parametrize(("ls", "scale"), [(0.7, 1.3), (LS, SCALE)])
+def test_whole_numbers_in_any_form(dtype, ls, scale):
+    """Years and groups as integers; unsigned ones have no negative differences."""
+    rows, cov = np.array([[3, 0], [1, 0], [2, 1]]), make("Matern12", ls, scale)
+    expected, typed = dense(rows, rows, "Matern12", ls, scale), rows.astype(dtype)
+    whole, part, diag = pytensor.function(
+        [], [cov(typed), cov(typed[1:], typed), cov(typed, diag=True)], mode=IN_PYTHON
+    )()
+    assert_allclose(whole, expected, rtol=3e-6)
+    assert_allclose(part, expected[1:], rtol=3e-6)
+    assert_allclose(diag, np.diag(expected), rtol=1e-15)
+
+
 @pytest.mark.parametrize("offset", [2020.0, 1.6e9])
 def test_an_offset_changes_nothing(offset):
     """Neither a value nor a slope in the lengthscales."""
