@@ -9,6 +9,7 @@ from pymc.gp.cov import BaseCovariance
 from pytensor.graph.basic import Variable
 
 from pymc_scalable_gp.core.data.inputs import check_inputs, refuse_masked
+from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import present_value
 
 # An axis is equally spaced when its steps differ by less than this share of their mean.
@@ -205,10 +206,14 @@ def at_cells(grid: RegularGrid, values, name: str):
         return values
     if not isinstance(values, Variable):
         return grid.ravel(values, name)
-    if values.ndim != len(grid.axes) or values.ndim == 1:
+    if values.ndim != len(grid.axes):
         return values
     present = present_value(values)
     shape = values.type.shape if present is None else present.shape
+    if values.ndim == 1:
+        shape = tuple(evaluate([values.shape])[0]) if None in shape else shape
+        if grid.places is None or shape != grid.shape:
+            return values
     if any(length not in (None, own) for length, own in zip(shape, grid.shape, strict=True)):
         raise ValueError(f"{name} must have the grid's shape {grid.shape}, got shape {shape}")
     flat = pt.specify_shape(values, grid.shape).ravel()

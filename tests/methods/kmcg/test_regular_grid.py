@@ -142,6 +142,27 @@ def test_targets_and_noise_of_the_grids_shape():
             gp.marginal_likelihood("y", X=grid, y=Y, sigma=sigma.T)
 
 
+@pytest.mark.parametrize("kind", ["shape", "dims", "data", "observed cells"])
+def test_noise_along_one_axis_with_gaps(kind):
+    """Of the axis' length or of the observed cells', whichever it has."""
+    observed, found = np.array([True, False, True, True]), []
+    values, y = np.array([0.3, 9.0, 0.5, 0.8]), np.array([1.0, 7.0, 2.0, 4.0])
+    for known in (True, False):
+        with pm.Model(coords={"cell": range(4)}) as model:
+            noise = values[observed] if known else {
+                "shape": lambda: pm.HalfNormal("noise", 1, shape=4),
+                "dims": lambda: pm.HalfNormal("noise", 1, dims="cell"),
+                "data": lambda: 2.0 * pm.Data("noise", values / 2.0),
+                "observed cells": lambda: pm.Data("noise", values[observed]),
+            }[kind]()  # fmt: skip
+            target = y if known else pm.Data("target", y)
+            gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=2.0), probes=0)
+            gp.marginal_likelihood("y", X=sgp.RegularGrid(AXES[:1], observed), y=target, sigma=noise)
+        logp = model.compile_logp(vars=model.observed_RVs, mode="FAST_COMPILE")
+        found.append(float(logp({"noise_log__": np.log(values)} if model.free_RVs else {})))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("points", "words"),
     [
