@@ -72,7 +72,9 @@ def Product(
             "kernels that exist already are multiplied, k1 * k2"
         )
     dims = list(range(input_dim)) if active_dims is None else list(active_dims)
-    tensors = {name: pt.as_tensor_variable(value) for name, value in params.items()}
+    # Functions, their arguments, and what is left out.
+    shared = {k: v for k, v in params.items() if v is None or callable(v) or k == "args"}
+    tensors = {k: pt.as_tensor_variable(v) for k, v in params.items() if k not in shared}
     for name, value in tensors.items():
         length = value.type.shape[0] if value.ndim else None
         if value.ndim > 1 or (length is not None and length != len(dims)):
@@ -84,6 +86,7 @@ def Product(
         kernel(
             input_dim,
             active_dims=[dim],
+            **shared,
             **{name: value[i] if value.ndim else value for name, value in tensors.items()},
         )
         for i, dim in enumerate(dims)

@@ -150,6 +150,22 @@ def test_product_of_one_dimension_is_the_kernel_itself():
     assert isinstance(sgp.cov.Product(c.Matern52, 3, active_dims=[1], ls=0.5), c.Matern52)
 
 
+@pytest.mark.parametrize(
+    ("kind", "shared", "split"),
+    [
+        (c.Gibbs, {"lengthscale_func": lambda x, a, b: a + b * x**2, "args": (1.0, 0.1)}, {}),
+        (c.Matern52, {"ls": None}, {"ls_inv": 1.0 / ELL}),
+    ],
+)
+def test_product_shares_functions_and_what_is_left_out(kind, shared, split):
+    product = sgp.cov.Product(kind, 3, **shared, **split)
+    factors = [
+        kind(1, **shared, **{name: value[i] for name, value in split.items()})(A[:, [i]]).eval()
+        for i in range(3)
+    ]
+    assert_allclose(product(A).eval(), np.prod(factors, axis=0), rtol=1e-10)
+
+
 @pytest.mark.parametrize("ls", [np.ones(2), np.ones((3, 1))])
 def test_product_refuses_vectors_of_another_length(ls):
     with pytest.raises(ValueError, match=r"ls of shape .* does not match 3 active dimensions"):
