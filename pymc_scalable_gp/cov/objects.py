@@ -169,7 +169,10 @@ class FromFunction(_OnObjects):
     def matrix(self, X, Z):
         """By columns of the matrix over all objects."""
         rows, columns = self.places(X), self.places(Z)
-        return np.column_stack([self._column(int(j))[rows] for j in columns])
+        out = np.empty((len(rows), len(columns)))
+        for own, j in zip(out.T, columns, strict=True):
+            own[:] = self._column(int(j))[rows]
+        return out
 
     def diagonal(self, X):
         """One call a row."""

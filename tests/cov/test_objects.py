@@ -31,6 +31,16 @@ def test_spectrum_refuses_other_lengths(k, error):
         sgp.cov.Spectrum(STRINGS, k)
 
 
+@pytest.mark.parametrize(
+    "kernel", [sgp.cov.FromFunction(lambda a, b: float(a == b), STRINGS), sgp.cov.Spectrum(STRINGS)]
+)
+def test_no_rows_have_an_empty_matrix(kernel):
+    some, none = np.arange(3)[:, None], np.zeros((0, 1))
+    found = [kernel.matrix(none, none), kernel.matrix(some, none), kernel.matrix(none, some)]
+    assert [K.shape for K in found] == [(0, 0), (3, 0), (0, 3)]
+    assert kernel.diagonal(none).shape == (0,)
+
+
 def test_a_set_has_no_order_and_a_lengthscale_is_positive():
     with pytest.raises(TypeError, match="a set has no order"):
         sgp.cov.FromFunction(lambda a, b: float(a == b), {"a", "b"})
