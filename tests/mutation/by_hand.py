@@ -113,7 +113,7 @@ BY_HAND = [
         ),
         (
             "core/features/reach.py",
-            "return Refuse(message)(rows, (X >= low).all() & (X <= high).all())",
+            "return Refuse(_REPLACED)(rows, (X >= low).all() & (X <= high).all())",
             "return rows",
             "core/test_front_ends.py -k test_a_latent_function_beyond_its_range_is_refused",
         ),
