@@ -67,7 +67,8 @@ class VecchiaPredictor(Predictor):
         phi, mean = feature_map.features(X), mean_vector(mean_func, X)
         prior, kernels = feature_map.kernel_diag(X), _kernels(likelihood, feature_map)
         # Alone, a new row's regression does not depend on its own noise.
-        alone = ROUNDING * prior + training.slack
+        # What is added is taken off again: no more than the prior variance, or rounding takes that.
+        alone = ROUNDING * prior + pt.minimum(training.slack, pt.switch(prior > 0, prior, 1.0))
         found = _regressions(kernels, training, X, phi, alone, near_)
         outputs = _given_neighbors(training, phi, mean, alone, found)
         found = _regressions(kernels, training, X, phi, ROUNDING * prior, near_)

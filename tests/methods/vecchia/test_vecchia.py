@@ -434,6 +434,20 @@ def test_sigma_for_each_row(exact):
     assert_allclose(logp_of(model, {"y": 0.0}), expected, rtol=1e-9)
 
 
+def test_rows_that_say_nothing_take_no_digits_from_predictions():
+    """What stabilises a new row's regression grew with the mean noise, and rounding took its variance."""
+    sigma, known = np.where(np.arange(N) % 3 == 0, 1e9, 0.25), np.arange(N) % 3 != 0
+    cov = pm.gp.cov.Matern52(D, ls=0.8)
+    with pm.Model():
+        gp = sgp.VecchiaMarginal(cov_func=cov, neighbors=N)
+        gp.marginal_likelihood("y", X=X, y=y, sigma=sigma)
+        few = sgp.ExactMarginal(cov_func=cov)
+        few.marginal_likelihood("few", X=X[known], y=y[known], sigma=0.25)
+        found, wanted = (each.predict(NEW, diag=True) for each in (gp, few))
+    assert_allclose(found[0], wanted[0], atol=1e-6)
+    assert_allclose(found[1], wanted[1], rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     "rows",
     [np.zeros(40, dtype=int), np.arange(40) // 4, np.arange(1), np.arange(3)],
