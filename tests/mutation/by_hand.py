@@ -167,6 +167,12 @@ BY_HAND = [
         ),
         (
             "core/likelihoods/laplace_mode.py",
+            "FLOOR * (g**2 + 1.0 / self.scale)",
+            "FLOOR * W.max()",
+            "core/likelihoods/test_laplace.py -k test_a_row_keeps_the_information",
+        ),
+        (
+            "core/likelihoods/laplace_mode.py",
             "FALL = 1.0",
             "FALL = np.inf",
             "core/likelihoods/test_laplace.py -k test_modes_far_from_the_prior_mean",

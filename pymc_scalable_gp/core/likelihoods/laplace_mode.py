@@ -29,6 +29,9 @@ ROUNDING = 1e-9  # of the objective
 # Information of rows, times the mean prior variance, in steps to the mode, which is the same: of less any
 # step is short in its units, and its targets are so far away that rounding takes the step.
 LEAST = 1e-8
+# Information of rows, over their squared slopes and the inverse prior variance: with less the pseudo-target
+# is so many sds away that rounding takes what it says, and a row with no more says nothing.
+FLOOR = 1e-10
 FALL = 1.0  # of the objective, that an accelerated step may lead to: further down it leads astray
 SLOW = 0.3  # a step's ratio to the last, above which the search is accelerated
 _FAR, _ALL = (pt.constant(each, dtype="float64") for each in (np.inf, 1.0))
@@ -63,7 +66,7 @@ class LaplaceGraph:
         self.rows, self.mean, self.start = rows, inner.data.mean, start
         data = inner.data
         prior = data.feature_map.kernel_diag(data.X.tensor).astype("float64").mean()
-        self.least = LEAST / pt.maximum(prior, 1e-300)
+        self.scale = pt.maximum(prior, 1e-300)
         self.t, self.v, self.q = rows.vector("t"), rows.vector("v"), rows.vector("q")
         normal = inner.normal(self.v).prepared()
         self.normal_logp = normal.logp(self.t)
@@ -77,13 +80,18 @@ class LaplaceGraph:
         return graph_replace([graph], given | shared, strict=False)[0]
 
     def _at(self, f, y):
-        """Log density (n,), slope and information for a step."""
+        """Log density (n,), slope and information: rows where it is not positive say next to nothing."""
         logp, g, W = self.rows.at(f, y)
-        return logp, g, pt.maximum(W, self.least)
+        return logp, g, pt.maximum(W, FLOOR * (g**2 + 1.0 / self.scale))
+
+    def _for_step(self, f, y):
+        """As `_at`, where a step is taken."""
+        logp, g, W = self._at(f, y)
+        return logp, g, pt.maximum(W, LEAST / self.scale)
 
     def pseudo(self, f, y):
         """Targets (n,) and noise variances (n,) that stand for the likelihood near f."""
-        _, g, W = self.rows.at(f, y)
+        _, g, W = self._at(f, y)
         return f + g / W, 1.0 / W
 
     def solved(self, t, v):
@@ -92,7 +100,7 @@ class LaplaceGraph:
 
     def density(self, f, y):
         """``log N(t; mu, S) + sum_i [log p(y_i | f_i) - log N(t_i; f_i, v_i)]``."""
-        logp, g, W = self.rows.at(f, y)
+        logp, g, W = self._at(f, y)
         own = -0.5 * (LOG_2PI - pt.log(W) + g**2 / W)
         return self._given(self.normal_logp, f + g / W, 1.0 / W) + (logp - own).sum()
 
@@ -119,7 +127,7 @@ class LaplaceGraph:
         last, slow = pt.switch(full, length, 1.0 + length), slow & full
         psi_after = pt.switch(slow, -np.inf, reached)
         after = [*moved, newton, towards, solved, psi_after, last, _remaining(last, step, slow)]
-        floor, *at_mean = self._at(self.mean, y)
+        floor, *at_mean = self._for_step(self.mean, y)
         floor, none = floor.sum(), pt.zeros_like(self.mean)
         start = [self.mean, *at_mean, *[none] * 4, floor, _FAR, _FAR]
         if self.start is not None:
@@ -127,7 +135,7 @@ class LaplaceGraph:
             lost = pt.isinf(step) & pt.isinf(psi) & (reached < floor)
             after = [pt.switch(lost, old, new) for old, new in zip(start, after, strict=True)]
             start[0] = pt.switch(known, self.start, self.mean)
-            start[1:3] = self._at(start[0], y)[1:]
+            start[1:3] = self._for_step(start[0], y)[1:]
             start[7] = pt.switch(known, -np.inf, floor)  # whatever the first step leads to
         done = ~(after[-1] > TOLERANCE)  # NaN too
         found = repeat(places, after, start, done, LIMIT)
@@ -149,7 +157,7 @@ class LaplaceGraph:
             x + share * step - pt.switch(whole, off, 0.0)
             for x, step, off in zip(point, steps, back, strict=True)
         )
-        logp, g, W = self._at(f, y)
+        logp, g, W = self._for_step(f, y)
         value = logp.sum() - 0.5 * (a * (f - self.mean)).sum()
         value = pt.switch(pt.isfinite(value + g.sum() + W.sum()), value, -np.inf)
         stays = is_short & ((W * steps[0] ** 2).max() < SHORT**2)  # there too

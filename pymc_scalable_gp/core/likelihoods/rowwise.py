@@ -21,8 +21,8 @@ from pymc_scalable_gp.utils.compiled import (
 )
 from pymc_scalable_gp.utils.graphs import parameters_of, present_value
 
-# Least information of a row, as a share of the most that any row has: weaker rows say nothing.
-LEAST = 1e-10
+# Rows with no more information say nothing.
+LEAST = 1e-19
 
 
 class RowDistribution:
@@ -33,8 +33,7 @@ class RowDistribution:
 
     ``slope = d log p / d f`` and ``information = -d^2 log p / d f^2`` come from PyTensor; of a Student
     t, which is not log-concave in its mean, the expected information ``(d mu / d f)^2 (nu + 1) /
-    ((nu + 3) sigma^2)``, where f is in the mean alone; rows of others where the information is not positive
-    count as rows without any.
+    ((nu + 3) sigma^2)``, where f is in the mean alone.
 
     Raises TypeError if `make` returns no distribution with one entry per row, and ValueError if its log
     density is unknown or has no second derivative in f, or if `make` makes variables of the model.
@@ -178,16 +177,14 @@ class RowDistribution:
                 f"y[{bad[0]}] = {y[bad[0]]:.6g} has no density under {self.label} at the model's initial "
                 f"point, nor have {bad.size - 1} other rows: is it in the support, are parameters valid?"
             )
-        # The least information is a share of the most, and so NaN in all rows where one is.
-        steep = np.isfinite(slope).all()
-        if (bad := np.flatnonzero(~np.isfinite(information if steep else slope))).size:
+        if (bad := np.flatnonzero(~np.isfinite(slope + information))).size:
             raise ValueError(
                 f"the derivatives of {self.label}'s log density in f are not finite at the model's initial "
                 f"point, for y[{bad[0]}] = {y[bad[0]]:.6g} and {bad.size - 1} other rows: give initval= to "
                 "the priors, scale y, or drop rows that say nothing of f (an exposure of 0); a truncated "
                 "normal needs both bounds, of which one may be far off"
             )
-        if not (information > 10.0 * LEAST**2).any():
+        if not (information > LEAST).any():
             raise ValueError(
                 f"{self.label}'s log density has no negative second derivative in f, which Laplace's "
                 "approximation needs: use a Latent class with this likelihood"
@@ -209,13 +206,11 @@ class RowDistribution:
     def _information(self):
         try:
             found = self._expected()
-            if found is None:
-                found = -self._change(self.slope)
+            return -self._change(self.slope) if found is None else found
         except (NotImplementedError, MethodNotDefined, NullTypeGradError) as error:
             raise ValueError(
                 f"likelihood= returned {self.label}, whose log density has no second derivative in f"
             ) from error
-        return pt.maximum(found, LEAST * pt.maximum(found.max(), LEAST))
 
     def _expected(self) -> TensorVariable | None:
         """Expected information of a Student t that f moves, and does not scale."""

@@ -74,6 +74,16 @@ def test_a_normal_distribution_is_gaussian_noise(name):
     assert gp.likelihood_path.startswith("Laplace, ")
 
 
+def test_a_row_keeps_the_information_that_it_has():
+    """Rows far from the others, of 1e11 times their noise variance, counted as of a fifth of that."""
+    sigma = np.where(X[:, 0] < 2.0, 1e-5, 4.0)
+    (first, at), (second, _) = (
+        value_at(made("exact", y=F, **given)[0])
+        for given in (dict(sigma=sigma), dict(likelihood=lambda f: pm.Normal.dist(f, sigma)))
+    )
+    np.testing.assert_allclose(second(*at), first(*at), rtol=1e-8)
+
+
 def dense(logp, K, mean, y):
     """Laplace's approximation from scratch: mode by fixed steps of Newton's method in f."""
     f_ = pt.vector("f", dtype="float64")
