@@ -5,6 +5,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from block_plans import plan
+from marks import in_back_ends
 from numpy.testing import assert_allclose
 from scipy import stats
 
@@ -31,8 +32,9 @@ def local_places():
     return np.maximum(places, 0), there[:, :, None] & there[:, None]
 
 
+@in_back_ends
 @pytest.mark.parametrize("moving", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_blocks_are_what_features_miss(moving):
+def test_blocks_are_what_features_miss(moving, modes):
     """Two summands, one of them a product, with factors of the rows; nothing where there are no rows."""
     places, there = local_places()
     summands = ("Matern52", "ExpQuad"), ("RatQuad",)
@@ -61,7 +63,7 @@ def test_blocks_are_what_features_miss(moving):
     check_op(
         StationaryBlocks, build, lambda *inputs: values(np, *inputs),
         [(X, *given, PHI, rows) if moving else (*given, PHI, rows)],
-        twin=None if moving else lambda *inputs: values(pt, *inputs), modes=("NUMBA",),
+        twin=None if moving else lambda *inputs: values(pt, *inputs), modes=modes,
     )  # fmt: skip
 
 
@@ -75,15 +77,18 @@ def one_by_one(scale, variance, shape, phi, noise, residuals):
     return pt.stack([stationary_logp(*given, residuals[c], NEIGHBORS, G) for c in range(3)])
 
 
-@pytest.mark.parametrize("rank", [R, 0, 12])
-def test_densities_are_those_of_single_residuals(rank):
+@pytest.mark.parametrize(
+    ("rank", "modes"),
+    [(R, (BY_OPS,)), pytest.param(R, ("NUMBA",), marks=pytest.mark.slow), (0, ()), (12, ())],
+)
+def test_densities_are_those_of_single_residuals(rank, modes):
     """Also with more features than rows, and with none."""
     phi = 0.1 * np.random.default_rng(rank).standard_normal((N, rank))
     case = SCALE, np.array(1.3), np.array(2.2), phi, NOISE, RESIDUALS
     places = [pt.tensor(dtype="float64", shape=(None,) * x.ndim) for x in case]
     single = pytensor.function(places, one_by_one(*places), mode=IN_PYTHON)
     check_op(
-        BlockLogp, density, single, [case], twin=one_by_one, modes=("NUMBA",) if rank == R else (),
+        BlockLogp, density, single, [case], twin=one_by_one, modes=modes,
         jax_cases=rank == R,
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from marks import in_back_ends
 from numpy.testing import assert_allclose
 from scipy import stats
 
@@ -37,12 +38,13 @@ def case(n):
     return root @ root.T, 0.5 + rng.uniform(size=n), rng.standard_normal(n)
 
 
-def test_op():
+@in_back_ends
+def test_op(modes):
     """n = 70 is more than one tile of the gradient's copy."""
     K, noise, e = case(6)
     strided = np.asfortranarray(K)[::2, ::2], noise[::2], e[::-2]
     cases = [case(70), case(1), case(5), strided]
-    check_op(GaussianLogp, build, reference, cases, twin=twin, differentiable=[0], jax_cases=1)
+    check_op(GaussianLogp, build, reference, cases, twin=twin, differentiable=[0], modes=modes, jax_cases=1)
 
 
 def test_in_blocks_of_rows_by_the_lower_triangle(monkeypatch):

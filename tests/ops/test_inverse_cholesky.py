@@ -4,6 +4,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from marks import in_back_ends
 from numpy.testing import assert_allclose
 
 from pymc_scalable_gp.ops import inverse_cholesky
@@ -23,7 +24,8 @@ def reference(roots, jitter=0.01):
     return np.stack([np.linalg.inv(np.linalg.cholesky(a + jitter * np.trace(a) * eye)) for a in A])
 
 
-def test_op():
+@in_back_ends
+def test_op(modes):
     """A large jitter, so that its own part in the gradient shows."""
     rng = np.random.default_rng(0)
     base = rng.standard_normal((2, 4, 4))
@@ -36,7 +38,7 @@ def test_op():
 
     check_op(
         InverseCholesky, build, reference, [(a,) for a in cases], rtol=1e-11, grad_rtol=1e-9,
-        jax_cases=2,
+        jax_cases=2, modes=modes,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from marks import often
+from marks import in_back_ends, often
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_scalable_gp.ops import khatri_rao_features
@@ -32,11 +32,12 @@ def grid_indices(rng, r, d, m):
     return np.minimum(rng.geometric(0.6, size=(r, d)) - 1, m - 1) + m * np.arange(d)
 
 
+@in_back_ends
 # n = 0, 1, one Numba block plus a rest; r > n and r < n; r = 0.
 @pytest.mark.parametrize(
     ("d", "r"), often([(1, 4), (2, 6), (3, 9), (8, 20), (3, 0)], (1, 4), (3, 9), (3, 0))
 )
-def test_op(d, r):
+def test_op(d, r, modes):
     rng = np.random.default_rng(d)
     idx = grid_indices(rng, r, d, 3)
     cases = [rng.standard_normal((n, 3 * d)) for n in (7, 0, 1, _NUMBA_BLOCK + 3)]
@@ -50,6 +51,7 @@ def test_op(d, r):
         twin=plain(idx) if r else None,
         rtol=1e-13,  # d roundings a product
         grad_rtol=1e-12,
+        modes=modes,
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from marks import in_back_ends
 from numpy.testing import assert_allclose
 from scipy import stats
 
@@ -45,11 +46,14 @@ def case(*shape):
     return *map(matrix, shape), np.array(0.6), rng.standard_normal(shape)
 
 
-def test_two_factors():
+@in_back_ends
+def test_two_factors(modes):
     A, B, sd, e = case(6, 8)
     strided = np.asfortranarray(A)[::2, ::2], B[::-2, ::-2], sd, e[::2, ::-2]
     cases = [case(4, 3), case(1, 1), case(1, 5), strided]
-    check_op(KroneckerLogp, build, reference, cases, twin=twin, differentiable=[0], jax_cases=1)
+    check_op(
+        KroneckerLogp, build, reference, cases, twin=twin, differentiable=[0], modes=modes, jax_cases=1,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

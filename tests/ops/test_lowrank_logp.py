@@ -84,7 +84,8 @@ def variants(vector_noise):
     ("approx", "vector_noise", "modes", "jax_cases"),
     [  # all against NumPy and automatic differentiation; compiled where they differ. Numba with
         # the other pairs runs in the tests of the methods.
-        ("DTC", False, ["NUMBA"], 1),
+        ("DTC", False, [BY_OPS], 1),
+        pytest.param("DTC", False, ["NUMBA"], 0, marks=pytest.mark.slow),
         pytest.param("FITC", True, ["NUMBA"], 0, marks=pytest.mark.slow),
         ("FITC", False, [], 1),
         ("VFE", True, [], 1),

@@ -6,6 +6,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from marks import in_back_ends
 from numpy.testing import assert_allclose
 from pytensor.compile.mode import Mode
 from scipy import stats
@@ -57,12 +58,13 @@ def dense_logp(*args):
     return np.asarray(stats.multivariate_normal(cov=covariance(*process)).logpdf(e))
 
 
-def test_density_and_gradient():
+@in_back_ends
+def test_density_and_gradient(modes):
     def build(*args):
         return markov_logp(*args, **KIND)
 
     cases = [inputs(37), inputs(1)]  # two blocks of 16 rows and a part of one
-    check_op(MarkovLogp, build, dense_logp, cases, rtol=1e-10, jax_cases=1)
+    check_op(MarkovLogp, build, dense_logp, cases, rtol=1e-10, modes=modes, jax_cases=1)
 
 
 def test_no_rows_and_times_that_are_equal():

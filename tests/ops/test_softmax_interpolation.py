@@ -6,6 +6,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from marks import in_back_ends
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import softmax
 
@@ -35,10 +36,11 @@ def compiled(*shapes, mode="NUMBA"):
     return pytensor.function([*inputs, g], [out, *grads], mode=mode)
 
 
+@in_back_ends
 # n = 0, 1 and one block plus a rest; one point; more points than inputs; d where few pairs, and
 # where nearly all pairs, go through the matrix product; strided; Fortran order.
 @pytest.mark.parametrize("d", [1, pytest.param(3, marks=pytest.mark.slow), 40])
-def test_op(d):
+def test_op(d, modes):
     rng = np.random.default_rng(d)
     shapes = [(7, 4), (0, 3), (1, 5), (_BLOCK + 3, 4), (3, 1), (3, 9)]
     cases = [(rng.standard_normal((n, d)), rng.standard_normal((m, d))) for n, m in shapes]
@@ -53,6 +55,7 @@ def test_op(d):
         rtol=1e-13,  # d roundings of each distance
         grad_rtol=1e-12,
         fd_step=1e-7,
+        modes=modes,
     )
 
 

@@ -16,8 +16,8 @@ from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 @pytest.mark.parametrize(
     ("kind", "modes"),
-    [(kind, ("NUMBA",) if kind == "RatQuad" else ()) for kind in KINDS]
-    + [pytest.param("Arc", ("NUMBA",), marks=pytest.mark.slow)],
+    [(kind, (BY_OPS,) if kind == "RatQuad" else ()) for kind in KINDS]
+    + [pytest.param(kind, ("NUMBA",), marks=pytest.mark.slow) for kind in ("Arc", "RatQuad")],
 )
 def test_features(kind, modes):
     rng = np.random.default_rng(0)

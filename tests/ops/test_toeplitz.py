@@ -5,6 +5,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from marks import in_back_ends
 from numpy.testing import assert_allclose
 from scipy.linalg import toeplitz
 
@@ -42,9 +43,10 @@ CASES.append((RNG.standard_normal(14)[::2], RNG.standard_normal((14, 6))[::2, ::
 CASES.append((CASES[0][0], np.asfortranarray(CASES[0][1])))
 
 
-def test_op():
+@in_back_ends
+def test_op(modes):
     check_op(ToeplitzMatmul, ToeplitzMatmul(), reference, CASES, twin=twin, rtol=1e-13,
-             grad_rtol=1e-12)  # fmt: skip
+             grad_rtol=1e-12, modes=modes)  # fmt: skip
 
 
 def test_adjoint():

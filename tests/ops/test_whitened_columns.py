@@ -3,6 +3,7 @@
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from marks import in_back_ends
 from numpy.testing import assert_allclose
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
@@ -36,7 +37,8 @@ def build(M, G):
     return whitened_columns(M, G, JITTER)
 
 
-def test_op():
+@in_back_ends
+def test_op(modes):
     wide = case(5, 6)  # more directions than rows: S is deficient
     check_op(
         None,
@@ -46,6 +48,7 @@ def test_op():
         twin=twin,
         rtol=1e-8,
         jax_cases=2,
+        modes=modes,
     )
 
 
