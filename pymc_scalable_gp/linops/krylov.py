@@ -13,13 +13,16 @@ def tridiagonal(alpha, beta):
 
 
 def cg_residuals(alpha, beta) -> np.ndarray:
-    """``|b - A x_j| / |b|`` of conjugate gradients on ``A x = b`` after j = 1..P steps, from T."""
+    """``|b - A x_j| / |b|`` of conjugate gradients on ``A x = b`` after j = 1..P steps, from T.
+
+    Where A is singular to rounding, no step after that leads further, and the last one's stays.
+    """
     pivot, length, found = 0.0, 1.0, []
     for j, (a, b) in enumerate(zip(alpha, beta, strict=True)):
         # Elimination on T: CG's residual is |b| times a product of ratios beta / pivot.
         pivot = a if j == 0 else a - beta[j - 1] ** 2 / pivot
-        if pivot <= 0.0:  # zero to rounding: the space is invariant
+        if pivot <= 0.0:
             break
         length *= b / pivot
         found.append(length)
-    return np.array(found + [0.0] * (len(alpha) - len(found)))
+    return np.array(found + [length] * (len(alpha) - len(found)))

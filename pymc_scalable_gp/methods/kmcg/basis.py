@@ -172,9 +172,18 @@ class KrylovBasis:
         """``products L^{-T}``."""
         return lower_solve(self.L, products.T).T
 
-    def residuals(self, points=(None,), model=None) -> np.ndarray:
-        """``|b - K_M x_j| / |b|`` (points, P) of conjugate gradients on ``K_M x = b`` after each step j."""
-        runs = evaluate_at([self.alpha, self.beta], points, model)
+    def residuals(self, points=(None,), model=None, noise=0.0) -> np.ndarray:
+        """``|b - (K_M + c I) x_j| / |b|`` (points, P) of conjugate gradients after each step j.
+
+        With c the `noise` variance: of one for each row the harmonic mean, as their information adds up.
+        Each of a subset of M rows stands for n / M, and has M / n of it. Shifts leave the basis as it is.
+        """
+        noise = pt.as_tensor(noise)
+        shift = 1.0 / (1.0 / noise).mean() if noise.ndim else noise
+        if self.is_subset:
+            rows = self.size if self.weights is None else (self.weights**2).sum()
+            shift = shift * rows / self.X.tensor.shape[0]
+        runs = evaluate_at([self.alpha + shift, self.beta], points, model)
         return np.array([cg_residuals(*run) for run in runs])
 
 

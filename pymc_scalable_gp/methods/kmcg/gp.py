@@ -250,7 +250,7 @@ class KMCGMarginal(FeatureMarginal):
         self._map = KMCGMap(self.cov_func, basis)
         return self.rank
 
-    def choose_steps(self, X, y, *, point=None, tolerance: float = 0.01, model=None) -> int:
+    def choose_steps(self, X, y, sigma=None, *, point=None, tolerance: float = 0.01, model=None) -> int:
         """Choose the number of steps P after which conjugate gradients reach a tolerance at one point.
 
         Call it before ``marginal_likelihood``. The number then stays fixed while hyperparameters are
@@ -260,10 +260,14 @@ class KMCGMarginal(FeatureMarginal):
         ----------
         X : array, shape (n, d), or RegularGrid
         y : array, shape (n,), or of the grid's shape
+        sigma : float, array or random variable, optional
+            Noise standard deviation, as in ``marginal_likelihood``; when left out that of the likelihood,
+            if there is one, else zero: the system of K alone takes more steps, and has no solution where
+            rows are repeated.
         point : dict, optional
             Values of the hyperparameters; the model's initial point when left out.
         tolerance : float
-            Norm of ``y - K a`` relative to that of y at which to stop.
+            Norm of ``y - (K + sigma^2 I) a`` relative to that of y at which to stop.
         model : pm.Model, optional
             Needed outside the model context, unless all hyperparameters are numbers.
 
@@ -283,9 +287,14 @@ class KMCGMarginal(FeatureMarginal):
             If ``n_iter`` steps do not reach the tolerance; all of them are kept.
         """
         tolerance = check_positive("tolerance", tolerance)
-        X, y = self._checked_pair(X, y)
+        if sigma is not None:
+            X, y, sigma = self._checked(X, y, sigma)
+        else:
+            X, y = self._checked_pair(X, y)
+            sigma = None if self._training is None else self._training.sigma
         self._keep(X, y)
-        (residuals,) = self.feature_map.krylov.residuals([point], model)
+        noise = 0.0 if sigma is None else sigma**2
+        (residuals,) = self.feature_map.krylov.residuals([point], model, noise)
         below = np.flatnonzero(residuals <= tolerance)
         if len(below):
             self.n_iter = int(below[0]) + 1
@@ -293,7 +302,8 @@ class KMCGMarginal(FeatureMarginal):
         else:
             warn(
                 f"after n_iter={self.rank} steps the residual is {residuals[-1]:.3g} of y's norm, above "
-                f"tolerance={tolerance:g}: raise n_iter, or go on if predictions suffice"
+                f"tolerance={tolerance:g}: {'give sigma=, ' if sigma is None else ''}raise n_iter, or go "
+                "on if predictions suffice"
             )
         return self.rank
 

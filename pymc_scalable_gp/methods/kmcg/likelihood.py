@@ -99,11 +99,12 @@ class KrylovLikelihood(Likelihood):
     def figures(self, points, model=None):
         """How far conjugate gradients have come, at the worst of the points.
 
-        ``residual``, ``|y - K a| / |y|`` after P steps, and ``steps_needed`` until it is below 0.01
-        (infinite: not within P). With probes `ProbedLogdet.errors` too, as ``logdet_se`` and
-        ``logdet_excess``: half of each is an error of the log density.
+        ``residual``, ``|y - (K + sigma^2 I) a| / |y|`` after P steps, and ``steps_needed`` until it is
+        below 0.01 (infinite: not within P), see `KrylovBasis.residuals`. With probes
+        `ProbedLogdet.errors` too, as ``logdet_se`` and ``logdet_excess``: half of each is an error of
+        the log density.
         """
-        residuals = self.basis.residuals(points, model)
+        residuals = self.basis.residuals(points, model, self.sigma**2)
         below = residuals <= 0.01
         steps = np.where(below.any(axis=1), below.argmax(axis=1) + 1.0, np.inf)
         found = {"residual": residuals[:, -1].max(), "steps_needed": steps.max()}

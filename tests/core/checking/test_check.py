@@ -233,7 +233,7 @@ def test_a_likelihood_without_subsamples_is_compared_on_all_rows():
     # What iterations leave is in the comparison; alone it is what the verdict goes by.
     assert "Good." in str(found)
     alone = gp.check(draws(), model=model, neighbors=None, progressbar=False)
-    assert "conjugate gradients have not converged" in alone.attrs["verdict"]
+    assert "the log determinant is uncertain" in alone.attrs["verdict"]
     assert "Raise n_iter= and probes=" in alone.attrs["verdict"]
     # The worst of the draws, which lies elsewhere for each figure.
     names = ("residual", "steps_needed", "logdet_se", "logdet_excess")

@@ -107,18 +107,55 @@ def test_far_away_the_prior_returns():
 
 
 def test_residual_is_that_of_conjugate_gradients():
+    """Of the system with the noise; without it K alone took more steps than were needed."""
     gp, model = marginal(X, Y, n_iter=8)
-    S = cg_directions(kernel(X, X), Y, 8)
-    A = kernel(X, X)
-    for steps in (1, 4, 8):
-        part = S[:, :steps]
-        residual = Y - A @ part @ np.linalg.solve(part.T @ A @ part, part.T @ Y)
-        found = gp.feature_map.krylov.residuals([{}], model)[0, steps - 1]
-        assert_allclose(found, np.linalg.norm(residual) / np.linalg.norm(Y), rtol=1e-6)
+    for noise in (0.0, 0.04):
+        A = kernel(X, X) + noise * np.eye(40)
+        found = gp.feature_map.krylov.residuals([{}], model, noise)[0, [0, 3, 7]]
+        assert_allclose(found, [left(A, Y, steps) for steps in (1, 4, 8)], rtol=1e-6)
     report = figures_at(gp, {}, model=model)
-    assert report["residual"] == gp.feature_map.krylov.residuals([{}], model)[0, -1]
+    assert report["residual"] == found[-1]
     assert report["steps_needed"] == np.inf
     assert 0.0 < report["missing_mean"] < 1.0
+
+
+def left(A, b, steps):
+    """Share of b that conjugate gradients leave after so many steps."""
+    S = cg_directions(A, b, steps)
+    return np.linalg.norm(b - A @ S @ np.linalg.solve(S.T @ A @ S, S.T @ b)) / np.linalg.norm(b)
+
+
+def test_residuals_of_repeated_rows_and_of_a_nearly_singular_kernel():
+    """K alone has no solution there: the residual was called 0.0 after it broke down, or never fell."""
+    places = np.tile(np.arange(10), 4)
+    rows, y = X[:10][places], Y + 0.3 * RNG.standard_normal(40)
+    sums = np.bincount(places, y) / 2.0  # of the four targets of each row, as the system of D k D has them
+    for steps in (4, 7):
+        for options in ({}, {"approx": "FITC"}):
+            gp, model = marginal(rows, y, 0.3, n_iter=steps, **options)
+            own = left(4.0 * kernel(X[:10], X[:10]) + 0.09 * np.eye(10), sums, steps)
+            assert_allclose(figures_at(gp, {}, model=model)["residual"], own, rtol=1e-6)
+    gp, model = marginal(rows, y, 0.3, n_iter=7, probes=2)
+    A = kernel(rows, rows) + 0.09 * np.eye(40)
+    assert_allclose(figures_at(gp, {}, model=model)["residual"], left(A, y, 7), rtol=1e-6)
+    smooth, model = marginal(X, Y, 0.3, ell=8.0, n_iter=12)
+    assert figures_at(smooth, {}, model=model)["residual"] < 1e-3
+    alone = smooth.feature_map.krylov.residuals([{}], model)[0]
+    # No combination of the few functions that K has there is nearer to y, whose residuals they share.
+    values, vectors = np.linalg.eigh(kernel(X, X, 8.0))
+    beyond = vectors[:, values < 1e-12 * values[-1]]
+    assert alone[-1] > np.linalg.norm(beyond.T @ Y) / np.linalg.norm(Y)
+
+
+def test_residuals_of_a_subset_and_of_one_sigma_for_each_row():
+    """The noise of a subset's rows is less by what the others tell; many sigmas count by information."""
+    inner = np.arange(0, 40, 2)
+    K = kernel(X[inner], X[inner])
+    sigmas = np.linspace(0.1, 0.4, 40)
+    for sigma, noise in ((0.2, 0.04), (sigmas, 1.0 / np.mean(sigmas**-2.0))):
+        gp, model = marginal(X, Y, sigma, n_iter=6, inducing=inner)
+        own = left(K + 0.5 * noise * np.eye(20), Y[inner], 6)
+        assert_allclose(figures_at(gp, {}, model=model)["residual"], own, rtol=1e-6)
 
 
 # -- densities of every form ----------------------------------------------------------------------
@@ -568,18 +605,40 @@ def test_the_tolerance_stops_the_steps_of_a_one_shot_fit():
     y = np.sin(x[:, 0])
     cov = pm.gp.cov.ExpQuad(1, ls=1.0)
     gp = sgp.KMCGMarginal(cov_func=cov, n_iter=30)
-    steps = gp.choose_steps(x, y)
-    assert gp.rank == steps < 30
+    alone, few = gp.choose_steps(x, y), sgp.KMCGMarginal(cov_func=cov, n_iter=30)
     (residuals,) = gp.feature_map.krylov.residuals()
     assert residuals[-1] <= 0.01 < residuals[:-1].min()
     with pm.Model() as model:
-        gp.marginal_likelihood("y", X=x, y=y, sigma=0.1)
-    assert figures_at(gp, {}, model=model)["steps_needed"] == steps
+        sigma = pm.HalfNormal("sigma")
+        steps = few.choose_steps(x, y, sigma, point={"sigma": 1.0})
+        assert few.rank == steps < alone == gp.rank < 30  # K alone takes more
+        for each, name in ((few, "y"), (gp, "z")):
+            each.marginal_likelihood(name, X=x, y=y, sigma=sigma)
+        assert figures_at(few, {"sigma": 1.0}, model=model)["steps_needed"] == steps
+        assert gp.choose_steps(x, y, point={"sigma": 1.0}) == steps  # the likelihood's noise
     fewer = sgp.KMCGMarginal(cov_func=cov, n_iter=2)
     with pytest.warns(UserWarning, match="after n_iter=2 steps the residual is"):
         assert fewer.choose_steps(x, y, tolerance=1e-6) == 2
     with pytest.raises(ValueError, match="tolerance must be positive"):
         fewer.choose_steps(x, y, tolerance=0.0)
+    with pytest.raises(ValueError, match="sigma has 3 values, but X has 60 rows"):
+        fewer.choose_steps(x, y, np.ones(3))
+
+
+def test_steps_on_a_grid_take_the_noise_of_its_cells():
+    grid = sgp.RegularGrid(AXES, MASK)
+    y = np.where(MASK, np.random.default_rng(1).standard_normal((7, 5)), np.nan)
+    cov = pm.gp.cov.ExpQuad(2, ls=0.6)
+    found = [sgp.KMCGMarginal(cov_func=cov).choose_steps(grid, y, s) for s in (0.3, np.full((7, 5), 0.3))]
+    assert found[0] == found[1] < sgp.KMCGMarginal(cov_func=cov).choose_steps(grid, y)
+
+
+def test_rows_that_contradict_each_other_have_no_steps_without_noise():
+    x, y = np.repeat([0.0, 1.0, 2.0], 2)[:, None], np.array([1.0, -1.0, 2.0, 1.0, 0.5, -1.0])
+    gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    with pytest.warns(UserWarning, match="after n_iter=6 steps.*give sigma=, raise n_iter"):
+        gp.choose_steps(x, y)
+    assert gp.choose_steps(x, y, 0.1) <= 4  # three places, and what each contradicts
 
 
 def test_probes_by_default():
