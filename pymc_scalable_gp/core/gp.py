@@ -123,9 +123,10 @@ class FeatureGP(TrainedGP):
         -----
         O(rows^3) per draw, and for all rows what a density of `neighbors` costs. On all rows the posterior
         differs more than on a subsample: a poor verdict is certain, a good one holds for as many rows as
-        were compared. Latent functions, likelihoods by products or by task, KMCG's and eigenfunctions with
-        ``weights=`` have no exact counterpart on a subsample: the rest is reported, and where all rows
-        are compared with a closer likelihood, its predictions stand beside these too.
+        were compared. Latent functions and eigenfunctions with ``weights=`` have no exact counterpart, and
+        likelihoods by products or by task, and KMCG's without ``inducing=``, none on a subsample, but on up
+        to `rows` rows in all: the rest is reported, and where all rows are compared with a closer
+        likelihood, its predictions stand beside these too.
         """
         with ONE_AT_A_TIME, self.model_of(model) as model, blas_threads(self.training):
             return check_gp(

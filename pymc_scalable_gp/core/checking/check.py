@@ -13,7 +13,6 @@ from scipy.special import logsumexp
 from pymc_scalable_gp.core.checking.comparison import (
     Pair,
     condition_number,
-    part_of,
     rank_needed,
     subset_pair,
     with_neighbors,
@@ -66,7 +65,7 @@ def check_gp(
     """``gp.check``, in the model of the context."""
     rng = np.random.default_rng(random_seed)
     job = _begin(gp, X, y, rows, rng, model)
-    if job.compares and job.training.subsets_share_features:
+    if job.compares:
         _take_subset(job)
     larger = None
     if neighbors and job.compares and len(job.X) > rows and not job.training.is_exact:
@@ -118,8 +117,10 @@ def _begin(gp, X, y, rows, rng, model) -> Comparison:
 
 
 def _take_subset(job) -> None:
-    """Densities of the subsample, with features that are not frozen too."""
+    """Densities of the subsample where there are such, with features that are not frozen too."""
     job.pair = subset_pair(job.training, job.gp.prior_cov, job.inside)
+    if job.pair is None:
+        return
     job.densities["logp_exact"] = job.pair.better.logp()
     job.densities["logp_approx"] = job.pair.own.logp()
     if job.gp.frozen is not None:
@@ -132,9 +133,9 @@ def _larger(job, most_rows, rng) -> Likelihood | None:
     training = job.training
     job.figures["n_all"] = len(job.X)
     if most_rows is not None and len(job.X) > most_rows:
-        if not training.subsets_share_features:
+        training = training.part(subsamples(job.X, most_rows, 0, rng)[0])
+        if training is None:
             return None
-        training = part_of(training, subsamples(job.X, most_rows, 0, rng)[0])
     if training is job.gp.training:
         job.densities["logp_all"] = pm.logp(job.gp.variable, training.data.y.tensor)
     else:

@@ -11,7 +11,7 @@ from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, Training
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows, VecchiaSettings
-from pymc_scalable_gp.utils.graphs import fixed_shared, is_random
+from pymc_scalable_gp.utils.graphs import fixed_shared
 
 # Reference with neighbours: most inducing points, and rows per block.
 POINTS, BLOCK = 200, 16
@@ -30,22 +30,10 @@ class Pair(NamedTuple):
     own: Likelihood
 
 
-def part_of(training: Likelihood, rows: np.ndarray) -> Likelihood:
-    """The same kind of likelihood for a subset of its rows."""
-    X, y = held_value(training.data.X, "X")[rows], training.data.y
-    if is_random(y.tensor):  # pseudo-targets
-        y = Data(y.tensor[rows], np.zeros(len(rows)), True)
-    else:
-        y = Data.fixed(held_value(y, "y")[rows])
-    sigma = training.sigma if training.sigma.ndim == 0 else training.sigma[rows]
-    return training.given(Data.fixed(X), y, sigma)
-
-
-def subset_pair(training: Likelihood, cov_func, rows: np.ndarray) -> Pair:
-    """The exact likelihood of some rows, and this one's."""
-    own = part_of(training, rows)
-    data = training.data.with_rows(own.data.X, own.data.y, own.data.sigma)
-    return Pair(ExactRows(data, cov_func), own)
+def subset_pair(training: Likelihood, cov_func, rows: np.ndarray) -> Pair | None:
+    """The exact likelihood of some rows, and this one's; None where it has none of these."""
+    own = training.part(rows)
+    return None if own is None else Pair(ExactRows(training.data.part(rows), cov_func), own)
 
 
 def check_comparable(gp, training: Training | None) -> None:

@@ -242,7 +242,9 @@ def _solver(check, rows):
     if "logdet_se" in a:
         text += f"The log determinant has a standard error of {a['logdet_se']:.2g}, and is too large by "
         text += f"{a['logdet_excess']:.2g} at most. "
-        if not (compared or 0.5 * max(a["logdet_se"], a["logdet_excess"]) <= LIMITS["logdet"]):
+        # Predictions take no determinant: what its error does only weighted draws tell.
+        weighed = compared and a["draws"] >= FEWEST
+        if not (weighed or 0.5 * max(a["logdet_se"], a["logdet_excess"]) <= LIMITS["logdet"]):
             bad.append("the log determinant is uncertain")
     if "neighbors_moved" in a:
         text += f"{a['neighbors_moved']:.0%} of the neighbors would be others at these draws. "

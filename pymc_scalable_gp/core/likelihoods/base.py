@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data.inputs import Data
+from pymc_scalable_gp.core.data.inputs import Data, held_value
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
@@ -59,6 +60,15 @@ class MarginalData:
     def with_rows(self, X: Data, y: Data, sigma: TensorVariable) -> "MarginalData":
         """The same model with other rows."""
         return replace(self, X=X, y=y, sigma=sigma)
+
+    def part(self, rows: np.ndarray) -> "MarginalData":
+        """The same model with some of its rows, by their numbers."""
+        X, y, sigma = held_value(self.X, "X")[rows], self.y, self.sigma
+        if is_random(y.tensor):  # pseudo-targets
+            y = Data(y.tensor[rows], np.zeros(len(rows)), True)
+        else:
+            y = Data.fixed(held_value(y, "y")[rows])
+        return self.with_rows(Data.fixed(X), y, sigma if sigma.ndim == 0 else sigma[rows])
 
     def corrected(self, missed, noise) -> tuple[TensorVariable, TensorVariable]:
         """Variances D (n,) beside the features, and what the bound of "VFE" takes off the density.
@@ -257,6 +267,16 @@ class Likelihood(TrainingRows):
     def given(self, X: Data, y: Data, sigma: TensorVariable) -> "Likelihood":
         """Likelihood of other data with the same features and hyperparameters."""
         return FullRows(self.data.with_rows(X, y, sigma))
+
+    def part(self, rows: np.ndarray) -> "Likelihood | None":
+        """The same approximation of some of the rows, by their numbers, or None where there is none such.
+
+        Where subsets do not share the features it is that of all rows alone.
+        """
+        if self.subsets_share_features:
+            data = self.data.part(rows)
+            return self.given(data.X, data.y, data.sigma)
+        return self if len(rows) == self.data.size and not self.is_exact else None
 
 
 @dataclass(frozen=True, eq=False)

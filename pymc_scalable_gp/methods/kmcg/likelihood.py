@@ -63,6 +63,12 @@ class KrylovLikelihood(Likelihood):
         data = self.data.with_rows(X, y, sigma)
         return likelihood_for(data, self.basis.cov_func, self.settings)
 
+    def part(self, rows):
+        """With a subset of the rows for its basis, whose features any rows have."""
+        if not self.basis.is_subset:
+            return super().part(rows)
+        return replace(self, data=self.data.part(rows))
+
     def precisions(self, model):
         """Under the kernel's own matrix; ValueError for a subset of rows, and beyond DENSE_ROWS rows."""
         n = len(held_value(self.data.X, "X"))

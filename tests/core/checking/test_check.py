@@ -232,7 +232,7 @@ def test_a_likelihood_without_subsamples_is_compared_on_all_rows():
     assert verdict(gp, gp.training, off)[0].startswith("Poor: predictions differ.")
     # What iterations leave is in the comparison; alone it is what the verdict goes by.
     assert "Good." in str(found)
-    alone = gp.check(draws(), model=model, neighbors=None, progressbar=False)
+    alone = gp.check(draws(), model=model, rows=50, neighbors=None, progressbar=False)
     assert "the log determinant is uncertain" in alone.attrs["verdict"]
     assert "Raise n_iter= and probes=" in alone.attrs["verdict"]
     # The worst of the draws, which lies elsewhere for each figure.
@@ -244,6 +244,67 @@ def test_a_likelihood_without_subsamples_is_compared_on_all_rows():
     for name in names:
         assert few[name] == max(found[name] for found in each)
         assert alone.attrs[name] == all_of_them[name]
+
+
+def normal_logp(C, y, point):
+    return multivariate_normal(np.zeros(len(y)), C + point["sigma"] ** 2 * np.eye(len(y))).logpdf(y)
+
+
+@pytest.mark.filterwarnings("ignore:without probes|the log determinant")
+@pytest.mark.parametrize("probes", [0, 4])
+def test_krylov_features_are_compared_on_all_rows_where_these_are_few(probes):
+    """Such a check was called good whatever the density was."""
+    gp, model = krylov(n_iter=6, probes=probes)
+    found = gp.check(POINT, model=model, rows=N, progressbar=False)
+    np.testing.assert_allclose(found.logp_exact, normal_logp(kernel(X, X, POINT), Y, POINT), rtol=1e-9)
+    own = evaluate([pm.logp(model["y"], Y)], POINT, model)[0]
+    np.testing.assert_allclose(found.logp_approx, own, rtol=1e-12)
+    where = X[found.obs.values]
+    mean, _ = gp.predict(where, POINT, diag=True, model=model)
+    exact, var = gp.predict(where, POINT, diag=True, exact=True, pred_noise=True, model=model)
+    np.testing.assert_allclose(found.mean_shift, np.abs(mean - exact) / np.sqrt(var), rtol=1e-6)
+    assert found.attrs["verdict"].startswith("Poor: predictions differ")
+    # One point does not tell whether an error of the determinant moves the posterior.
+    assert ("determinant is uncertain" in found.attrs["verdict"]) == (probes > 0)
+    assert "logp_exact" not in gp.check(POINT, model=model, rows=N - 1, neighbors=None, progressbar=False)
+
+
+@pytest.mark.filterwarnings("ignore:without probes")
+@pytest.mark.parametrize("approx", ["DTC", "FITC"])
+def test_krylov_features_of_fixed_rows_are_those_of_a_subsample(approx):
+    gp, model = krylov(n_iter=8, inducing=np.arange(0, N, 4), approx=approx)
+    found = gp.check(POINT, model=model, rows=30, neighbors=40, most_rows=40, progressbar=False)
+    rng = np.random.default_rng(0)
+    own, others = subsamples(X, 30, 15, rng)
+    part = subsamples(X, 40, 0, rng)[0]
+    np.testing.assert_array_equal(found.obs, others)
+    (phi,) = evaluate([gp.features(X)], POINT, model)
+    K, low = kernel(X, X, POINT), phi @ phi.T
+    low += np.diag(np.diag(K) - np.diag(low)) if approx == "FITC" else 0.0
+    for C, rows, name in (
+        (K, own, "logp_exact"), (low, own, "logp_approx"),
+        (K, part, "logp_neighbors"), (low, part, "logp_all"),
+    ):  # fmt: skip
+        logp = normal_logp(C[np.ix_(rows, rows)], Y[rows], POINT)
+        np.testing.assert_allclose(found[name], logp, rtol=1e-7)
+    assert np.abs(found.attrs["gap"]) > 1.0
+    assert found.attrs["verdict"].startswith("Poor: predictions differ")
+
+
+def test_products_are_compared_on_all_rows_where_these_are_few():
+    with pm.Model() as model:
+        gp = sgp.SKIPMarginal(
+            cov_func=1.2**2 * pm.gp.cov.ExpQuad(2, ls=0.3), rank=5, grid_size=20, n_iter=10,
+            preconditioner=20,
+        )  # fmt: skip
+        gp.marginal_likelihood("y", X, Y, 0.3)
+    found = gp.check(model=model, rows=N, progressbar=False)
+    K = kernel(X, X, {"ell": 0.3, "eta": 1.2})
+    np.testing.assert_allclose(found.logp_exact, normal_logp(K, Y, {"sigma": 0.3}), rtol=1e-9)
+    np.testing.assert_allclose(found.logp_approx, pm.logp(model["y"], Y).eval(), rtol=1e-12)
+    assert np.abs(found.attrs["gap"]) > 1.0
+    assert found.mean_shift.max() > 0.0
+    assert "logp_exact" not in gp.check(model=model, rows=50, neighbors=None, progressbar=False)
 
 
 @pytest.mark.filterwarnings("ignore:the features do not explain")
@@ -428,6 +489,9 @@ def test_tasks_are_compared_with_the_kernel_of_tasks(path):
     np.testing.assert_allclose(found.logp_neighbors, density(both(tasks).eval(), Y), rtol=1e-6)
     np.testing.assert_allclose(found.logp_all, density(phi @ phi.T, Y), rtol=1e-6)
     assert ("logp_exact" in found) == (path != "tasks")
+    every = gp.check(model=model, rows=N, progressbar=False)
+    np.testing.assert_allclose(every.logp_exact, found.logp_neighbors, rtol=1e-6)
+    np.testing.assert_allclose(every.logp_approx, found.logp_all, rtol=1e-9)
     assert "VIF" not in found.attrs["verdict"]
     of_rows = np.diag(both(tasks[found.obs.values]).eval())
     missed = 1.0 - (phi[found.obs.values] ** 2).sum(axis=1) / of_rows
