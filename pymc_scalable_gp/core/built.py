@@ -40,6 +40,11 @@ class BuiltGP(Listed, Base):
         self._reference: dict | None = None
 
     @property
+    def present_knobs(self) -> str:
+        """Those of the `knobs` that the settings and the likelihood leave open."""
+        return self.knobs
+
+    @property
     def feature_map(self) -> FeatureMap:
         """The features; known once ``build(X)`` has run."""
         if self._map is None:

@@ -95,8 +95,8 @@ BY_HAND = [
         ),
         (
             "core/checking/verdict.py",
-            'return f"{name} shifts by {by:+.2f} posterior sds{_tail(k_hat)}", near',
-            'return f"{name} shifts by {by:+.2f} posterior sds{_tail(k_hat)}", True',
+            'return f"{name} shifts by {by:+z.2f} posterior sds{_tail(k_hat)}", near',
+            'return f"{name} shifts by {by:+z.2f} posterior sds{_tail(k_hat)}", True',
             "core/checking/test_check.py -k test_all_rows_beside",
         ),
         (

@@ -53,7 +53,7 @@ def verdict(gp, training, check) -> tuple[str, str]:
     rows = training.data.size if training is not None and training.gaussian is not None else np.inf
     compared = _subset(check), _frozen(check), _all(check), _laplace(check)
     text, bad = "", []
-    for said, faults in (*compared, _missing(gp, check, training), _solver(check, rows)):
+    for said, faults in (*compared, _missing(gp, check), _solver(check, rows)):
         text, bad = text + said, bad + faults
     if gp.approx == "VIF" and rows <= FASTER_EXACT:
         text += f"Up to about {FASTER_EXACT} rows sgp.ExactMarginal is exact and costs less. "
@@ -92,13 +92,14 @@ def _judged(gp, training, check, bad) -> str:
     if bad:
         own = [each for each in bad if not each.startswith("Laplace")]
         advice = remedy(gp, training, check) if own else ""
-        advice = f"{advice}{_correction(training, check, bad)}".strip()
+        advice = f"{advice}{_correction(gp, check, bad)}".strip()
         return f"Poor: {'; '.join(bad)}. {advice}"
     if few and check.attrs["draws"] == 1:
         return "Good at this point; the posterior's draws tell more."
     if few:
         return f"Good at these draws; {FEWEST} tell how the posterior differs."
-    if "logp_all" in check or getattr(training, "is_exact", False):
+    every = "logp_exact" in check and check.attrs["rows"] >= training.data.size
+    if every or "logp_all" in check or getattr(training, "is_exact", False):
         return "Good."
     if "logp_exact" in check:
         return "Good on that many rows; more of them tell more."
@@ -150,7 +151,7 @@ def _frozen(check):
         text += f"{name} has its mean {away.max():.1f} posterior sds from the frozen basis' "
         text += "reference, the others less. "
     a, excess = check.attrs, float(check.excess.max())
-    text += f"Frozen features exceed the kernel's variance by up to {excess:.1%}. "
+    text += f"Frozen features exceed the kernel's variance by up to {excess:z.1%}. "
     if "lost_recomputed" in a:
         text += f"Features computed anew have a log density {_gap(a, '_recomputed', 'this one')}. "
     if _is_far(check):
@@ -208,21 +209,25 @@ def _laplace(check):
     if "gap_laplace" in a:
         gap = _gap(a, "_laplace", "Laplace's approximation")
         words, near = _weights(check, "_laplace")
-        text += f"Draws of the function put the log density {gap} (Pareto k-hat {a['k_hat_functions']:.2f})"
+        text += (
+            f"Draws of the function put the log density {gap} (Pareto k-hat {a['k_hat_functions']:z.2f})"
+        )
         text += f"{words and f'; with weights towards it, {words}'}. "
         if not (near and a["k_hat_functions"] <= LIMITS["k_hat"]):
             bad.append("Laplace's approximation is poor")
     return text, bad
 
 
-def _missing(gp, check, training):
+def _missing(gp, check):
     """Report the residual variance, which features do not explain, unless neighbours account for it."""
     if check.attrs["holds_residual"]:
         return "", []
-    missing = check.attrs["missing_mean"]
+    missing, training = check.attrs["missing_mean"], gp.training
     worst = int(check.missing.values.argmax())
-    text = f"The features do not explain {max(missing, 0.0):.1%} of the prior variance, "
-    text += f"{check.missing.values[worst]:.1%} at row {int(check.obs[worst])}. "
+    most = float(check.missing.values[worst])
+    # Features of all variance leave zero to rounding, of either sign.
+    text = f"The features do not explain {max(missing, 0.0):z.1%} of the prior variance, "
+    text += f"{max(most, 0.0):z.1%} at row {int(check.obs[worst])}. "
     if not missing <= LIMITS["missing"]:
         if hasattr(gp, "loo") if training is None else training.sigma is not None:
             return text, ["sigma may contain variance that the features do not explain"]
@@ -254,37 +259,43 @@ def _solver(check, rows):
 
 
 def remedy(gp, training, check) -> str:
-    """Advice on what to change."""
+    """Advice on what to change, of what this GP and its likelihood take."""
     if _is_far(check) or _away(check).max(initial=0.0) > LIMITS["reference"]:
         return "Make the basis anew at the posterior mean, gp.recentre(X, idata), and the model with it."
     if check.attrs["holds_residual"]:
         if check.attrs.get("neighbors_moved", 0.0) > LIMITS["neighbors_moved"]:
-            return f"Call gp.rebuild(point) at a point of the posterior, or raise {gp.knobs}."
+            return f"Call gp.rebuild(point) at a point of the posterior, or raise {gp.present_knobs}."
         if getattr(training, "is_exact", False):
             return "The likelihood is the exact one: look at its parameters and the data there."
-        return f"Raise {gp.knobs}, or call gp.rebuild(point) at a point of the posterior."
-    text = f"Raise {gp.knobs}"
+        return f"Raise {gp.present_knobs}, or call gp.rebuild(point) at a point of the posterior."
+    text = f"Raise {gp.present_knobs}"
     needed = check.attrs.get("rank_needed", np.nan)
     if np.isinf(needed):
         text += f" (more than {check.attrs['rows'] // 2} features are needed)"
     elif needed > check.attrs["rank"]:
         text += f" to {int(needed)} features or more"
-    marginal = hasattr(gp, "loo") if training is None else training.gaussian is not None
-    free = training is not None and marginal and training.data.weights is not None
+    made = gp.training
+    if made is not None and not made.has_rows:  # statistics stand for the rows that neighbours need
+        return f"{text}."
+    marginal = hasattr(gp, "loo") if made is None else made.gaussian is not None
+    free = made is not None and marginal and made.data.weights is not None
     if "VIF" in gp.approximations and marginal and not free:
         return f'{text}, or take approx="VIF", whose neighbors hold what they do not explain.'
     other = "VecchiaMarginal" if marginal else "VecchiaLatent"
     return f"{text}." if type(gp).__name__ == other else f"{text}, or take {other}."
 
 
-def _correction(training, check, bad) -> str:
-    """Advice to weigh the draws towards the better posterior, where that is another one."""
+def _correction(gp, check, bad) -> str:
+    """Advice to weigh the draws towards the better posterior, where that is another one and can be had."""
+    made = gp.training
+    if made is None or made.gaussian is None or not made.has_rows or made.data.weights is not None:
+        return ""
     if bad == ["Laplace's approximation is poor"]:
         return ' gp.correct(idata, target="likelihood") takes its error away.'
     another = any("posterior" in each for each in bad)
     if not another or check.sizes.get("hyperparameter", 0) > MOST_PARAMETERS:
         return ""
-    if training.data.size <= MOST_EXACT_ROWS:
+    if made.data.size <= MOST_EXACT_ROWS:
         return " Or keep it: gp.correct(idata) makes draws of the exact posterior from these."
     neighbors = check.attrs.get("neighbors", 60)
     return f" Or keep it: gp.correct(idata, neighbors={neighbors}) makes draws of a closer posterior."
@@ -313,8 +324,8 @@ def _weights(check, suffix: str) -> tuple[str, bool]:
     # Weights that are nearly equal can have any k or none, and shift no mean by more than their logs' sd.
     light = k_hat <= LIMITS["k_hat"] or lost <= LIMITS["even"]
     near = bool(light and abs(by) <= LIMITS["moved"])
-    return f"{name} shifts by {by:+.2f} posterior sds{_tail(k_hat)}", near
+    return f"{name} shifts by {by:+z.2f} posterior sds{_tail(k_hat)}", near
 
 
 def _tail(k_hat) -> str:
-    return f" (k-hat {k_hat:.2f})" if np.isfinite(k_hat) else ""
+    return f" (k-hat {k_hat:z.2f})" if np.isfinite(k_hat) else ""

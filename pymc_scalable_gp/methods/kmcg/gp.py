@@ -169,6 +169,14 @@ class KMCGMarginal(FeatureMarginal):
         """Number of features P, one per step."""
         return self.feature_map.rank if self.is_built else self.n_iter or DEFAULT_STEPS
 
+    @property
+    def present_knobs(self):
+        """Steps, and what else the likelihood takes: the subset's rows, or probes."""
+        if self.inducing is not None:
+            return "n_iter= and inducing="
+        sigma = None if self._training is None else self._training.sigma
+        return self.knobs if self.approx == "DTC" and sigma is not None and not sigma.ndim else "n_iter="
+
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
         # The exact likelihood has no features: rank 0.
@@ -261,9 +269,8 @@ class KMCGMarginal(FeatureMarginal):
         X : array, shape (n, d), or RegularGrid
         y : array, shape (n,), or of the grid's shape
         sigma : float, array or random variable, optional
-            Noise standard deviation, as in ``marginal_likelihood``; when left out that of the likelihood,
-            if there is one, else zero: the system of K alone takes more steps, and has no solution where
-            rows are repeated.
+            Noise standard deviation; when left out that of the likelihood, if there is one, else zero: K
+            alone takes more steps, and its system has no solution where rows are repeated.
         point : dict, optional
             Values of the hyperparameters; the model's initial point when left out.
         tolerance : float
@@ -287,14 +294,12 @@ class KMCGMarginal(FeatureMarginal):
             If ``n_iter`` steps do not reach the tolerance; all of them are kept.
         """
         tolerance = check_positive("tolerance", tolerance)
-        if sigma is not None:
-            X, y, sigma = self._checked(X, y, sigma)
-        else:
-            X, y = self._checked_pair(X, y)
-            sigma = None if self._training is None else self._training.sigma
+        if sigma is None and self._training is not None:
+            sigma = self._training.sigma
+        X, y, *noise = self._checked_pair(X, y) if sigma is None else self._checked(X, y, sigma)
         self._keep(X, y)
-        noise = 0.0 if sigma is None else sigma**2
-        (residuals,) = self.feature_map.krylov.residuals([point], model, noise)
+        variance = noise[0] ** 2 if noise else 0.0
+        (residuals,) = self.feature_map.krylov.residuals([point], model, variance)
         below = np.flatnonzero(residuals <= tolerance)
         if len(below):
             self.n_iter = int(below[0]) + 1

@@ -186,6 +186,11 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
         self.probes = check_count("probes", probes)
         self.preconditioner = check_count("preconditioner", preconditioner)
 
+    @property
+    def present_knobs(self):
+        """With `n_iter` what makes products converge, too."""
+        return self.knobs if self.n_iter is None else "rank=, grid_size=, n_iter= and preconditioner="
+
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
         own = {} if self.n_iter is None else {"n_iter": self.n_iter, "probes": self.probes}

@@ -85,6 +85,8 @@ def test_a_good_one_is_called_good(case):
     gp, model = model_of(*GOOD[case])
     found = gp.check(draws(), model=model, **OPTIONS)
     assert "Good" in str(found)
+    on_all = gp.check(draws(), model=model, rows=N, progressbar=False)
+    assert on_all.attrs["verdict"].startswith("Good.\n")  # there are no more rows to compare
     assert found.attrs["lost"] < 0.1
     np.testing.assert_allclose(found.sd_ratio, 1.0, atol=0.05)
     np.testing.assert_allclose(found.mean_shift, 0.0, atol=0.2)
@@ -460,6 +462,76 @@ def test_neighbors_are_advised_where_they_would_be_taken(kind):
     verdict = gp.check(model=model, rows=50, progressbar=False).attrs["verdict"]
     assert verdict.startswith("Poor")
     assert ('take approx="VIF"' in verdict) == (kind == "free")
+
+
+CELLS = sgp.RegularGrid([np.linspace(0.0, 3.0, 8), np.linspace(0.0, 2.0, 7)])
+COUNTS = np.random.default_rng(3).poisson(1.0, (8, 7))
+TAKEN = {
+    "probes": (sgp.KMCGMarginal, {"n_iter": 6}, X, {"sigma": 0.3}, "n_iter= and probes="),
+    "corrected": (sgp.KMCGMarginal, {"n_iter": 6, "approx": "FITC"}, X, {"sigma": 0.3}, "n_iter="),
+    "sigma per row": (sgp.KMCGMarginal, {"n_iter": 6}, X, {"sigma": np.full(N, 0.3)}, "n_iter="),
+    "subset": (
+        sgp.KMCGMarginal, {"n_iter": 6, "inducing": 20}, X, {"sigma": 0.3}, "n_iter= and inducing=",
+    ),
+    "counts": (
+        sgp.KMCGMarginal, {"n_iter": 6}, CELLS,
+        {"y": COUNTS, "likelihood": lambda f: pm.Poisson.dist(pm.math.exp(f))}, "n_iter=",
+    ),
+    "products": (
+        sgp.SKIPMarginal, {"rank": 3, "grid_size": 9, "n_iter": 4, "approx": "DTC"}, X, {"sigma": 0.3},
+        "rank=, grid_size=, n_iter= and preconditioner=",
+    ),
+    "features": (
+        sgp.SKIPMarginal, {"rank": 3, "grid_size": 9, "approx": "DTC"}, X, {"sigma": 0.3},
+        "rank= and grid_size=",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:without probes|the log determinant|the features do not explain")
+@pytest.mark.parametrize("case", TAKEN)
+def test_what_is_advised_can_be_given(case):
+    kind, options, rows, given, knobs = TAKEN[case]
+    with pm.Model() as model:
+        gp = kind(cov_func=pm.gp.cov.ExpQuad(2, ls=0.3), **options)
+        gp.marginal_likelihood("y", rows, given.get("y", Y), **{k: v for k, v in given.items() if k != "y"})
+    text = gp.check(model=model, neighbors=None, progressbar=False).attrs["verdict"]
+    assert re.search(rf"Raise {knobs}( to| \(|, or take)", text), text
+    # Under another likelihood there is no sigma that could contain what the features miss.
+    assert ("the function lacks variance" in text) == (case == "counts")
+    assert ("sigma may contain variance" in text) == (case != "counts")
+
+
+@pytest.mark.filterwarnings("ignore:the features do not explain")
+def test_rows_that_are_known_by_their_statistics_get_no_advice_that_needs_them():
+    with pm.Model() as model:
+        eta = pm.HalfNormal("eta")
+        gp = sgp.CholQRMarginal(cov_func=eta**2 * pm.gp.cov.ExpQuad(2, ls=0.3), n_inducing=5, approx="DTC")
+        gp.build(X)
+        gp.marginal_likelihood("y", statistics=gp.summarize(X, Y), sigma=pm.HalfNormal("sigma"))
+    text = gp.check(draws(), X, Y, model=model, **OPTIONS).attrs["verdict"]
+    assert "posterior of the hyperparameters is another one" in text
+    assert "Raise n_inducing=" in text
+    assert not re.search("VIF|Vecchia|gp.correct", text)
+
+
+@pytest.mark.filterwarnings("ignore:the features do not explain")
+def test_the_advice_to_correct_draws_goes_by_the_likelihoods_own_rows(monkeypatch):
+    """Not by those that were given to the check, nor where weights= leave no exact GP to go to."""
+    monkeypatch.setattr("pymc_scalable_gp.core.checking.verdict.MOST_EXACT_ROWS", N - 1)
+    gp, model = model_of(*POOR["features"][:2])
+    text = gp.check(draws(), X[:30], Y[:30], model=model, neighbors=None, progressbar=False)
+    assert "gp.correct(idata, neighbors=60)" in text.attrs["verdict"]
+    with pm.Model() as model:
+        gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=0.6), rank=20, grid=8)
+        count = {"likelihood": lambda f: pm.Poisson.dist(pm.math.exp(f))}
+        weights = sgp.weights_prior("w", gp.build(X))
+        gp.marginal_likelihood("y", X, np.arange(N) % 3, weights=weights, **count)
+    found = gp.check(model=model, progressbar=False)
+    found.attrs |= {"k_hat_functions": 0.8, "missing_mean": 0.0}
+    poor = verdict(gp, gp.training, found)[0]
+    assert poor.startswith("Poor: Laplace's approximation is poor.")
+    assert "gp.correct" not in poor
 
 
 def test_weights_have_no_exact_counterpart():

@@ -137,3 +137,17 @@ def test_what_is_said_of_few_draws(sound, draws, words):
     text = verdict(gp, gp.training, at)[0]
     assert "Good" in text
     assert words in text
+
+
+def test_no_figure_is_a_negative_zero(sound):
+    """Features of all variance leave -1e-16 of it, and a mean that stays moves by that."""
+    gp, check = sound
+    at = check.copy(deep=True)
+    at["missing"] = at.missing - 1e-16
+    at["moved"] = at.moved - 1e-3
+    at["excess"] = ("few", [-0.0, -0.0])
+    at.attrs |= {"missing_mean": -1e-16, "k_hat": -1e-3}
+    text = verdict(gp, gp.training, at)[1]
+    for words in ("explain 0.0% of the prior variance, 0.0% at", "by +0.00 posterior sds (k-hat 0.00)"):
+        assert words in text
+    assert "-0.0" not in text
