@@ -17,6 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops.square_distances import square_distances
 from pymc_scalable_gp.ops.stationary_kernel import stationary_kernel
+from pymc_scalable_gp.utils.graphs import as_scalar
 from pymc_scalable_gp.utils.internals import parts_of
 from pymc_scalable_gp.utils.stationary import kernel_of_squares, root_of_squares
 
@@ -125,11 +126,11 @@ def _stationary(cov, X, Z):
     X, Z = _columns(cov, X, Z)
     single, d = cov.ls.ndim == 0 or cov.ls.type.shape == (1,), len(cov.active_dims)
     if traits(cov).fused and (d <= _FEW or not single):
-        ls, shape = cov.ls * np.ones(d), pt.as_tensor(getattr(cov, "alpha", 1.0)).squeeze()
+        ls, shape = cov.ls * np.ones(d), as_scalar(getattr(cov, "alpha", 1.0))
         return stationary_kernel(type(cov).__name__, X, Z, ls, shape)
     if single:
         # What is differentiated is elementwise, whatever the number of inputs.
-        return from_square_distance(cov, square_distances(X, Z) / cov.ls.squeeze() ** 2)
+        return from_square_distance(cov, square_distances(X, Z) / as_scalar(cov.ls) ** 2)
     return from_square_distance(cov, square_distances(X, Z, 1.0 / cov.ls))
 
 

@@ -74,8 +74,9 @@ def check_kernel(
         if isinstance(leaf, pm.gp.cov.WarpedInput | pm.gp.cov.ScaledCov):
             check_kernel(leaf.cov_func, noise, arrays)
         _check_lengthscales(leaf)
-        shape = () if isinstance(leaf, BaseCovariance) else pt.as_tensor_variable(leaf).type.shape
-        if not arrays and any(length != 1 for length in shape):
+        scale = leaf.c if isinstance(leaf, Constant) else leaf
+        shape = () if isinstance(scale, BaseCovariance) else pt.as_tensor_variable(scale).type.shape
+        if (scale is not leaf or not arrays) and any(length != 1 for length in shape):
             raise ValueError(
                 f"cov_func contains an array of shape {shape}, which belongs to the rows of one kernel "
                 "matrix: only scalars can scale a kernel at all inputs. For weights that depend on the "

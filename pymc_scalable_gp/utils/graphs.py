@@ -30,6 +30,12 @@ def is_random(*variables, known: Iterable[Variable] = ()) -> bool:
     return False
 
 
+def as_scalar(value) -> TensorVariable:
+    """The entry of a tensor that has one; its type need not know that, as for variables with ``dims``."""
+    tensor = pt.as_tensor_variable(value)
+    return tensor.reshape(()) if tensor.ndim else tensor
+
+
 def parameters_of(outputs: Iterable[Variable], model) -> list[Variable]:
     """Named variables of `model` and shared data that `outputs` depend on directly.
 

@@ -123,6 +123,13 @@ def test_gradients_also_between_equal_points(kernel, ard):
         assert_allclose(slope, (grads[k] * step).sum(), rtol=1e-6, atol=1e-8)
 
 
+def test_a_shape_of_one_entry_that_its_type_does_not_tell():
+    """As of a variable with ``dims``."""
+    alpha = pt.dvector("alpha")
+    found = kernel_matrix(c.RatQuad(3, ls=ELL, alpha=alpha), A, B).eval({alpha: [0.7]}, mode=FEW_CALLS)
+    assert_allclose(found, *values(kernel_matrix(c.RatQuad(3, ls=ELL, alpha=0.7), A, B)), rtol=1e-14)
+
+
 def test_all_points_equal_give_no_slope():
     X = pt.dmatrix("X")
     slope = pt.grad(kernel_matrix(c.Matern12(2, ls=0.5), X).sum(), X)

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from pymc.gp import cov as c
 
@@ -78,6 +79,15 @@ def test_a_matrix_belongs_to_the_exact_gp(make):
     for kernel in (c.ExpQuad(3, ls=0.5) * WEIGHTS, c.ExpQuad(3, ls=0.5) + WEIGHTS):
         with pytest.raises(ValueError, match=r"array of shape \(12, 12\).* sgp.ExactMarginal"):
             make(kernel)
+
+
+def test_a_constant_kernel_is_a_scalar():
+    """PyMC repeats an array in each row of the matrix, which is no covariance."""
+    for value in (np.ones(3), pt.dvector("value")):
+        kernel = c.Constant(value) * c.Matern12(1, ls=0.5)
+        for kind in (sgp.ExactMarginal, sgp.StateSpaceMarginal):
+            with pytest.raises(ValueError, match=r"array of shape .*only scalars can scale"):
+                kind(cov_func=kernel)
 
 
 def test_the_exact_gp_takes_a_matrix():

@@ -16,7 +16,7 @@ from pymc_scalable_gp.ops.stationary_blocks import stationary_blocks
 from pymc_scalable_gp.ops.stationary_factor import stationary_factor
 from pymc_scalable_gp.ops.stationary_logp import stationary_logp
 from pymc_scalable_gp.ops.vecchia_factor import vecchia_factor
-from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.graphs import as_scalar, is_random
 
 
 class Regressions(NamedTuple):
@@ -118,7 +118,7 @@ def _factor(kernel, X, origin) -> _Factor | None:
     if not traits(kernel).fused or pt.as_tensor(kernel.ls).ndim > 1:
         return None
     columns = [int(a) for a in kernel.active_dims]
-    shape = pt.as_tensor(getattr(kernel, "alpha", 1.0)).squeeze()
+    shape = as_scalar(getattr(kernel, "alpha", 1.0))
     return _Factor(type(kernel).__name__, pt.ones(len(columns)) / kernel.ls, shape, columns, *others)
 
 

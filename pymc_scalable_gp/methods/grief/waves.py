@@ -11,7 +11,7 @@ from pymc_scalable_gp.cov.fourier import fourier_coefficients, waves
 from pymc_scalable_gp.cov.products import ProductTerm, product_terms
 from pymc_scalable_gp.cov.queries import leaves, split_scale
 from pymc_scalable_gp.utils.compiled import evaluate
-from pymc_scalable_gp.utils.graphs import depends_only_on, is_random
+from pymc_scalable_gp.utils.graphs import as_scalar, depends_only_on, is_random
 from pymc_scalable_gp.utils.internals import parts_of
 
 # Share of the variance that the harmonics leave out at half the build's lengthscale; at a third, 100 times.
@@ -38,7 +38,7 @@ class WaveTerm:
 
     @property
     def _ls(self):
-        return pt.as_tensor_variable(self.kernel.ls).astype("float64").squeeze()
+        return as_scalar(self.kernel.ls).astype("float64")
 
     def fit(self, X: np.ndarray, rank: int, point) -> "WaveTerm":
         """With the harmonics that inputs (n, d) need at `point`, and at most `rank` features."""
@@ -63,7 +63,7 @@ class WaveTerm:
 
     def basis(self, X):
         """``1, cos(2 pi j x / period), sin(2 pi j x / period)`` (n, r)."""
-        period = pt.as_tensor_variable(self.kernel.period).squeeze()
+        period = as_scalar(self.kernel.period)
         angle = 2.0 * np.pi * (X[:, self.term.dims[0]] - self.nodes[0, 0]) / period
         return pt.concatenate([pt.ones_like(X[:, :1]), *waves(angle, self.harmonics)], axis=1)
 

@@ -15,6 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.cov.fourier import ROUNDING, fourier_coefficients, waves
 from pymc_scalable_gp.cov.queries import check_kernel, leaves, used_columns, warn_unused_columns
 from pymc_scalable_gp.ops._markov_steps import STATIC
+from pymc_scalable_gp.utils.graphs import as_scalar
 from pymc_scalable_gp.utils.internals import parts_of
 
 # Share of its variance that a Periodic kernel's Fourier series may leave out.
@@ -119,8 +120,7 @@ def check_markov(cov_func, d: int, harmonics: int) -> int:
 
 def _number(value) -> TensorVariable:
     """A scalar of float64."""
-    tensor = pt.as_tensor_variable(value).astype("float64")
-    return tensor.squeeze() if tensor.ndim else tensor
+    return as_scalar(value).astype("float64")
 
 
 def _ones(inputs: Inputs) -> TensorVariable:

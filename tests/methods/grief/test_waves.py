@@ -50,6 +50,17 @@ def test_features_hold_the_kernel_at_any_lengthscale():
         assert_allclose(phi @ phi.T, exact(ls, 0.8), rtol=0, atol=atol)
 
 
+def test_a_lengthscale_of_one_entry_by_dims():
+    """Its type does not tell how many entries it has."""
+    found = []
+    for dims in (None, "one"):
+        with pm.Model(coords={"one": ["a"]}) as model:
+            kernel = cov.Periodic(1, period=1.7, ls=pm.LogNormal("ls", dims=dims))
+            sgp.GriefGP(cov_func=kernel).marginal_likelihood("y", X, Y, 0.5)
+        found.append(model.compile_logp()({"ls_log__": np.full(1 if dims else (), 0.2)}))
+    assert_allclose(*found, rtol=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["sum kernel", "sum of GPs"])
 def test_a_frozen_basis_is_summarised_and_near_the_exact_gp(kind):
     def gp_of(kind, ls, slow, eta):

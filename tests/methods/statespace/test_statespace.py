@@ -103,6 +103,25 @@ def test_density_and_gradient_of(name):
     assert_allclose(grads, exact, rtol=1e-6, atol=1e-7 * max(map(abs, exact)))
 
 
+@pytest.mark.parametrize(
+    "name", ["Matern52", "Cosine", "Periodic", "Linear", "scaled by the input", "sum times"]
+)
+def test_parameters_of_one_entry_by_dims(name):
+    """Their types do not tell how many entries there are."""
+    with pm.Model(coords={"one": ["a"]}) as model:
+        a, b = (pm.HalfNormal(each, dims="one", default_transform=None) for each in "ab")
+        gp = sgp.StateSpaceMarginal(cov_func=KERNELS[name](a, b))
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=POINT["sigma"])
+        point = {each: np.full(1, POINT[each]) for each in "ab"}
+        mu, _ = gp.predict(XNEW, point=point)
+    value, *grads = density(model, point)
+    scalar, whole = fitted(sgp.StateSpaceMarginal, KERNELS[name])
+    expected, *exact = density(whole, names=("a", "b"))
+    assert_allclose(value, expected, rtol=1e-12)
+    assert_allclose(np.ravel(grads), exact, rtol=1e-10, atol=1e-12)
+    assert_allclose(mu, scalar.predict(XNEW, point=POINT, model=whole)[0], rtol=1e-10, atol=1e-12)
+
+
 def test_density_of_pymc():
     """One sigma per row, a mean with parameters."""
     sd = RNG.uniform(0.1, 0.4, N)
