@@ -6,7 +6,6 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance
 from pytensor.graph.basic import Variable
@@ -38,6 +37,7 @@ from pymc_scalable_gp.importance.start import Offer
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.utils.checks import check_choice
 from pymc_scalable_gp.utils.classes import as_typed
+from pymc_scalable_gp.utils.graphs import model_here
 from pymc_scalable_gp.utils.recent import Recent
 
 # Choices of `approx` for classes whose features leave a residual that is itself a covariance.
@@ -317,7 +317,7 @@ class ObservedGP(FeatureGP):
         jitter, kwargs = keywords
         if X is None or y is None or any(other is not None for other in others) or jitter:
             raise TypeError("likelihood= goes with X and y, in place of sigma=, statistics= and jitter=")
-        model = pm.modelcontext(None).root
+        model = model_here().root
         inputs, target = self._checked_pair(X, y)
         n = len(held_value(inputs, "X"))
         fixed = not (inputs.mutable or target.mutable)

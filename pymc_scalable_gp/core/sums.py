@@ -84,8 +84,9 @@ class Additive(Sum):
 
     def build(self, X, **options) -> int:
         """Build every part on training inputs X (n, d), with the options of its class."""
-        for part in self._parts:
-            part.build(X, **options)
+        with self.in_model():
+            for part in self._parts:
+                part.build(X, **options)
         return self.rank
 
     def build_missing(self, X, asked=True) -> None:

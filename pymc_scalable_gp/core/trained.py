@@ -1,6 +1,7 @@
 """A GP with a likelihood or prior, and the compiled predictors that follow from it."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from weakref import WeakSet
 
 import pymc as pm
@@ -16,6 +17,7 @@ from pymc_scalable_gp.core.features.reach import warn_beyond
 from pymc_scalable_gp.core.likelihoods.base import Training
 from pymc_scalable_gp.cov.queries import check_rows
 from pymc_scalable_gp.utils.classes import as_typed
+from pymc_scalable_gp.utils.graphs import model_here
 from pymc_scalable_gp.utils.recent import Recent
 
 
@@ -54,7 +56,15 @@ class TrainedGP(BuiltGP):
         """Make predictions follow from `training`, in the model of the context."""
         if self._model is not None:
             self._left.add(self._model)
-        self._training, self._model = training, pm.modelcontext(None).root
+        self._training, self._model = training, model_here().root
+
+    def in_model(self):
+        """Context of the model that is one already, or else of that of the likelihood or prior."""
+        return pm.Model.get_context(error_if_none=False) or self.model or nullcontext()
+
+    def _build(self, X, **options):
+        with self.in_model():
+            return super()._build(X, **options)
 
     def model_of(self, model: pm.Model | None = None, given=None) -> pm.Model:
         """The model that was given, that of the context, or that of the likelihood or prior."""
@@ -63,7 +73,7 @@ class TrainedGP(BuiltGP):
         if model is None:
             model = pm.Model.get_context(error_if_none=False)
             model = owner.model if model is None else model
-        model = pm.modelcontext(model)
+        model = model_here(model)
         if owner.has_left(model.root):
             raise ValueError(
                 "this GP has a likelihood in another model since, from which its predictions follow: make "

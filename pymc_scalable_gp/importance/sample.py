@@ -3,8 +3,6 @@
 import logging
 from collections.abc import Mapping
 
-import pymc as pm
-
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.nuts import go_on_with_nuts
 from pymc_scalable_gp.importance.result import as_tree
@@ -12,6 +10,7 @@ from pymc_scalable_gp.importance.rounds import find_modes
 from pymc_scalable_gp.importance.run import Budget, Clock, complain, run, shortcomings
 from pymc_scalable_gp.importance.start import offered_start
 from pymc_scalable_gp.utils.checks import check_choice, generator
+from pymc_scalable_gp.utils.graphs import model_here
 
 _log = logging.getLogger("pymc")  # where pm.sample tells what it does
 
@@ -137,7 +136,7 @@ def sample_importance(
     """
     check_choice("otherwise", otherwise, ("warn", "nuts"))
     budget = Budget(draws, cores, client, max_evaluations, max_seconds, progressbar)
-    model = pm.modelcontext(model)
+    model = model_here(model)
     rng = generator(random_seed)
     clock = Clock()
     density = Density(model)

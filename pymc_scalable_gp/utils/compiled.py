@@ -5,7 +5,6 @@ from difflib import get_close_matches
 from threading import RLock
 
 import numpy as np
-import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
@@ -26,7 +25,7 @@ from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 from pytensor.tensor.rewriting.basic import local_second_to_alloc
 from pytensor.tensor.type import TensorType
 
-from pymc_scalable_gp.utils.graphs import is_random, nearest
+from pymc_scalable_gp.utils.graphs import is_random, model_here, nearest
 from pymc_scalable_gp.utils.linker import PythonLinker
 
 
@@ -223,6 +222,6 @@ def evaluate_at(outputs, points, model=None) -> list:
     """Values of `outputs` at each of some points, compiled once."""
     if not is_random(*outputs):
         return [compiled([], list(outputs))()] * len(points)
-    model = pm.modelcontext(model)
+    model = model_here(model)
     function, inputs = compile_outputs(list(outputs), model)
     return [function(*point_values(inputs, point, model, fill=True, whole=False)) for point in points]

@@ -132,6 +132,16 @@ def present_value(variable):
     return getattr(variable, "data", None)
 
 
+def model_here(model: pm.Model | None = None) -> pm.Model:
+    """The model that was given, or that of the context; TypeError where there is neither."""
+    model = pm.Model.get_context(error_if_none=False) if model is None else model
+    if model is None:
+        raise TypeError(
+            "no model is known here: call this inside `with model:`, or give model= where it is an argument"
+        )
+    return model
+
+
 def with_observations(X):
     """Inputs in which values that PyMC observes are those, as in a covariate with missing ones."""
     model = pm.Model.get_context(error_if_none=False)

@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.utils.compiled import evaluate
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-1.0, 1.0, (30, 2))
@@ -66,6 +67,45 @@ def test_it_remembers_the_model_of_its_prior_and_of_the_sum():
         gp.marginal_likelihood("y", X, Y, pm.HalfNormal("sigma"))
     assert gp.model is outer
     assert gp.predict(X[:3], {"sub::sigma": 0.2})[0].shape == (3,)
+
+
+@pytest.mark.parametrize("options", [{}, {"basis": "frozen"}], ids=["free", "frozen"])
+def test_a_build_outside_the_model_goes_by_that_of_the_likelihood(options):
+    gp, model = fitted(sgp.GriefGP, grid=4, rank=8, **options)
+    point = {"ell": 2.0}
+    with model:
+        gp.build(X, point=point)
+    inside = gp.features(X)
+    gp.build(X, point=point)
+    assert_allclose(*[evaluate([phi], POINT, model)[0] for phi in (gp.features(X), inside)], rtol=1e-12)
+    with model:
+        first, second = (
+            sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=model["ell"]), grid=4, rank=8, **options)
+            for _ in range(2)
+        )
+        total = first + second
+        total.marginal_likelihood("sum", X, Y, 0.3)
+    assert total.build(X, point=point) == 16
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda gp: gp.build(X),
+        lambda gp: gp.build(X, point={"ell": 0.7}),
+        lambda gp: gp.check(X=X),
+        lambda gp: gp.marginal_likelihood("y", X, Y, 0.3),
+        lambda gp: gp.prior("f", X),
+        lambda gp: sgp.subset_map(gp, X, Y, 0.3, **QUIET),
+        lambda gp: sgp.sample_importance(**QUIET),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("basis", ["free", "frozen"])
+def test_where_no_model_is_known_the_words_say_so(call, basis):
+    with pm.Model():
+        gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=pm.LogNormal("ell")), rank=8, basis=basis)
+    with pytest.raises(TypeError, match="no model is known here: call this inside `with model:`"):
+        call(gp)
 
 
 def test_a_copy_of_the_model_is_refused_as_before():

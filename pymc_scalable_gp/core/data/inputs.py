@@ -6,7 +6,6 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pymc.gp.cov import Add, BaseCovariance, WhiteNoise
 from pytensor.compile.sharedvalue import SharedVariable
@@ -16,7 +15,13 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.utils.classes import Listed
 from pymc_scalable_gp.utils.compiled import evaluate
-from pymc_scalable_gp.utils.graphs import fixed_shared, is_random, present_value, with_observations
+from pymc_scalable_gp.utils.graphs import (
+    fixed_shared,
+    is_random,
+    model_here,
+    present_value,
+    with_observations,
+)
 from pymc_scalable_gp.utils.internals import parts_of
 from pymc_scalable_gp.utils.warn import warn
 
@@ -361,7 +366,7 @@ def check_dims(dims, data: Data, name: str) -> None:
     """Raise ValueError if a dimension that the model knows has another length than `data` has rows."""
     if dims is None:
         return
-    model = pm.modelcontext(None)
+    model = model_here()
     names = [dims] if isinstance(dims, str) else list(dims)
     if len(names) != 1:
         raise ValueError(f"dims must name one dimension, that of the rows, got {dims!r}")

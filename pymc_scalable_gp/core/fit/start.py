@@ -2,7 +2,6 @@
 
 import logging
 
-import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.inputs import held_value
@@ -12,7 +11,7 @@ from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows
 from pymc_scalable_gp.importance.density import MOST_PARAMETERS, Density
 from pymc_scalable_gp.importance.mode import NEAR_GAIN, SMALL_STEPS, climb
 from pymc_scalable_gp.utils.compiled import compiled, model_inputs
-from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.graphs import is_random, model_here
 
 _log = logging.getLogger("pymc")
 # Rows from which the mode on some of them is worth its search.
@@ -76,7 +75,7 @@ def reference_on_subset(gp, X, y, sigma) -> dict | None:
     """
     if len(X.value) < REFERENCE_ROWS or gp.parts != (gp,) or is_random(X.tensor):
         return None
-    model = pm.modelcontext(None)
+    model = model_here()
     free = model_inputs([sigma, *_kernel(gp, X.value)], model)
     if not free or sum(compiled([], [rv.size for rv in free])()) > MOST_PARAMETERS:
         return None

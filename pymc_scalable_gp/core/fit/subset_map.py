@@ -1,7 +1,6 @@
 """Start values from an exact Gaussian process on a few rows."""
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_sigma, check_target, split_noise
@@ -13,6 +12,7 @@ from pymc_scalable_gp.cov.queries import check_rows
 from pymc_scalable_gp.ops.gaussian_logp import gaussian_logp
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.compiled import compiled
+from pymc_scalable_gp.utils.graphs import model_here
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 RESTARTS = 2
@@ -75,7 +75,7 @@ def subset_map(
     >>> sorted(start), float(start["sigma"].round(1))
     (['ell', 'sigma'], 0.1)
     """
-    model = pm.modelcontext(model)
+    model = model_here(model)
     sigma, noise_cov = split_noise(sigma)
     if "missing targets" in getattr(gp, "abilities", ()):
         X, y, sigma = rows_with_targets(X, y, sigma)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import pymc as pm
 from pymc.progress_bar import create_simple_progress
 
 from pymc_scalable_gp.core.data.inputs import Data, check_sigma
@@ -12,6 +11,7 @@ from pymc_scalable_gp.methods.softki.gp import SoftKILatent, SoftKIMarginal
 from pymc_scalable_gp.methods.softki.points import spread_points
 from pymc_scalable_gp.methods.softki.steps import ERROR_ROWS, OBJECTIVES, Trainer
 from pymc_scalable_gp.utils.checks import check_choice, check_count, check_positive
+from pymc_scalable_gp.utils.graphs import model_here
 from pymc_scalable_gp.utils.warn import warn
 
 # Rows of a batch: the paper's.
@@ -181,7 +181,7 @@ def fit_inducing(
     check_choice("objective", objective, OBJECTIVES)
     if objective == "pseudo" and gp.approx not in ("DTC", None):
         raise ValueError(f'objective="pseudo" works with approx="DTC" only, got {gp.approx!r}')
-    model = pm.modelcontext(model)
+    model = model_here(model)
     rng = np.random.default_rng(random_seed)
     data = training_rows(X, y, validation, rng)
     batch_size = _batch_size(batch_size, data.count)
