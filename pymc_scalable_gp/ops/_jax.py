@@ -7,6 +7,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 
 from pymc_scalable_gp.ops._pruning import prune
+from pymc_scalable_gp.utils.checks import RefuseShape
 
 try:
     import jax
@@ -15,6 +16,14 @@ try:
     from pytensor.link.jax.dispatch import jax_funcify
 except ImportError:  # JAX is an optional extra
     jax = jnp = jax_funcify = SymbolicZero = None
+
+
+if jax_funcify is not None:
+
+    @jax_funcify.register(RefuseShape)
+    def _refuse_shape(op, **kwargs):
+        """No check, and no warning of that: JAX checks the specified shape as it traces."""
+        return lambda x, *conditions: x
 
 
 def register_jax(op_class, differentiable: bool = True):

@@ -11,6 +11,10 @@ class Refuse(Assert):
         CheckAndRaise.__init__(self, ValueError, message)
 
 
+class RefuseShape(Refuse):
+    """`Refuse` of a shape that the graph specifies too: that raises under JAX, which leaves checks out."""
+
+
 def check_choice(name: str, value, options) -> None:
     """Raise unless `value` is one of `options`."""
     if value not in options:

@@ -11,9 +11,11 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Cast
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.variable import TensorVariable
 
 
@@ -124,8 +126,8 @@ def same_values(tensor, kept) -> TensorVariable:
 
 
 def present_value(variable):
-    """Current value of a constant or shared variable (perhaps behind a cast), else None."""
-    while variable.owner is not None and isinstance(getattr(variable.owner.op, "scalar_op", None), Cast):
+    """Current value of a constant or shared variable (perhaps behind a cast or a check), else None."""
+    while variable.owner is not None and _hands_on(variable.owner.op):
         variable = variable.owner.inputs[0]
     if isinstance(variable, SharedVariable):
         return variable.get_value(borrow=True)
@@ -140,6 +142,11 @@ def model_here(model: pm.Model | None = None) -> pm.Model:
             "no model is known here: call this inside `with model:`, or give model= where it is an argument"
         )
     return model
+
+
+def _hands_on(op) -> bool:
+    """Whether an Op returns its first input, or raises."""
+    return isinstance(op, CheckAndRaise | SpecifyShape) or isinstance(getattr(op, "scalar_op", None), Cast)
 
 
 def with_observations(X):

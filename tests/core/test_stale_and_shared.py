@@ -43,6 +43,54 @@ def test_new_rows_that_are_replaced_need_other_neighbors():
             pm.draw(f, 2, random_seed=1)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        sgp.ExactMarginal,
+        sgp.VecchiaMarginal,
+        lambda cov_func: sgp.GriefGP(cov_func=cov_func, basis="frozen", rank=40),
+        lambda cov_func: sgp.SoftKIMarginal(cov_func=cov_func, inducing=8),
+    ],
+    ids=["exact", "neighbors", "frozen", "inducing points"],
+)
+@pytest.mark.parametrize("columns", [1, 3])
+def test_data_of_another_number_of_columns_are_refused(make, columns):
+    """Kernels took the first of more columns, and repeated a single one, without a word."""
+    rows = np.column_stack([X[:, 0], np.cos(X[:, 0])])
+    with pm.Model() as model:
+        shared = pm.Data("X", rows)
+        gp = make(cov_func=pm.gp.cov.ExpQuad(2, ls=pm.HalfNormal("ls")))
+        gp.marginal_likelihood("y", X=shared, y=Y, sigma=0.1)
+        f = gp.conditional("f", pm.Data("new", rows[:4]))
+        density, point = model.compile_logp(model["y"]), model.initial_point()
+        pm.set_data({"new": rows[:3, :1].repeat(columns, 1)})
+        with pytest.raises(ValueError, match="Xnew had 2 columns .* give 2 columns, or build a new model"):
+            pm.draw(f, random_seed=1)
+        pm.set_data({"X": rows[:, :1].repeat(columns, 1)})
+    calls = (
+        lambda: density(point),
+        lambda: model.compile_logp(model["y"])(point),
+        lambda: gp.predict(rows[:2], point={"ls": 1.0}),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match="X had 2 columns .* give 2 columns, or build a new model"):
+            call()
+
+
+def test_jax_refuses_another_number_of_columns_as_it_traces():
+    """Without PyTensor's warning of checks that JAX leaves out."""
+    pytest.importorskip("jax")
+    with pm.Model() as model:
+        shared = pm.Data("X", X)
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.Matern32(1, ls=pm.HalfNormal("ls")))
+        gp.marginal_likelihood("y", X=shared, y=Y, sigma=0.1)
+        density, point = model.compile_logp(mode="JAX"), model.initial_point()
+        assert_allclose(density(point), model.compile_logp()(point), rtol=1e-9)
+        pm.set_data({"X": X.repeat(2, 1)})
+    with pytest.raises(ValueError, match="Invalid shape"):
+        density(point)
+
+
 def test_a_likelihood_of_new_rows_is_read_again():
     exposure = np.ones(4)
 

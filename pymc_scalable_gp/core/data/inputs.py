@@ -13,6 +13,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.cov.queries import check_kernel
+from pymc_scalable_gp.utils.checks import RefuseShape
 from pymc_scalable_gp.utils.classes import Listed
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import (
@@ -98,7 +99,19 @@ def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) 
         raise ValueError(f"{name} has {value.shape[1]} columns, the GP was built on {d}")
     if _is_single(X, value):
         _warn_rounded(value, name)
-    return replace(data, columns=tuple(columns))
+    return replace(data, tensor=_of_columns(data, name), columns=tuple(columns))
+
+
+def _of_columns(data: Data, name: str) -> TensorVariable:
+    """The tensor of inputs, refused once ``pm.set_data`` gives it another number of columns."""
+    tensor, d = data.tensor, data.value.shape[1]
+    if tensor.type.shape[1] is not None or is_random(tensor):
+        return tensor
+    message = (
+        f"{name} had {d} columns when the GP took it, and another number since pm.set_data: give {d} "
+        "columns, or build a new model"
+    )
+    return pt.specify_shape(RefuseShape(message)(tensor, pt.eq(tensor.shape[1], d)), (None, d))
 
 
 def _is_single(X, value) -> bool:
@@ -330,8 +343,8 @@ def _as_data(value, name) -> Data:
     if isinstance(value, Variable):
         if isinstance(value, Constant):
             return _as_data(value.data, name)
-        shared = isinstance(value, SharedVariable)
-        present = value.get_value(borrow=True) if shared else evaluate([value])[0]
+        present = present_value(value)
+        present = evaluate([value])[0] if present is None else present
         return Data(_float64(value), _numeric(present, name), True)
     # A copy: later changes of the user's array do not reach the model.
     return Data.fixed(np.array(_numeric(value, name)))

@@ -20,6 +20,7 @@ from pymc_scalable_gp.core.rows.triangle import target_blocks, triangle_of_rows
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.checks import Refuse
+from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared, present_value, same_values
 from pymc_scalable_gp.utils.warn import warn
 
@@ -96,6 +97,8 @@ class ArrayRows:
             return None
         now, summary = DataCopy.now(X, y), self._summary
         if now != self._first:
+            if X is not None:
+                evaluate([X])  # refused with another number of columns
             if X is not None and self._map.input_range is not None:
                 self._map.input_range.check_replaced(now.X)
             if X is not None and self._map.mixing() is not None:

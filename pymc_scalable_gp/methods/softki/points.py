@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs
 from pymc_scalable_gp.cov.queries import categorical_columns, is_embedded, layout_values
-from pymc_scalable_gp.utils.checks import Refuse, check_count
+from pymc_scalable_gp.utils.checks import RefuseShape, check_count
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.warn import warn
 
@@ -88,7 +88,7 @@ def present_points(points: Data, d: int, name: str) -> Data:
     count = data.value.shape[0]
     if data.tensor.type.shape[0] == count:
         return data
-    same = Refuse(
+    same = RefuseShape(
         f"{name} had {count} points when the GP was built, and another number since pm.set_data: give "
         f"{count} points, or build a new model"
     )
