@@ -126,7 +126,8 @@ class FeatureGP(TrainedGP):
         were compared. Latent functions and eigenfunctions with ``weights=`` have no exact counterpart, and
         likelihoods by products or by task, and KMCG's without ``inducing=``, none on a subsample, but on up
         to `rows` rows in all: the rest is reported, and where all rows are compared with a closer
-        likelihood, its predictions stand beside these too.
+        likelihood, its predictions stand beside these too. Log densities are those of the rows, which
+        ``total_size=`` does not multiply here.
         """
         with ONE_AT_A_TIME, self.model_of(model) as model, blas_threads(self.training):
             return check_gp(

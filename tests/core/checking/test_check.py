@@ -178,6 +178,19 @@ def test_the_weights_go_towards_the_exact_posterior():
     assert np.abs(found.moved).max() > 0.3
 
 
+def test_a_likelihood_multiplied_by_total_size_is_compared_as_it_is():
+    """This likelihood alone was multiplied, ten times, beside the closer one."""
+    found = []
+    for options in ({}, {"total_size": 10 * N}):
+        with pm.Model() as model:
+            gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=pm.LogNormal("ell", 0.0, 0.5)), rank=40)
+            gp.build(X, point=POINT)
+            gp.marginal_likelihood("y", X, Y, 0.3, **options)
+        point = {"ell": POINT["ell"]}
+        found.append(gp.check(point, model=model, rows=50, neighbors=10, progressbar=False))
+    xr.testing.assert_allclose(*found, rtol=1e-9)
+
+
 @pytest.mark.filterwarnings("ignore:the features do not explain")
 def test_all_rows_beside_more_neighbors():
     """With all rows as neighbours the reference is the exact Gaussian process."""
