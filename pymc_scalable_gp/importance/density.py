@@ -251,6 +251,11 @@ def checked_point(model: pm.Model) -> dict:
         )
     initial = model.initial_point(0)
     size = sum(np.size(initial[v.name]) for v in model.value_vars)
+    if not size:
+        raise ValueError(
+            "the model's free variables have no entries, as of a dimension of length 0: there is no "
+            "posterior to sample"
+        )
     if size > MOST_PARAMETERS:
         raise ValueError(
             f"the model has {size} free parameters, and importance sampling takes at most "

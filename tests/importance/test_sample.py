@@ -220,6 +220,7 @@ def test_nuts_goes_on_where_weights_fail():
         (lambda: pm.Normal("x", shape=51), "51 free parameters.*pm.sample"),
         (lambda: pm.Poisson("k", 2.0), "k: .*continuous.*pm.sample"),
         (lambda: pt.constant(0.0), "no free variables.*pm.sample"),
+        (lambda: pm.Normal("x", shape=0), "free variables have no entries"),
         (
             lambda: pm.Normal(
                 "y", pm.Normal("x"), observed=pm.Minibatch(np.arange(9.0), batch_size=3), total_size=9

@@ -94,7 +94,7 @@ def subset_map(
     variances = (noise**2 + jitter) * pt.ones(len(rows))
     logp = gaussian_logp(prior_cov, variances, ys - mean_vector(gp.mean_func, Xs))
     hyper = Hyperparameters([logp], model)
-    if not hyper.free:
+    if not hyper.size:
         raise ValueError("the GP and sigma have no free hyperparameters: there is nothing to fit")
     start = hyper.start(point)
     theta = pt.vector("theta", dtype="float64", shape=(hyper.size,))

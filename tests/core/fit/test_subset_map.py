@@ -117,10 +117,12 @@ def test_a_start_where_the_density_is_not_finite_is_refused_with_its_values(bad)
     assert_allclose([found[k] for k in ("ell", "eta", "sigma")], best(True), rtol=1e-2)
 
 
-def test_nothing_free():
-    gp = pm.gp.Marginal(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
-    with pm.Model(), pytest.raises(ValueError, match="there is nothing to fit"):
-        sgp.subset_map(gp, X, Y, 0.3, **QUIET)
+@pytest.mark.parametrize("ls", [lambda: 1.0, lambda: 1.0 + pm.Normal("shift", shape=0).sum()])
+def test_nothing_free(ls):
+    with pm.Model():
+        gp = pm.gp.Marginal(cov_func=pm.gp.cov.ExpQuad(1, ls=ls()))
+        with pytest.raises(ValueError, match="there is nothing to fit"):
+            sgp.subset_map(gp, X, Y, 0.3, **QUIET)
 
 
 def test_bad_data():
