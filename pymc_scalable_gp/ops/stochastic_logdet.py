@@ -78,8 +78,8 @@ def stochastic_logdet(operator, shift, probes, steps: int):
     Raises
     ------
     TypeError, ValueError
-        If the operator is not square, `probes` not a matrix of as many columns, or `steps` not a positive
-        int.
+        If the operator is not square, `probes` not a matrix of as many columns, with a row or more, or
+        `steps` not a positive int.
 
     Notes
     -----
@@ -108,6 +108,8 @@ def stochastic_logdet(operator, shift, probes, steps: int):
     probes = pt.as_tensor_variable(probes).astype("float64")
     if probes.ndim != 2:
         raise ValueError(f"probes must have shape (S, n), got {probes.ndim} dimensions")
+    if probes.type.shape[0] == 0:
+        raise ValueError("probes must have at least one row, got none")
     shift = pt.as_tensor_variable(shift).astype("float64")
     products = Products.of(operator, probes.type.shape[1], min(CHUNK, steps))
     op = StochasticLogdet(products, steps, products.free)
@@ -125,10 +127,11 @@ def _build(op, forward, backward, jit=plain):
     adjoint = backward if op.wanted else nothing
 
     def estimate(shift, probes, parameters):
-        count = probes.shape[0]
+        count = max(probes.shape[0], 1)
         total, g_shift, flat = 0.0, 0.0, np.zeros(0)
         for s in range(count):
-            z = np.ascontiguousarray(probes[s])
+            # The mean over no probes is NaN.
+            z = np.ascontiguousarray(probes[s]) if len(probes) else np.full(probes.shape[1], np.nan)
             Q, alpha, beta = forward(z, steps, *parameters)
             value, g_alpha, g_beta, g_c = quadrature(alpha, beta, shift.item())
             weight = np.dot(z, z) / count
@@ -168,6 +171,8 @@ def _jax_estimate(op, places, shift, probes, parameters):
         found = (weight * value, weight * g_c, flat)
         return [t + a for t, a in zip(total, found, strict=True)], None
 
+    if not len(probes):
+        probes = jnp.full((1, probes.shape[1]), jnp.nan)
     start = [jnp.zeros(()), jnp.zeros(()), jnp.zeros(sum(parameters[i].size for i in places))]
     return jax.lax.scan(add, start, probes)[0]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.gradient import DisconnectedInputError
 from pytensor.graph.fg import FunctionGraph
 
@@ -153,7 +153,21 @@ def test_jax_gradient_of_a_value_alone(expected):
     assert_allclose(slope, expected[2], rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("mode", [IN_PYTHON, *SELDOM])
+def test_the_mean_over_no_probes_is_nan(mode):
+    shift, probes, column = (pt.tensor(dtype="float64", shape=(None,) * n) for n in (0, 2, 1))
+    value = stochastic_logdet(Toeplitz(pt.specify_shape(column, 6)), shift, probes, 3)
+    function = pytensor.function(
+        [shift, probes, column], [value, *pt.grad(value, [shift, column])], mode=mode
+    )
+    for found, shape in zip(function(0.3, np.zeros((0, 6)), COLUMN), ((), (), (6,)), strict=True):
+        assert_array_equal(found, np.full(shape, np.nan), strict=True)
+    assert np.isfinite(function(0.3, PROBES[:1, :6], COLUMN)[0])
+
+
 def test_errors():
+    with pytest.raises(ValueError, match="probes must have at least one row, got none"):
+        stochastic_logdet(Dense(np.eye(3)), 1.0, np.ones((0, 3)), 2)
     with pytest.raises(ValueError, match="probes must have shape"):
         stochastic_logdet(Dense(np.eye(3)), 1.0, np.ones(3), 2)
     with pytest.raises(ValueError, match="steps must be at least 1"):
