@@ -110,17 +110,17 @@ class BuiltGP(Listed, Base):
             if not asked:
                 self._unasked = digest(self.inputs_of(X).value)
 
-    def build_for(self, X: Data, bound: bool = True) -> None:
+    def build_for(self, X: Data, bound: bool = True, again: bool = True) -> None:
         """Build for a likelihood or a prior of rows X, unless the user did.
 
-        Features that were built for another likelihood, of other rows, are built again. `bound`: the
+        Features that were built for another likelihood, of other rows, are built `again`. `bound`: the
         likelihood has no variance beside that of the features, so that rows must lie within their range.
 
         Raises ValueError for rows beyond the range of the user's build, where its features hold no
         variance.
         """
         rows = digest(X.value)
-        if self.is_built and self._unasked in (None, rows):
+        if self.is_built and (self._unasked in (None, rows) or not again):
             check_rows(self.cov_func, X.value)
             if bound and self.feature_map.input_range and not is_random(X.tensor):
                 self.feature_map.input_range.check(X.value)

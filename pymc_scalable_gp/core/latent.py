@@ -62,15 +62,15 @@ class FeatureLatent(FeatureGP):
         self.build_for(data, bound)
         return data
 
-    def _latent(self, name, data, coef, keywords):
-        """The function with coefficients `coef` (r,)."""
+    def _latent(self, name, data, coef, keywords, weights=None):
+        """The function with coefficients `coef` (r,), of prior variances `weights`."""
         feature_map = self.feature_map
         hold = partial(computed_once, data=data, name=f"{name}_features")
         f = feature_map.times(data.tensor, coef, hold)
         if data.mutable and not is_random(data.tensor) and feature_map.input_range:
             f = feature_map.input_range.guard(data.tensor, f)
         f = pm.Deterministic(name, mean_vector(self.mean_func, data.tensor) + f, **keywords)
-        self._follow(LatentFunction(feature_map, data, coef))
+        self._follow(LatentFunction(feature_map, data, coef, weights))
         return f
 
 

@@ -346,11 +346,11 @@ class ObservedGP(FeatureGP):
         """Build on the rows X for the hyperparameters of `point`, where features go by them."""
         self._build_unasked(X)
 
-    def _data(self, X, y, sigma, weights=None) -> MarginalData:
-        """Checked data with this GP's features, which are built on X unless they were before."""
+    def _data(self, X, y, sigma, weights=None, again=True) -> MarginalData:
+        """Checked data with this GP's features, which are built on X where :meth:`build_for` does."""
         sigma, noise_cov = self._noise_parts(sigma)
         X, y, sigma = self._checked(X, y, sigma)
-        feature_map = self._map_for(X)
+        feature_map = self._map_for(X, again)
         approx = self.approx if weights is None else "DTC"
         return MarginalData(feature_map, self.mean_func, X, y, sigma, approx, weights, noise_cov)
 
@@ -369,8 +369,8 @@ class ObservedGP(FeatureGP):
         data = check_inputs(X)
         return data, check_target(y, data.value.shape[0], X)
 
-    def _map_for(self, X) -> FeatureMap:
-        self.build_for(X, bound=self.approx not in KEEPS_ALL)
+    def _map_for(self, X, again=True) -> FeatureMap:
+        self.build_for(X, self.approx not in KEEPS_ALL, again)
         return self.map_for(self.approx).covering(X.value.min(axis=0), X.value.max(axis=0))
 
     def conditioned_on(self, given):
@@ -378,11 +378,12 @@ class ObservedGP(FeatureGP):
         training = self._training
         if "X" not in given:
             return training
-        if training is not None:
-            training = training.gaussian  # given data have Gaussian noise
-        if training is None:
-            return self._likelihood_of(self._data(given["X"], given["y"], given["sigma"]), False)
         came = [given[name] for name in ("X", "y", "sigma")]
+        if training is None:
+            return self._likelihood_of(self._data(*came), False)
+        if training.gaussian is None:  # a latent function: its features and weights stay
+            return self._likelihood_of(self._data(*came, training.weights, again=False), False)
+        training = training.gaussian  # given data have Gaussian noise
         sigma, noise_cov = self._noise_parts(given["sigma"])
         X, y, sigma = self._checked(given["X"], given["y"], sigma)
         if (limits := training.prediction_map().input_range) and self.approx not in KEEPS_ALL:

@@ -94,7 +94,7 @@ class Additive(Sum):
         for part in self._parts:
             part.build_missing(X, asked)
 
-    def build_for(self, X, bound=True) -> None:
+    def build_for(self, X, bound=True, again=True) -> None:
         """Build the parts."""
         for part in self._parts:
-            part.build_for(X, bound)
+            part.build_for(X, bound, again)

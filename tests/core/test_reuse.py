@@ -64,6 +64,24 @@ def test_given_data_leave_the_features_as_they_are():
         assert_allclose(gp.features(X).eval(), before, rtol=1e-12)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_given_data_go_by_the_features_and_weights_of_the_prior(weighted):
+    """Features were built again, on the rows that were given, and weights were those of a new GP."""
+    with pm.Model():
+        gp = sgp.GriefGP(cov_func=KERNEL, rank=12)
+        weights = np.linspace(0.2, 2.0, gp.build(X)) if weighted else None
+        if not weighted:
+            gp = sgp.GriefGP(cov_func=KERNEL, rank=12)
+        gp.prior("f", X, weights=weights)
+        phi, new = gp.features(X[:20]).eval(), gp.features(X_NEW).eval()
+        found, _ = gp.predict(X_NEW, {}, diag=True, given={"X": X[:20], "y": y[:20], "sigma": 0.1})
+    scaled = phi * (1.0 if weights is None else weights)
+    missed = 0.0 if weighted else gp.feature_map.kernel_diag(X[:20]).eval() - (phi**2).sum(axis=1)
+    K = scaled @ phi.T + np.diag(0.01 + missed * np.ones(20))
+    assert_allclose(found, new @ scaled.T @ np.linalg.solve(K, y[:20]), rtol=1e-8, atol=1e-10)
+    assert_allclose(gp.features(X_NEW).eval(), new, rtol=1e-12)
+
+
 def test_rows_changed_in_place_are_other_rows():
     gp, rows = MAKERS["grief"](), X.copy()
     logp(gp, rows)

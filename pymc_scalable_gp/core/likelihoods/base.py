@@ -180,11 +180,15 @@ class TrainingRows(Training):
 
 @dataclass(frozen=True, eq=False)
 class LatentFunction(TrainingRows):
-    """A latent function: its coefficients are random variables of the model."""
+    """A latent function: its coefficients are random variables of the model.
+
+    `weights` are their prior variances, or None for 1.
+    """
 
     feature_map: FeatureMap
     X: Data
     coef: TensorVariable
+    weights: TensorVariable | None = None
 
     sigma = None
 

@@ -333,7 +333,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank)
         if weights is not None:
             coef = coef * pt.sqrt(weights)
-        return self._latent(name, data, coef, keywords)
+        return self._latent(name, data, coef, keywords, weights)
 
 
 class AdditiveGriefGP(AdditiveMarginal, AdditiveLatent):

@@ -345,7 +345,7 @@ class KMCGMarginal(FeatureMarginal):
             sigma = at_cells(X, sigma, "sigma")
         return super()._checked(X, y, sigma)
 
-    def _map_for(self, X):
+    def _map_for(self, X, again=True):
         """None: the features are those of the likelihood's basis."""
 
     def make_likelihood(self, data, progressbar=True, random_seed=0, integrated=False):
