@@ -14,7 +14,7 @@ from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.exported import FORMAT, MARK
 from pymc_scalable_gp.utils.archive import write_archive
 from pymc_scalable_gp.utils.blocks import with_progress
-from pymc_scalable_gp.utils.compiled import check_reached, compiled
+from pymc_scalable_gp.utils.compiled import check_reached, compiled, present_shape
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.internals import parts_of
 
@@ -40,7 +40,7 @@ class Parameters(list):
         found = {}
         for name, value in values.items():
             tensor = pt.as_tensor_variable(value).astype("float64")
-            shape = tensor.type.shape
+            shape = present_shape(tensor)
             if len(shape) > 1 or (longest == 1 and shape not in ((), (1,))):
                 raise ValueError(f"{owner} has {name} of shape {shape}, which no file can hold")
             found[name] = len(self)

@@ -14,6 +14,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.cov.embedded import Embedded, EmbeddedKernel, check_stationary
 from pymc_scalable_gp.cov.kernels import Traits
 from pymc_scalable_gp.ops.square_distances import BY_PRODUCT
+from pymc_scalable_gp.utils.compiled import present_shape
 from pymc_scalable_gp.utils.internals import own_columns
 
 # These are 0 in double precision at such a distance: groups lie so far apart, and need no mask.
@@ -137,13 +138,7 @@ class PerGroup(EmbeddedKernel):
         super().__init__(input_dim, [*columns, group_dim])
         self.kernel, self.group_dim, self.params = kernel, group_dim, params
         self.ls, self.scale = _checked("ls", ls), _checked("scale", scale)
-        lengths = {v.type.shape[0] for v in (self.ls, self.scale) if v.ndim} - {None}
-        if len(lengths) > 1:
-            raise ValueError(
-                f"ls has {self.ls.type.shape[0]} entries and scale {self.scale.type.shape[0]}: give "
-                "each a scalar or a vector with an entry for each group"
-            )
-        self._known_count = lengths.pop() if lengths else None
+        self._present_count()
 
     def of_columns(self, columns, origin=None) -> Embedded:
         """A stationary kernel of scaled rows, whose groups are far apart."""
@@ -164,6 +159,17 @@ class PerGroup(EmbeddedKernel):
         inputs = pt.concatenate([inputs, _FAR * apart], axis=1)
         return Embedded(kernel, inputs, places, layout, scale)
 
+    def _present_count(self) -> int | None:
+        """Number of groups that the vectors have entries for at present; None where nothing says it."""
+        lengths = [present_shape(v)[0] for v in (self.ls, self.scale) if v.ndim]
+        known = set(lengths) - {None}
+        if len(known) > 1:
+            raise ValueError(
+                f"ls has {lengths[0]} entries and scale {lengths[1]}: give each a scalar or a vector with "
+                "an entry for each group"
+            )
+        return known.pop() if known else None
+
     def _valid(self, codes):
         """The codes (n,), NaN where there is no such group."""
         valid = pt.eq(codes, pt.round(codes)) & (codes >= 0.0)
@@ -174,7 +180,7 @@ class PerGroup(EmbeddedKernel):
 
     def check_rows(self, X: np.ndarray, name: str) -> None:
         """Raise ValueError for codes that are no whole numbers, or have no entry in the vectors."""
-        codes, count = X[:, self.group_dim], self._known_count
+        codes, count = X[:, self.group_dim], self._present_count()
         bad = (codes != np.round(codes)) | (codes < 0)
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
@@ -200,9 +206,10 @@ class PerGroup(EmbeddedKernel):
 
         if not self.ls.ndim:
             return product(self.ls)
-        if self._known_count is None:
+        count = self._present_count()
+        if count is None:
             return None
-        return reduce(add, (product(self.ls[g], g) for g in range(self._known_count)))
+        return reduce(add, (product(self.ls[g], g) for g in range(count)))
 
     def diag(self, X):
         """Prior variances."""

@@ -14,7 +14,7 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_scalable_gp.cov.embedded import EmbeddedKernel
 from pymc_scalable_gp.cov.kernels import traits
-from pymc_scalable_gp.utils.compiled import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate, present_shape
 from pymc_scalable_gp.utils.internals import parts_of
 from pymc_scalable_gp.utils.warn import warn
 
@@ -88,7 +88,7 @@ def _check_lengthscales(leaf) -> None:
     ls = getattr(leaf, "ls", None)
     own = isinstance(leaf, Covariance) and not isinstance(leaf, EmbeddedKernel)
     if own and isinstance(ls, TensorVariable) and ls.ndim == 1:
-        count, columns = ls.type.shape[0], len(leaf.active_dims)
+        count, columns = present_shape(ls)[0], len(leaf.active_dims)
         if count not in (None, 1, columns):
             raise ValueError(
                 f"{type(leaf).__name__} has {count} lengthscales for {columns} columns: give ls= as "

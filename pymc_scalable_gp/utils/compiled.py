@@ -9,7 +9,7 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
 from pymc.logprob.utils import local_check_parameter_to_ninf_switch
-from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.builders import OpFromGraph, infer_shape
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Constant
@@ -216,6 +216,16 @@ def compile_outputs(outputs, model):
 def evaluate(outputs, point=None, model=None):
     """Values of `outputs` with the model's variables at `point` (missing ones: initial point)."""
     return evaluate_at(outputs, [point], model)[0]
+
+
+def present_shape(tensor) -> tuple[int | None, ...]:
+    """Shape of a tensor, at present where a model's dims or shared data say it; None where nothing does."""
+    if None not in tensor.type.shape:
+        return tensor.type.shape
+    (lengths,) = infer_shape([tensor], [], [])
+    if is_random(*lengths):
+        return tensor.type.shape
+    return tuple(int(length) for length in compiled([], list(lengths))())
 
 
 def evaluate_at(outputs, points, model=None) -> list:

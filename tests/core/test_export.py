@@ -135,6 +135,17 @@ def test_latent_functions(tmp_path):
         np.testing.assert_allclose(loaded.predict(Xnew)[each], wanted[each], rtol=1e-10)
 
 
+def test_a_lengthscale_in_a_dimension_of_one(tmp_path):
+    with pm.Model(coords={"one": [0]}):
+        kernel = C.Matern52(2, ls=pm.Gamma("ls", 4, 4, dims="one"), active_dims=[0])
+        gp = sgp.ExactMarginal(cov_func=kernel)
+        gp.marginal_likelihood("y", X=X, y=y, sigma=0.2)
+    idata = xr.Dataset({"ls": (("chain", "draw", "one"), [[[0.7], [1.1]]])})
+    loaded = sgp.load_predictor(gp.export(idata, tmp_path / "gp.npz", progressbar=False))
+    wanted = gp.predict_posterior(Xnew, idata, progressbar=False)
+    np.testing.assert_allclose(loaded.predict(Xnew)["sd"], wanted["sd"], rtol=1e-10)
+
+
 def test_exact_predictions_of_another_class(tmp_path):
     gp, idata = fitted(sgp.StateSpaceMarginal, along)
     path = gp.export(idata, tmp_path / "gp.npz", exact=True, progressbar=False)

@@ -210,6 +210,13 @@ def test_kernels_that_no_class_takes(kind):
         kind(cov_func=COV + pm.gp.cov.WhiteNoise(0.1))
 
 
+def test_lengthscales_of_named_dims_are_counted():
+    with pm.Model(coords={"axis": range(3)}):
+        kernel = pm.gp.cov.ExpQuad(2, ls=pm.LogNormal("ls", dims="axis"))
+        with pytest.raises(ValueError, match="ExpQuad has 3 lengthscales for 2 columns"):
+            sgp.ExactMarginal(cov_func=kernel)
+
+
 def test_product_takes_a_class_of_kernels():
     for wrong, name in [(pm.gp.cov.Kron, "Kron"), (COV, "ExpQuad"), ("Matern52", "str")]:
         with pytest.raises(TypeError, match=f"such as pm.gp.cov.Matern52, got {name}: .*k1 . k2"):

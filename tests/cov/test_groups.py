@@ -327,3 +327,29 @@ def test_a_group_without_a_function_of_its_own():
             gp.marginal_likelihood("y", X=X, y=Y, sigma=0.3)
         found.append(model.compile_dlogp(mode="FAST_COMPILE")({"eta": np.array([0.0, 0.8, 0.0])}))
     assert_allclose(found[1], found[0], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["GRIEF", pytest.param("SKIP", marks=pytest.mark.slow)])
+def test_named_dims_do_as_a_shape_does(kind):
+    """A vector's length is that of the dimension at present, which its type does not say."""
+
+    def logp(**named):
+        with pm.Model(coords={"group": range(G)}) as model:
+            kernel = make("Matern52", pm.LogNormal("ls", **named), pm.LogNormal("scale", **named))
+            CLASSES[kind](kernel).marginal_likelihood("y", X=X, y=Y, sigma=0.3)
+        return model.compile_logp(mode="FAST_COMPILE")({"ls_log__": LS, "scale_log__": SCALE})
+
+    assert_allclose(logp(dims="group"), logp(shape=G), rtol=1e-10)
+
+
+def test_named_dims_are_counted():
+    bad = X + np.array([0.0, 1.0])
+    with pm.Model(coords={"group": range(G)}) as model:
+        ls = pm.LogNormal("ls", dims="group")
+        gp = sgp.ExactMarginal(cov_func=make("Matern52", ls, 1.0))
+        with pytest.raises(ValueError, match="entries for 3 groups"):
+            gp.marginal_likelihood("y", X=bad, y=Y, sigma=0.3)
+        with pytest.raises(ValueError, match="ls has 3 entries and scale 2"):
+            make("Matern52", ls, [1.0, 2.0])
+        model.set_dim("group", G + 1, range(G + 1))  # one group more, from here on
+        gp.marginal_likelihood("y", X=bad, y=Y, sigma=0.3)

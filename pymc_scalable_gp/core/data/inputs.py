@@ -15,7 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.utils.checks import RefuseShape
 from pymc_scalable_gp.utils.classes import Listed
-from pymc_scalable_gp.utils.compiled import evaluate
+from pymc_scalable_gp.utils.compiled import evaluate, present_shape
 from pymc_scalable_gp.utils.graphs import (
     fixed_shared,
     is_random,
@@ -246,7 +246,7 @@ def check_sigma(sigma, n: int | None, X=None) -> TensorVariable:
         raise ValueError(f"sigma must be a scalar or have shape (n,), got {tensor.ndim} dimensions")
     length = tensor.type.shape[0] if tensor.ndim else None
     if tensor.ndim and length is None and is_random(tensor):  # of dims
-        length = int(evaluate([tensor.shape[0]])[0])
+        (length,) = present_shape(tensor)
     if n is not None and length is not None and length not in (1, n):
         raise ValueError(f"sigma has {length} values, but X has {n} rows: give a scalar or one per row")
     if length == 1 and n != 1:

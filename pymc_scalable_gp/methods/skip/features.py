@@ -15,6 +15,7 @@ from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.cov.queries import check_labels, leaves, used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.skip.tree import OwnRoots, Roots, TermTree
 from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.compiled import present_shape
 from pymc_scalable_gp.utils.warn import warn
 
 
@@ -56,21 +57,23 @@ def checked_tasks(task_dim, task_cov, task_var) -> Tasks | None:
     if isinstance(task_dim, bool) or not isinstance(task_dim, int | np.integer):
         raise TypeError(f"task_dim must be the index of a column, got {task_dim!r}")
     factor = pt.as_tensor_variable(task_cov).astype("float64")
-    count, *columns = factor.type.shape or (None,)
-    if len(columns) != 1 or columns[0] is None:
+    shape = present_shape(factor)
+    if len(shape) != 2 or shape[1] is None:
         raise ValueError(
             "task_cov must be a factor B (tasks, q) with a known number of columns, B B' being the "
-            f"tasks' covariance; got shape {factor.type.shape}"
+            f"tasks' covariance; got shape {shape}"
         )
+    factor = pt.specify_shape(factor, shape)
     if task_var is None:
         return Tasks(task_dim, factor, None)
     variances = pt.as_tensor_variable(task_var).astype("float64")
-    shape = variances.type.shape
-    if count is None or shape != (count,):
+    count, own = shape[0], present_shape(variances)
+    if count is None or own != (count,):
         raise ValueError(
             "task_var must hold one variance per task, shape (tasks,), known and equal to task_cov's "
-            f"rows; got {shape}, and {count} rows"
+            f"rows; got {own}, and {count} rows"
         )
+    variances = pt.specify_shape(variances, own)
     if isinstance(variances, Constant) and not (variances.data >= 0.0).all():
         raise ValueError("task_var must not be negative")
     return Tasks(task_dim, factor, variances)

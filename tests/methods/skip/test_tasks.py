@@ -233,6 +233,25 @@ def test_sums_and_products_take_own_variances_too():
     assert_allclose((A @ A.T) * (B @ B.T) + (C @ C.T) * (D @ D.T), gram(gp, X), atol=1e-12)
 
 
+def test_named_dims_do_as_a_shape_does():
+    X, y, _ = tasks()
+
+    def logp(of_factor, of_variances):
+        with pm.Model(coords={"task": range(4), "part": range(2)}) as model:
+            gp = sgp.SKIPMarginal(
+                cov_func=COV, rank=6, grid_size=20, task_dim=2, task_cov=pm.Normal("B", **of_factor),
+                task_var=pm.LogNormal("v", **of_variances),
+            )  # fmt: skip
+            gp.marginal_likelihood("y", X=X, y=y, sigma=0.3)
+        point = {"B": POINT["B"], "v_log__": np.log(POINT["v"])}
+        return model.compile_logp(mode="FAST_COMPILE")(point), gp.likelihood_path
+
+    named = logp({"dims": ("task", "part")}, {"dims": "task"})
+    shaped = logp({"shape": (4, 2)}, {"shape": 4})
+    assert named[1] == shaped[1] == "tasks"
+    assert_allclose(named[0], shaped[0], rtol=1e-10)
+
+
 def test_latent_functions_of_tasks():
     X, _, _ = tasks(30)
     v = np.array([0.2, 1.5, 0.6, 0.9])
