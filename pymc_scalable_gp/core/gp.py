@@ -179,7 +179,7 @@ class FeatureGP(TrainedGP):
         kwargs = conditional_keywords(self, kwargs)
         training, places = self._given(given)
         data = self._new_inputs(Xnew, training)
-        self._warn_beyond(training, data)
+        self._warn_beyond(training, data, True)
         check_dims(kwargs.get("dims"), data, "Xnew")
         feature_map, coef = self._features_of(training, places, given)
         variance = self._noise(training, pred_noise) + jitter
@@ -243,7 +243,7 @@ class FeatureGP(TrainedGP):
                 data = replace(data, grid=None)  # a dense covariance is asked for
             predictor = self._predictor(data, training, places, given, pred_noise, model, likelihood)
             state = predictor.state(point)
-            self._warn_beyond(training, data, lambda: point, model)
+            self._warn_beyond(training, data, joint and not diag, lambda: point, model)
             if diag:
                 return predictor.diagonal(state, data.value)
             return (predictor.full if joint else predictor.alone)(state, data.value)
@@ -299,7 +299,7 @@ class FeatureGP(TrainedGP):
             model = self.model_of(model, given)
             predictor = self._predictor(data, training, places, given, pred_noise, model, likelihood)
             found = predictor.mixture(data.value, idata, num_samples, draws, progressbar, random_seed)
-            self._warn_beyond(training, data, lambda: model_mean(idata, model), model)
+            self._warn_beyond(training, data, draws, lambda: model_mean(idata, model), model)
             return found
 
     def export(

@@ -13,7 +13,7 @@ from pymc_scalable_gp.core.data.inputs import Data, check_given, check_inputs, r
 from pymc_scalable_gp.core.data.missing import refuse_replaced_by_missing
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
-from pymc_scalable_gp.core.features.reach import warn_beyond
+from pymc_scalable_gp.core.features.reach import warn_beyond, warn_together
 from pymc_scalable_gp.core.likelihoods.base import Training
 from pymc_scalable_gp.cov.queries import check_rows
 from pymc_scalable_gp.utils.classes import as_typed
@@ -96,10 +96,15 @@ class TrainedGP(BuiltGP):
         return data
 
     @staticmethod
-    def _warn_beyond(training, data, point=dict, model=None) -> None:
-        """Warn where the prior's features lose variance and nothing holds it, at a point of the model."""
+    def _warn_beyond(training, data, together: bool, point=dict, model=None) -> None:
+        """Warn where the prior's features lose variance and nothing holds it, at a point of the model.
+
+        Or, if rows are predicted `together`, what they share of it.
+        """
         if not training.predictive.holds_residual:
             warn_beyond(training.predictive.prior_map(), data.value, point, model)
+            if together:
+                warn_together(training.predictive.prior_map(), data.value, point, model)
 
     def _given(self, given, exact: bool = False) -> tuple[Training, Sequence[int] | None]:
         """The likelihood or prior to condition on, and this GP's places in the sum that it is a part of."""

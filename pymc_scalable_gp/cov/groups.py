@@ -137,6 +137,7 @@ class PerGroup(EmbeddedKernel):
             )
         super().__init__(input_dim, [*columns, group_dim])
         self.kernel, self.group_dim, self.params = kernel, group_dim, params
+        self.category_dims = [group_dim]  # of the active ones, those with categories
         self.ls, self.scale = _checked("ls", ls), _checked("scale", scale)
         self._present_count()
 

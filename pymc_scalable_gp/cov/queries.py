@@ -18,6 +18,9 @@ from pymc_scalable_gp.utils.compiled import evaluate, present_shape
 from pymc_scalable_gp.utils.internals import parts_of
 from pymc_scalable_gp.utils.warn import warn
 
+# Kernels of what a function makes of the inputs, or of a kernel.
+_WRAPPED = pm.gp.cov.WarpedInput | pm.gp.cov.ScaledCov
+
 
 def leaves(cov_func) -> list:
     """The kernels and scalars that a sum, product or power is made of."""
@@ -45,15 +48,21 @@ def is_categorical(cov_func) -> bool | None:
 
 
 def _leaf_is_categorical(leaf):
-    if isinstance(leaf, pm.gp.cov.WarpedInput | pm.gp.cov.ScaledCov):
+    if isinstance(leaf, _WRAPPED):
         return is_categorical(leaf.cov_func)
     known = traits(leaf).categorical if isinstance(leaf, BaseCovariance) else False
     return getattr(leaf, "categorical", known)
 
 
-def categorical_columns(cov_func, d: int) -> np.ndarray:
-    """Columns of X (n, d) with categories, where a number between two of them is none."""
-    found = (leaf.active_dims for leaf in leaves(cov_func) if _leaf_is_categorical(leaf))
+def categorical_columns(cov_func, d: int, wrapped: bool = True) -> np.ndarray:
+    """Columns of X (n, d) with categories, where a number between two of them is none.
+
+    With those that a `wrapped` kernel, one of warped inputs or with a scale along them, looks at.
+    """
+    kinds = [leaf for leaf in leaves(cov_func) if _leaf_is_categorical(leaf)]
+    if not wrapped:
+        kinds = [leaf for leaf in kinds if not isinstance(leaf, _WRAPPED)]
+    found = (getattr(leaf, "category_dims", leaf.active_dims) for leaf in kinds)
     return np.unique(np.concatenate([np.zeros(0, dtype=int), *found]).astype(int) % d)
 
 
@@ -71,7 +80,7 @@ def check_kernel(
     for leaf in leaves(cov_func):
         if isinstance(leaf, pm.gp.cov.WhiteNoise):
             raise ValueError(f"WhiteNoise is no part of the function: {noise}")
-        if isinstance(leaf, pm.gp.cov.WarpedInput | pm.gp.cov.ScaledCov):
+        if isinstance(leaf, _WRAPPED):
             check_kernel(leaf.cov_func, noise, arrays)
         _check_lengthscales(leaf)
         scale = leaf.c if isinstance(leaf, Constant) else leaf
@@ -126,7 +135,7 @@ def used_columns(cov_func, d: int) -> np.ndarray:
 def check_rows(cov_func, X: np.ndarray, name: str = "X") -> None:
     """Raise ValueError for inputs (n, d) of which a part of the covariance is no kernel."""
     for leaf in leaves(cov_func):
-        if isinstance(leaf, pm.gp.cov.WarpedInput | pm.gp.cov.ScaledCov):
+        if isinstance(leaf, _WRAPPED):
             continue  # that looks at other inputs
         if getattr(leaf, "active_dims", np.array([X.shape[1]])).max() >= X.shape[1]:
             continue  # refused where the columns are

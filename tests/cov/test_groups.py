@@ -5,6 +5,8 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
+from marks import often
 from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.graph.traversal import ancestors
 from scipy.stats import multivariate_normal
@@ -311,6 +313,69 @@ def test_a_new_group_has_the_prior_where_groups_share_their_parameters():
     mean, var = gp.predict(np.array([[1.0, 7.0]]), point={}, diag=True, model=model)
     assert_allclose(mean, 0.0, atol=1e-12)
     assert_allclose(var, 2.25, rtol=1e-6)
+
+
+LOW_RANK = {
+    "GRIEF": lambda k: sgp.GriefGP(cov_func=k, rank=40),
+    "GRIEF, DTC": lambda k: sgp.GriefGP(cov_func=k, rank=40, approx="DTC"),
+    "CholQR": lambda k: sgp.CholQRMarginal(cov_func=k, n_inducing=12),
+    "SoftKI": lambda k: sgp.SoftKIMarginal(cov_func=k, inducing=12, temperature=0.3),
+    "SoftKI, FITC": lambda k: sgp.SoftKIMarginal(cov_func=k, inducing=12, temperature=0.3, approx="FITC"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
+@pytest.mark.parametrize("name", often(LOW_RANK, "GRIEF", "CholQR", "SoftKI"))
+@pytest.mark.parametrize("group", [1.0, 7.0])
+def test_two_rows_of_a_new_group_are_warned_of_where_they_are_predicted_jointly(name, group):
+    """Each has the prior, whose variance is its own where no feature holds the group: no other warning."""
+    known = X[X[:, 1] != 1.0]
+    gp = LOW_RANK[name](make("Matern52", 0.8, 1.5))
+    with pm.Model() as model:
+        gp.marginal_likelihood("y", X=known, y=Y[X[:, 1] != 1.0], sigma=0.3)
+    new = np.array([[1.0, group], [1.1, group], [1.0, 0.0], [1.1, 0.0]])
+    mean, var = gp.predict(new, point={}, diag=True, model=model)
+    assert_allclose(mean[:2], 0.0, atol=1e-9)
+    assert_allclose(var[:2], 2.25, rtol=1e-9)
+    gp.predict(new[1:], point={}, model=model)
+    gp.predict(new, point={}, model=model, joint=False)
+    with pytest.warns(UserWarning, match=f"several rows with {group:g} in column 1.*100% of the prior"):
+        _, cov = gp.predict(new, point={}, model=model)
+    assert_allclose(cov[0, 1], 0.0, atol=1e-9)
+    with model, pytest.warns(UserWarning, match="several rows"):
+        gp.conditional("f", new)
+    # As the warning says: the features then hold the group.
+    again = LOW_RANK[name](make("Matern52", 0.8, 1.5))
+    again.build(np.concatenate([known, new, new]))
+    with pm.Model() as model:
+        again.marginal_likelihood("y", X=known, y=Y[X[:, 1] != 1.0], sigma=0.3)
+    _, cov = again.predict(new, point={}, model=model)
+    assert cov[0, 1] > 2.1
+
+
+def test_draws_of_two_rows_of_a_new_group_are_warned_of():
+    gp = sgp.GriefGP(cov_func=make("Matern52", 0.8, 1.5), rank=40)
+    with pm.Model() as model:
+        gp.marginal_likelihood("y", X=X, y=Y, sigma=pm.HalfNormal("sigma"))
+    idata = xr.Dataset({"sigma": (("chain", "draw"), [[0.3, 0.4]])})
+    new = np.array([[1.0, 7.0], [1.1, 7.0]])
+    options = {"model": model, "progressbar": False, "random_seed": 0}
+    gp.predict_posterior(new, idata, **options)
+    gp.predict_posterior(new[:1], idata, draws=True, **options)
+    with pytest.warns(UserWarning, match="several rows with 7 in column 1"):
+        gp.predict_posterior(new, idata, draws=True, **options)
+
+
+def test_a_new_group_has_the_common_function_between_points():
+    """Where every row is a point of SoftKI, it is the exact process, at a new group too."""
+    kernel, found = hierarchy(0.8, 1.5, 0.7), []
+    options = {"inducing": X, "temperature": 1e-3}
+    for gp in (sgp.ExactMarginal(cov_func=kernel), sgp.SoftKIMarginal(cov_func=kernel, **options)):
+        with pm.Model() as model:
+            gp.marginal_likelihood("y", X=X, y=Y, sigma=0.3)
+        found.append(gp.predict(np.array([[1.0, 7.0], [2.0, 0.0]]), point={}, diag=True, model=model))
+    assert_allclose(found[1][0][0], found[0][0][0], rtol=1e-4)  # the jitter of points that are close
+    assert_allclose(found[1][1][0], found[0][1][0], rtol=1e-4)
 
 
 def test_a_group_without_a_function_of_its_own():

@@ -273,10 +273,15 @@ class EigenfunctionMap(FeatureMap):
     def input_range(self):
         """Ends of the grid; infinite for columns that the kernel does not use."""
         low, high = np.full(self.columns, -np.inf), np.full(self.columns, np.inf)
+        labels, between = {}, set()
         for grid in self.grids:
-            for nodes, dim in zip(grid.nodes, grid.term.dims, strict=True):
-                low[dim], high[dim] = nodes.min(), nodes.max()
-        return InputRange(low, high)
+            for nodes, factor in zip(grid.nodes, grid.term.factors, strict=True):
+                low[factor.dim], high[factor.dim] = nodes.min(), nodes.max()
+                if factor.categorical:
+                    labels[factor.dim] = np.unique(nodes)
+                else:
+                    between.add(factor.dim)
+        return InputRange(low, high, labels={dim: labels[dim] for dim in labels.keys() - between})
 
     def outside(self, X):
         """How far X lies beyond the grid."""

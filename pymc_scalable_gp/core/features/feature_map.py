@@ -1,7 +1,7 @@
 """The contract between a method and the front ends: a finite feature map."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 
 import numpy as np
@@ -99,6 +99,11 @@ class FeatureMap(ABC):
         """Inputs between which the features hold the prior variance, or None for all inputs."""
         return None
 
+    @property
+    def labels(self) -> Mapping[int, np.ndarray]:
+        """Labels that the features hold, by column of X with categories."""
+        return {} if self.input_range is None else self.input_range.labels
+
     def covering(self, low: np.ndarray, high: np.ndarray) -> "FeatureMap":
         """The map whose :meth:`basis` holds between `low` and `high` (d,) too: this one, if it does."""
         return self
@@ -166,7 +171,15 @@ class SumMap(FeatureMap):
         if not ranges:
             return None
         low, high = [each.low for each in ranges], [each.high for each in ranges]
-        return InputRange(np.max(low, axis=0), np.min(high, axis=0))
+        return InputRange(np.max(low, axis=0), np.min(high, axis=0), labels=self.labels)
+
+    @property
+    def labels(self):
+        found = {}
+        for part in self.parts:
+            for column, held in part.labels.items():
+                found[column] = np.intersect1d(found.get(column, held), held)
+        return found
 
     def covering(self, low, high):
         found = [part.covering(low, high) for part in self.parts]

@@ -12,11 +12,11 @@ from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.core.features.residual import FusedKernel, fused_kernel
 from pymc_scalable_gp.cov.embedded import first_row
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
-from pymc_scalable_gp.cov.queries import split_scale
+from pymc_scalable_gp.cov.queries import categorical_columns, split_scale
 from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.stationary_features import stationary_features
-from pymc_scalable_gp.utils.compiled import compiled, model_inputs, point_values
+from pymc_scalable_gp.utils.compiled import compiled, evaluate, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import is_random
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
@@ -67,6 +67,15 @@ class NystromMap(FeatureMap):
     @property
     def input_range(self):
         return InputRange(self.low, self.high)
+
+    @property
+    def labels(self):
+        """Those of the points."""
+        columns = categorical_columns(self.cov_func, len(self.low), wrapped=False)
+        if not len(columns) or is_random(self.points):
+            return {}
+        (points,) = evaluate([self.points])
+        return {int(column): np.unique(points[:, column]) for column in columns}
 
     def mixing(self):
         return pt.sqrt(self.scale) * pt.eye(self.rank)

@@ -1,6 +1,7 @@
 """The range of inputs in which features hold the prior variance, and warnings beyond it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytensor.tensor as pt
@@ -30,12 +31,14 @@ class InputRange:
 
     Beyond them features die away, and without a term for the missing variance the model would be
     certain of the mean there. `probes` are a few inputs (p, d) at which the functions of another basis
-    have other values; five random ones within the range when left out.
+    have other values; five random ones within the range when left out. `labels` are those that the
+    features hold, by column, where the kernel compares categories: between two of them there is nothing.
     """
 
     low: np.ndarray
     high: np.ndarray
     probes: np.ndarray | None = None
+    labels: Mapping[int, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self):
         if self.probes is None:
@@ -54,16 +57,26 @@ class InputRange:
         return np.flatnonzero((X.min(axis=0) < low) | (X.max(axis=0) > high))
 
     def outside(self, X: np.ndarray, what: str) -> str | None:
-        """How far inputs (n, d) reach beyond the range, `what` in the words of the user; None: not."""
+        """How far inputs (n, d) reach beyond the range, `what` in the words of the user; None: not.
+
+        Labels do not: a new one has the prior variance.
+        """
         width, texts = self.high - self.low, []
         beyond = np.maximum(self.low - X.min(axis=0), X.max(axis=0) - self.high)
-        columns = self._columns_beyond(X)
+        columns = np.setdiff1d(self._columns_beyond(X), [*self.labels])
         for j in columns[:5]:
             share = f", {beyond[j] / width[j]:.0%} of its width" if width[j] else ""
             texts.append(f"column {j} reaches {beyond[j]:.3g} beyond {what}{share}")
         if len(columns) > 5:
             texts.append(f"and {len(columns) - 5} more")
         return "; ".join(texts) or None
+
+    def unknown(self, X: np.ndarray) -> str | None:
+        """Labels of inputs (n, d) that the features do not hold, in words; None where they hold all."""
+        for column, held in self.labels.items():
+            if len(new := np.setdiff1d(X[:, column], held)):
+                return f"column {column} holds {in_words(new)}, which the inputs of the build do not have"
+        return None
 
     def check(self, X: np.ndarray) -> None:
         """Raise ValueError for inputs (n, d) beyond the range."""
@@ -86,6 +99,11 @@ class InputRange:
         """Raise ValueError for inputs (n, d) beyond the range that replaced the training inputs."""
         if len(X) and len(self._columns_beyond(X)):
             raise ValueError(_REPLACED)
+
+
+def in_words(labels: np.ndarray) -> str:
+    """The first five of some labels."""
+    return ", ".join(f"{label:g}" for label in labels[:5]) + ", ..." * (len(labels) > 5)
 
 
 def _missed(feature_map, X: np.ndarray, point=None, model=None) -> np.ndarray:
@@ -113,9 +131,36 @@ def warn_beyond(feature_map, X: np.ndarray, point=dict, model=None) -> None:
     # The rows farthest out, column by column.
     ends = X[np.unique([X.argmin(axis=0), X.argmax(axis=0)])]
     ends = ends[[feature_map.outside(row[None]) is not None for row in ends]]
-    lost = _missed(feature_map, ends, point(), model).max()
-    if not lost <= MISSING_SHARE:
-        warn(
-            f"Xnew lies outside what the approximation covers: {text}. Predictions there return to "
-            f"the mean function and the prior variance, of which the features lose {lost:.0%}"
-        )
+    values, rows = point(), pt.constant(ends)
+    lost = _missed(feature_map, ends, values, model).max()
+    if lost <= MISSING_SHARE:
+        return
+    (own,) = evaluate([feature_map.missed(rows, feature_map.features(rows))], values, model)
+    there = (
+        f"return to the mean function and the prior variance, of which the features lose {lost:.0%}"
+        if own.any()
+        else "stay what they are at the edge, and their variances lose up to "
+        f"""{lost:.0%} of the prior's: take approx="VIF" or another class"""
+    )
+    warn(f"Xnew lies outside what the approximation covers: {text}. Predictions there {there}")
+
+
+def warn_together(feature_map, X: np.ndarray, point=dict, model=None) -> None:
+    """Warn when rows of inputs X (n, d) share a label that the features do not hold.
+
+    What features miss of a row's variance counts as its own, so that such rows covary too little.
+    """
+    for column, held in feature_map.labels.items():
+        labels, place, counts = np.unique(X[:, column], return_inverse=True, return_counts=True)
+        new = (counts > 1) & ~np.isin(labels, held)
+        if not new.any():
+            continue
+        lost = _missed(feature_map, evenly(X[new[place]], feature_map.block_rows), point(), model).max()
+        if lost > MISSING_SHARE:
+            warn(
+                f"Xnew has several rows with {in_words(labels[new])} in column {column}, which no feature "
+                f"holds: each row's mean and variance stand, but {lost:.0%} of the prior variance is "
+                "independent between those rows, in covariances and joint draws. Build the GP on inputs "
+                "that have them, gp.build(np.concatenate([X, Xnew])), before the likelihood; or take "
+                'neighbors, by approx="VIF" or sgp.VecchiaMarginal'
+            )

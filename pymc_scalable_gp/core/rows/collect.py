@@ -72,7 +72,8 @@ class Basis(NamedTuple):
         if block.X.shape[1] != d:
             raise ValueError(f"{label}: X has {block.X.shape[1]} columns, the GP was built on {d}")
         low, high = block.X.min(axis=0), block.X.max(axis=0)
-        text = self.feature_map.covering(low, high).outside(np.stack([low, high]))
+        found = self.feature_map.covering(low, high)
+        text = found.outside(block.X) or found.input_range.unknown(block.X)
         if text:
             raise ValueError(
                 f"{label}, rows from {block.start}: {text}: build the GP on a sample of rows that "

@@ -1,5 +1,7 @@
 """The contract of feature maps, and their sums."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.testing import assert_array_equal
 
@@ -27,6 +29,18 @@ def test_a_sum_holds_its_prior_where_every_part_does():
     assert_array_equal(common.low, [-2.0, -1.0])
     assert_array_equal(common.high, [1.0, 3.0])
     assert SumMap([Columns(), Columns()]).input_range is None
+
+
+def test_a_sum_holds_the_labels_that_every_part_holds():
+    parts = [Columns([0.0, 0.0], [1.0, 4.0]) for _ in range(3)]
+    for part, labels in zip(parts, [{1: np.arange(4)}, {1: np.array([0, 3, 4])}, {}], strict=True):
+        part.input_range = replace(part.input_range, labels=labels)
+    total, X = SumMap(parts), np.array([[0.5, 1.0], [0.5, 9.0], [0.5, 3.0]])
+    assert_array_equal(total.labels[1], [0, 3])
+    assert total.input_range.unknown(X) == "column 1 holds 1, 9, which the inputs of the build do not have"
+    assert total.input_range.unknown(X[2:]) is None
+    assert total.input_range.outside(X, "the range") is None  # a label lies nowhere
+    assert parts[2].input_range.outside(X, "the range").startswith("column 1 reaches 5 beyond the range")
 
 
 def test_a_sum_takes_the_columns_of_its_parts():

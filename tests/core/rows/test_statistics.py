@@ -559,6 +559,19 @@ def test_rows_beyond_the_grid_are_refused():
             gp.summarize(X, Y)
 
 
+@pytest.mark.parametrize("kind", [sgp.GriefGP, sgp.SoftKIMarginal])
+def test_labels_that_the_sample_lacks_are_refused(kind):
+    """Between those that it has, too, where the ends of the range say nothing."""
+    rows = np.column_stack([X[:, 0], np.arange(N) % 3])
+    cov = sgp.cov.PerGroup(pm.gp.cov.Matern52, 2, ls=0.5, group_dim=1)
+    gp = kind(cov_func=cov, approx="DTC", **({"inducing": 12} if kind is sgp.SoftKIMarginal else {}))
+    with pm.Model():
+        gp.build(rows[rows[:, 1] != 1.0])
+        gp.summarize(rows[rows[:, 1] == 2.0], Y[rows[:, 1] == 2.0], progressbar=False)
+        with pytest.raises(ValueError, match=r"column 1 holds 1, which .* a sample of rows that spans"):
+            gp.summarize(rows, Y, progressbar=False)
+
+
 def test_what_needs_the_rows_refuses_statistics(softki):
     model, gp, sigma = softki
     cov = pm.gp.cov.ExpQuad(D, ls=0.7)
