@@ -1,5 +1,7 @@
 """SoftKI's feature map."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytensor.tensor as pt
 from scipy.spatial import cKDTree
@@ -13,16 +15,20 @@ from pymc_scalable_gp.cov.queries import is_embedded, is_stationary, layout, lay
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
+from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
 
 
 class SoftKIMap(FeatureMap):
-    """Softmax interpolation from points (m, d), ``phi(x) = L(K_zz)' w(x)``."""
+    """Softmax interpolation from points (m, d), ``phi(x) = L(K_zz)' w(x)``.
+
+    `low` and `high` (d,) are the range of the training inputs, `known` their labels, by column.
+    """
 
     # For FITC and VFE, which count the variance that interpolation loses as missed.
     corrected = False
 
-    def __init__(self, cov_func, temperature, points: Data, low, high):
+    def __init__(self, cov_func, temperature, points: Data, low, high, known: Mapping | None = None):
         T, d = temperature, len(low)
         if T.ndim and T.type.shape[0] not in (None, d):
             raise ValueError(f"temperature has {T.type.shape[0]} values, but X has {d} columns")
@@ -32,7 +38,7 @@ class SoftKIMap(FeatureMap):
                 "columns of X: give a scalar"
             )
         self.cov_func, self.stationary = cov_func, is_stationary(cov_func)
-        self.points, self.low, self.high = points, low, high
+        self.points, self.low, self.high, self.known = points, low, high, known or {}
         self.columns = used_columns(cov_func, d)
         self.temperature = T[self.columns] if T.ndim else T
 
@@ -52,7 +58,7 @@ class SoftKIMap(FeatureMap):
     def input_range(self):
         Z = self.points.value[:6]
         between_points = 0.5 * (Z[1:] + Z[:-1]) if len(Z) > 1 else Z
-        return InputRange(self.low, self.high, between_points)
+        return InputRange(self.low, self.high, between_points, self.known)
 
     def covering(self, low, high):
         """The same weights, which fade only beyond a range that includes `low` and `high`."""
@@ -88,17 +94,30 @@ class SoftKIMap(FeatureMap):
         jitter = LOOSE_JITTER * pt.diag(K).mean()
         return cholesky(K + jitter * pt.eye(self.rank))
 
+    def _is_new(self, X):
+        """Whether rows of X (n, d) have a label that no training input has, (n,)."""
+        found = pt.zeros_like(X[:, 0], dtype=bool)
+        for column, labels in self.known.items():
+            place = pt.clip(pt.searchsorted(labels, X[:, column]), 0, len(labels) - 1)
+            found = found | pt.neq(pt.constant(labels)[place], X[:, column])
+        return found
+
     def features(self, X):
         """``g(x) L' w(x')`` (n, m), stored column by column.
 
         Beyond the range of the training inputs these are the features of the best prediction from x', so
         that the prior variance returns. Within it, and for kernels that are not stationary, ``g = 1`` and
-        x' = x.
+        x' = x. Near a row with a new label there are no points: it takes those of the best prediction from
+        all of them, ``L^-1 k(Z, x)``.
         """
-        weights = self.basis(X)
+        weights, L = self.basis(X), self.mixing()
         if self.stationary:
             weights = self.basis(self._inside(X)) * self._decay(X)[:, None]
-        return product(self.mixing(), weights.T, transpose_a=True).T
+        phi = product(L, weights.T, transpose_a=True).T
+        if not self.known:
+            return phi
+        best = lower_solve(L, kernel_matrix(self.cov_func, self.points.tensor, X)).T
+        return pt.switch(self._is_new(X)[:, None], best, phi)
 
     def missed(self, X, phi):
         """``(1 - g^2) (v + (1 - g^2)^4 (k(x, x) - v))`` with ``v = |L' w(x')|^2``.
@@ -106,10 +125,15 @@ class SoftKIMap(FeatureMap):
         Interpolation averages the points' values, so that v is well below ``k(x, x)`` even between
         close points. SoftKI takes the interpolated kernel as the prior: within the range of the
         training inputs nothing is missed. Beyond it the variance first stays at v, then rises to
-        ``k(x, x)``. Under FITC and VFE ``k(x, x) - |phi|^2`` is missed everywhere.
+        ``k(x, x)``. Under FITC and VFE, and at new labels, ``k(x, x) - |phi|^2`` is missed.
         """
         if self.corrected:
             return super().missed(X, phi)
+        if self.known:
+            return pt.switch(self._is_new(X), super().missed(X, phi), self._missed_beyond(X, phi))
+        return self._missed_beyond(X, phi)
+
+    def _missed_beyond(self, X, phi):
         if not self.stationary:
             return pt.zeros_like(phi[:, 0])
         inside = product(self.basis(self._inside(X)), self.mixing())

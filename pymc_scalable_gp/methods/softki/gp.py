@@ -1,5 +1,6 @@
 """SoftKI: soft kernel interpolation from learned points."""
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
@@ -10,7 +11,7 @@ from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.observed import WITH_RESIDUAL
-from pymc_scalable_gp.cov.queries import check_rows, warn_unused_columns
+from pymc_scalable_gp.cov.queries import categorical_columns, check_rows, warn_unused_columns
 from pymc_scalable_gp.methods.softki.features import SoftKIMap
 from pymc_scalable_gp.methods.softki.points import (
     check_inducing,
@@ -85,7 +86,9 @@ class _SoftKI(FeatureGP):
             points = Data.fixed(spread_points(self.cov_func, X, given, random_seed))
         if not is_random(points.tensor):
             check_rows(self.cov_func, points.value, "inducing" if Xu is None else "Xu")
-        return SoftKIMap(self.cov_func, self.temperature, points, X.min(axis=0), X.max(axis=0))
+        columns = categorical_columns(self.cov_func, X.shape[1], wrapped=False)
+        known = {int(j): np.unique(X[:, j]) for j in columns}
+        return SoftKIMap(self.cov_func, self.temperature, points, X.min(axis=0), X.max(axis=0), known)
 
     def _warn_untrained(self) -> None:
         """Warn of what points that were not learned make of the function, in the model of the context."""

@@ -63,7 +63,10 @@ OUTPUTS = pm.gp.cov.ExpQuad(2, ls=0.8, active_dims=[0]) * pm.gp.cov.Coregion(
 )
 
 
-@pytest.mark.parametrize("kernel", [OUTPUTS, COV * sgp.cov.Hamming(2, ls=1.0, active_dims=[1])])
+GROUPS = sgp.cov.PerGroup(pm.gp.cov.Matern52, 2, ls=0.8, group_dim=1)
+
+
+@pytest.mark.parametrize("kernel", [OUTPUTS, COV * sgp.cov.Hamming(2, ls=1.0, active_dims=[1]), GROUPS])
 def test_points_have_categories_that_the_rows_have(kernel):
     """Centres lay between them, and training moved them: Coregion takes .94 as output 0."""
     gp = sgp.SoftKIMarginal(cov_func=kernel, inducing=7)
