@@ -84,12 +84,14 @@ def check_kernel(
             check_kernel(leaf.cov_func, noise, arrays)
         _check_lengthscales(leaf)
         scale = leaf.c if isinstance(leaf, Constant) else leaf
-        shape = () if isinstance(scale, BaseCovariance) else pt.as_tensor_variable(scale).type.shape
-        if (scale is not leaf or not arrays) and any(length != 1 for length in shape):
+        tensor = pt.constant(1.0) if isinstance(scale, BaseCovariance) else pt.as_tensor_variable(scale)
+        is_matrix = scale is leaf and arrays and tensor.ndim == 2
+        if not is_matrix and any(length != 1 for length in tensor.type.shape):
             raise ValueError(
-                f"cov_func contains an array of shape {shape}, which belongs to the rows of one kernel "
-                "matrix: only scalars can scale a kernel at all inputs. For weights that depend on the "
-                "input take pm.gp.cov.ScaledCov; a fixed matrix is for sgp.ExactMarginal alone"
+                f"cov_func contains an array of shape {present_shape(tensor)}, which belongs to the rows "
+                "of one kernel matrix: only scalars can scale a kernel at all inputs, such as eta[0] of a "
+                "vector. For weights that depend on the input take pm.gp.cov.ScaledCov; a fixed matrix is "
+                "for sgp.ExactMarginal alone"
             )
 
 

@@ -90,6 +90,15 @@ def test_a_constant_kernel_is_a_scalar():
                 kind(cov_func=kernel)
 
 
+def test_a_vector_scales_no_kernel():
+    """Not the exact GP's either, which failed in PyTensor's words where it has one entry of named dims."""
+    with pm.Model(coords={"one": [0]}):
+        eta = pm.HalfNormal("eta", dims="one")
+    for scale, shape in ((eta, r"\(1,\)"), (np.ones(12), r"\(12,\)")):
+        with pytest.raises(ValueError, match=rf"array of shape {shape}, .* such as eta\[0\] of a vector"):
+            sgp.ExactMarginal(cov_func=c.ExpQuad(3, ls=0.5) * scale)
+
+
 def test_the_exact_gp_takes_a_matrix():
     found = []
     for kind, options in ((sgp.ExactMarginal, {}), (pm.gp.Marginal, {"jitter": 0.0})):
