@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 from pymc.gp import cov, mean
 from pymc.gp.cov import BaseCovariance
 
-from pymc_scalable_gp.core.data.draws import at_most, posterior_draws
+from pymc_scalable_gp.core.data.draws import EXPORTED, at_most, posterior_draws
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.exported import FORMAT, MARK
@@ -125,7 +125,7 @@ class Export:
     def arrays(self, predictor, idata, num_samples, noisy, progressbar, random_seed) -> dict:
         """The numbers: those of each draw, by name, and what all draws share."""
         rng = np.random.default_rng(random_seed)
-        draws = posterior_draws(idata, predictor.inputs, at_most(idata, num_samples), rng)
+        draws = posterior_draws(idata, predictor.inputs, at_most(idata, num_samples, EXPORTED), rng)
         outputs = [*self.parameters] + ([] if self.exact else [self.weights])
         check_reached(outputs, predictor.inputs)
         numbers, found = compiled(predictor.inputs, outputs), []

@@ -10,7 +10,7 @@ from pymc.gp.util import JITTER_DEFAULT
 
 from pymc_scalable_gp.core.checking.check import check_gp
 from pymc_scalable_gp.core.checking.verdict import Check
-from pymc_scalable_gp.core.data.draws import model_mean
+from pymc_scalable_gp.core.data.draws import CHECKED, EXPORTED, model_mean
 from pymc_scalable_gp.core.data.inputs import check_dims
 from pymc_scalable_gp.core.data.keywords import conditional_keywords
 from pymc_scalable_gp.core.export import Export
@@ -44,7 +44,7 @@ class FeatureGP(TrainedGP):
 
     def check(
         self, idata_or_point=None, X=None, y=None, *, rows: int = 400, neighbors: int | None = 60,
-        most_rows: int | None = 20_000, num_samples: int | None = 40, progressbar: bool = True,
+        most_rows: int | None = 20_000, num_samples: int | None = CHECKED, progressbar: bool = True,
         random_seed=0, model=None,
     ) -> Check:  # fmt: skip
         r"""How far the approximation is from the exact Gaussian process, and what to do about it.
@@ -70,7 +70,8 @@ class FeatureGP(TrainedGP):
             Neighbours of the better likelihood of all rows, at least twice this one's (None leaves it
             out), and rows that get it at most (None for all).
         num_samples : int or None
-            Number of draws, taken at random by `random_seed` as the rows are; None for all.
+            Number of draws, taken at random by `random_seed` as the rows are; None for all. Left out: 40,
+            or all of fewer.
         progressbar, random_seed, model
             As for :meth:`predict_posterior`.
 
@@ -303,7 +304,7 @@ class FeatureGP(TrainedGP):
             return found
 
     def export(
-        self, idata, path, *, num_samples: int | None = 100, exact: bool = False,
+        self, idata, path, *, num_samples: int | None = EXPORTED, exact: bool = False,
         progressbar: bool = True, random_seed=0, model=None,
     ) -> Path:  # fmt: skip
         """Write a file from which :func:`pymc_scalable_gp.load_predictor` predicts without compiling.
@@ -315,7 +316,8 @@ class FeatureGP(TrainedGP):
         path : path or str
             NumPy's npz, under just this name: numbers, and the names of kernel and mean.
         num_samples : int, optional
-            Draws that the file holds, taken at random without replacement; None for all.
+            Draws that the file holds, taken at random without replacement; None for all. Left out:
+            100, or all of fewer.
         exact : bool
             Export the predictions of the exact Gaussian process, as ``predict_posterior(exact=True)``.
         progressbar, random_seed, model

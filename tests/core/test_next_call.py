@@ -143,6 +143,24 @@ def test_a_likelihood_in_another_model_replaces_the_first():
 # -- points -------------------------------------------------------------------------------------
 
 
+def test_more_draws_than_there_are_are_refused_wherever_a_number_is_taken(tmp_path):
+    """check and export took what there was; where the number is left out they do, and say how many."""
+    gp, _ = fitted()
+    idata, path = draws(30), tmp_path / "gp.npz"
+    calls = (
+        lambda **options: gp.predict_posterior(X[:2], idata, **options),
+        lambda **options: gp.loo(idata, **options),
+        lambda **options: gp.check(idata, **options),
+        lambda **options: gp.export(idata, path, **options),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match=r"num_samples must lie in 1\.\.30, the number of draws"):
+            call(num_samples=31, **QUIET)
+    assert gp.check(idata, **QUIET).attrs["draws"] == 30
+    gp.export(idata, path, **QUIET)
+    assert "30 draws" in repr(sgp.load_predictor(path))
+
+
 def test_unknown_names_in_a_point_are_refused():
     gp, model = fitted(sgp.VecchiaMarginal, n_inducing=5)
     with model:

@@ -18,7 +18,14 @@ from pymc_scalable_gp.core.checking.comparison import (
     with_neighbors,
 )
 from pymc_scalable_gp.core.checking.verdict import Check, verdict
-from pymc_scalable_gp.core.data.draws import FEWEST, at_most, entry_names, mean_point, posterior_draws
+from pymc_scalable_gp.core.data.draws import (
+    CHECKED,
+    FEWEST,
+    at_most,
+    entry_names,
+    mean_point,
+    posterior_draws,
+)
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.data.missing import refuse_replaced_by_missing
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, TrainingRows
@@ -168,7 +175,7 @@ def _take_points(job, outputs, given, num_samples, rng) -> None:
     check_reached(outputs, inputs)
     group = given["posterior"] if "posterior" in getattr(given, "children", {}) else given
     if hasattr(group, "sizes"):
-        values = posterior_draws(group, inputs, at_most(group, num_samples), rng).values
+        values = posterior_draws(group, inputs, at_most(group, num_samples, CHECKED), rng).values
     else:
         values = [point_values(inputs, given, job.model, fill=True)]
     names = [v.name for v in inputs]

@@ -9,6 +9,9 @@ from pymc_scalable_gp.utils.checks import check_count
 # Draws below which the tail of importance weights has no fit.
 FEWEST = 25
 
+# Draws that are taken unless the user says how many.
+CHECKED, EXPORTED = 40, 100
+
 # Dimensions over which draws are arranged; a user's own dimension may be called "sample" too.
 _DIMS = ("chain", "draw")
 _STACKED = ("sample",)
@@ -45,13 +48,11 @@ def _check_present(posterior, names) -> None:
         raise ValueError(f"the posterior has no {', '.join(missing)}; it holds {list(posterior)}")
 
 
-def at_most(idata, num_samples: int | None) -> int | None:
-    """The number of draws to take: `num_samples`, or None for all where there are no more."""
-    if num_samples is not None:
-        check_count("num_samples", num_samples)
+def at_most(idata, num_samples: int | None, usual: int) -> int | None:
+    """`num_samples`, which :func:`posterior_draws` checks; None, for all, where the `usual` are more."""
     sizes = getattr(_posterior(idata), "sizes", {})
-    count = np.prod([sizes[dim] for dim in _dims(sizes)])
-    return None if num_samples is None or num_samples >= count else num_samples
+    few = np.prod([sizes[dim] for dim in _dims(sizes)]) <= usual
+    return None if few and num_samples == usual else num_samples
 
 
 def posterior_draws(idata, inputs, num_samples=None, rng=None) -> Draws:
