@@ -88,12 +88,16 @@ class PerGroup(EmbeddedKernel):
 
     Notes
     -----
-    A new group of new rows is refused where `ls` or `scale` is a vector, and has the prior where both are
-    scalars. The rows are scaled by their group's lengthscale, and groups are put so far apart that one
-    stationary kernel of all rows vanishes between them: what is compiled does not depend on G, and a
-    kernel matrix costs what that of one group of as many rows does. Neighbours are rows of the same group
-    as long as there are any within 2000 lengthscales. ``GriefGP`` and SKIP take one product of kernels per
-    group, or one for all groups where `ls` is a scalar.
+    A group that the training rows lack has the prior where `ls` and `scale` are scalars, or vectors with an
+    entry for it; one beyond a vector's entries is refused. Without neighbours, ``GriefGP``, CholQR and
+    SoftKI take several of its rows for independent, given what the rest of the kernel says of them, and
+    warn where these are predicted jointly; SKIP refuses a group that ``build(X)`` did not see.
+
+    The rows are scaled by their group's lengthscale, and groups are put so far apart that one stationary
+    kernel of all rows vanishes between them: what is compiled does not depend on G, and a kernel matrix
+    costs what that of one group of as many rows does. Neighbours are rows of the same group as long as
+    there are any within 2000 lengthscales. ``GriefGP`` and SKIP take one product of kernels per group, or
+    one for all groups where `ls` is a scalar.
 
     References
     ----------
@@ -194,7 +198,7 @@ class PerGroup(EmbeddedKernel):
             raise ValueError(
                 f"column {self.group_dim} of {name} holds groups, but row {row} has {codes[row]:g}, and ls "
                 f"or scale has entries for {count} groups, 0 to {count - 1}: give them an entry for each "
-                "group, or scalars, with which a new group has the prior"
+                "group, or scalars, with which a new group has the prior (SKIP refuses it)"
             )
 
     def as_products(self) -> pm.gp.cov.BaseCovariance | None:

@@ -1,5 +1,7 @@
 """Independent functions of groups: kernels, densities in every class, neighbours, new groups."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -364,6 +366,20 @@ def test_draws_of_two_rows_of_a_new_group_are_warned_of():
     gp.predict_posterior(new[:1], idata, draws=True, **options)
     with pytest.warns(UserWarning, match="several rows with 7 in column 1"):
         gp.predict_posterior(new, idata, draws=True, **options)
+
+
+def test_skip_has_the_groups_of_its_build():
+    """It refuses others, and says what makes room for them."""
+    new, refusal = np.array([[1.0, 7.0], [1.1, 7.0]]), r"column 1 holds 7, .*gp.build\(np.concatenate"
+    for inputs in (X, np.concatenate([X, new])):
+        gp = sgp.SKIPMarginal(cov_func=make("Matern52", 0.8, 1.5), grid_size=20, rank=8)
+        gp.build(inputs)
+        with pm.Model() as model:
+            gp.marginal_likelihood("y", X=X, y=Y, sigma=0.3)
+        with nullcontext() if len(inputs) > N else pytest.raises(ValueError, match=refusal):
+            mean, cov = gp.predict(new, point={}, model=model)
+    assert_allclose(mean, 0.0, atol=1e-9)
+    assert cov[0, 1] > 2.1
 
 
 def test_a_new_group_has_the_common_function_between_points():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_scalable_gp.core.features.reach import in_words
 from pymc_scalable_gp.cov.products import Factor, ProductTerm
 from pymc_scalable_gp.linops.structured import Dense, Toeplitz
 from pymc_scalable_gp.ops.cubic_interpolation import cubic_interpolation, interpolate
@@ -137,12 +138,13 @@ class CategoryLeaf:
         """Raise ValueError for a value that was not in the training inputs; nothing else lies outside."""
         new = np.setdiff1d(column, self.values)
         if len(new):
-            shown = ", ".join(f"{v:g}" for v in new[:5]) + ", ..." * (len(new) > 5)
             raise ValueError(
-                f"column {self.factor.dim} holds {shown}, which no training input has: its kernel "
-                "compares categories, between which SKIP does not interpolate. Leave those rows out, "
-                "build(X) on inputs with every category, or, for a kernel of your own that is "
-                "continuous, set categorical = False in its class"
+                f"column {self.factor.dim} holds {in_words(new)}, which no training input has: its kernel "
+                "compares categories (groups, labels), and SKIP has a root for those of the build alone. "
+                "Leave those rows out; or build the GP on inputs with every category, "
+                "gp.build(np.concatenate([X, Xnew])), before the likelihood; or take another class, as "
+                "sgp.VecchiaMarginal. A kernel of your own that is continuous says so by categorical = "
+                "False in its class"
             )
         return {}
 
