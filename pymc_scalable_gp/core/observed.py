@@ -361,8 +361,8 @@ class ObservedGP(FeatureGP):
     def _checked(self, X, y, sigma):
         if "missing targets" in self.abilities:
             X, y, sigma = rows_with_targets(X, y, sigma)
-        data, y = self._checked_pair(X, y)
-        return data, y, check_sigma(sigma, data.value.shape[0], X)
+        data, target = self._checked_pair(X, y)
+        return data, target, check_sigma(sigma, data.value.shape[0], X, y)
 
     def _checked_pair(self, X, y) -> tuple[Data, Data]:
         """Inputs and targets, none of which is missing."""

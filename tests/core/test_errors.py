@@ -400,3 +400,11 @@ def test_rows_of_pandas_in_another_order_are_refused_wherever_they_go_in():
         ):
             with pytest.raises(ValueError, match=r"give sigma.loc\[X.index\]"):
                 call(own)
+        for call in (
+            lambda s: sgp.subset_map(soft, X, y, s, progressbar=False),
+            lambda s: sgp.fit_inducing(soft, X, y, sigma=s, progressbar=False),
+            lambda s: discrete.select_inducing(X, y, s, progressbar=False),
+            lambda s: exact.marginal_likelihood("y", X, y.where(y != y.iloc[3]), s),
+        ):
+            with pytest.raises(ValueError, match=r"give sigma.loc\[y.index\]"):
+                call(own)

@@ -405,6 +405,19 @@ def test_columns_of_a_table_in_another_order(missing):
     assert_allclose(gp.predict(renamed, {})[0], gp.predict(X, {})[0])
 
 
+@pytest.mark.parametrize("kind", [sgp.ExactMarginal, sgp.GriefGP])
+def test_noise_in_another_order_than_the_targets(kind):
+    """Where X is an array, which has no index, they are compared with one another."""
+    pd = pytest.importorskip("pandas")
+    targets, sigma = pd.Series(Y), pd.Series(np.linspace(0.1, 0.4, len(Y)))
+    with pm.Model() as model:
+        gp = kind(cov_func=COV)
+        with pytest.raises(ValueError, match=r"sigma has the index of y .* give sigma.loc\[y.index\]"):
+            gp.marginal_likelihood("y", X, targets, sigma.iloc[::-1])
+        gp.marginal_likelihood("y", X, targets, sigma)
+    assert np.isfinite(model.compile_logp()({}))
+
+
 def test_blocks_whose_targets_are_in_another_order():
     pd = pytest.importorskip("pandas")
     gp = sgp.GriefGP(cov_func=COV, grid=5, rank=9, approx="DTC")

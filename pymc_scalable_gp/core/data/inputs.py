@@ -155,16 +155,16 @@ def refuse_masked(value, name: str) -> None:
         )
 
 
-def refuse_another_order(X, values, name: str = "y") -> None:
-    """Raise ValueError for pandas' `values` whose rows are those of X, by index, in another order."""
-    indices = [getattr(rows, "index", None) for rows in (X, values)]
+def refuse_another_order(rows, values, name: str = "y", of: str = "X") -> None:
+    """Raise ValueError for pandas' `values` whose rows are `rows`, by index, in another order."""
+    indices = [getattr(each, "index", None) for each in (rows, values)]
     if not all(type(index).__module__.split(".")[0] == "pandas" for index in indices):
         return
     first, second = indices
     if len(first) == len(second) and not first.equals(second) and set(first) == set(second):
         raise ValueError(
-            f"{name} has the index of X in another order, and rows go by their place: give "
-            f"{name}.loc[X.index]"
+            f"{name} has the index of {of} in another order, and rows go by their place: give "
+            f"{name}.loc[{of}.index]"
         )
 
 
@@ -229,9 +229,10 @@ def split_noise(sigma) -> tuple[Any, BaseCovariance | None]:
     return total, kernel
 
 
-def check_sigma(sigma, n: int | None, X=None) -> TensorVariable:
-    """Positive noise sd, scalar or one per row, its index checked by that of X, the inputs as they came."""
+def check_sigma(sigma, n: int | None, X=None, y=None) -> TensorVariable:
+    """Positive noise sd, scalar or one per row, its index checked by those of X and y as they came."""
     refuse_another_order(X, sigma, "sigma")
+    refuse_another_order(y, sigma, "sigma", "y")  # where X is an array
     if isinstance(sigma, WhiteNoise):
         sigma = sigma.sigma
     if isinstance(sigma, BaseCovariance):

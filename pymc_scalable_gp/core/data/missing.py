@@ -19,6 +19,7 @@ def rows_with_targets(X, y, sigma):
         return X, y, sigma
     refuse_another_order(X, y)
     refuse_another_order(X, sigma, "sigma")
+    refuse_another_order(y, sigma, "sigma", "y")
     values, missing = np.ma.getdata(y), np.ma.getmaskarray(y) if np.ma.isMA(y) else False
     if values.dtype.kind == "f":
         missing = np.isnan(values) | missing

@@ -83,11 +83,11 @@ def subset_map(
     whole = getattr(gp, "prior_cov", gp.cov_func)  # with tasks, and of sums
     whole = whole if noise_cov is None else whole + noise_cov
     check_rows(whole, X)
-    y = check_target(y, X.shape[0], given).value
-    sigma = check_sigma(sigma, X.shape[0], given)
+    target = check_target(y, X.shape[0], given).value
+    sigma = check_sigma(sigma, X.shape[0], given, y)
     rng = np.random.default_rng(random_seed)
     rows = np.sort(rng.permutation(X.shape[0])[: min(count, X.shape[0])])
-    Xs, ys = pt.constant(X[rows]), y[rows]
+    Xs, ys = pt.constant(X[rows]), target[rows]
     noise = sigma[rows] if sigma.ndim else sigma
     prior_cov = kernel_matrix(whole, Xs)
     jitter = KERNEL_JITTER * pt.diag(prior_cov).mean()

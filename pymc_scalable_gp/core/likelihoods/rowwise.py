@@ -52,8 +52,9 @@ class RowDistribution:
             self.variable = make(self.f)
         except ValueError as error:
             raise ValueError(
-                f"likelihood= fails for f of {size or 'n'} rows: {error}. What it has for each row "
-                "(exposures, offsets) has one value for each row with a target"
+                f"likelihood= fails for f of {size or 'n'} rows: {str(error).rstrip('.')}. What it has for "
+                "each row (exposures, offsets) is an array, of pandas .to_numpy(), with one value for each "
+                "row with a target"
             ) from error
         if made := sorted(set(model.named_vars) - before):
             raise ValueError(

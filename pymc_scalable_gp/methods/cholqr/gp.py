@@ -267,7 +267,7 @@ class CholQRMarginal(FeatureMarginal):
             model = pm.Model.get_context(error_if_none=False)
         inputs = check_inputs(X).value
         target_y = check_target(y, len(inputs), X).value
-        noise_sd = check_sigma(sigma, len(inputs), X)
+        noise_sd = check_sigma(sigma, len(inputs), X, y)
         if noise_sd.ndim:
             raise ValueError(
                 "select_inducing needs a scalar sigma, got one value per row: gp.build(X) chooses "

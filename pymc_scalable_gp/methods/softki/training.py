@@ -189,7 +189,7 @@ def fit_inducing(
     noise = None if sigma is not None else NOISE_SHARE * data.variance
     if noise == 0.0:
         raise ValueError("y is constant: there is nothing to interpolate (or give sigma)")
-    sigma = check_sigma(np.sqrt(noise) if sigma is None else sigma, data.size, X)
+    sigma = check_sigma(np.sqrt(noise) if sigma is None else sigma, data.size, X, y)
     Z = _start_points(gp, data.sample.X, start, rng)
     trainer = Trainer(
         gp, model, sigma, Z, rows=data.count, learning_rate=learning_rate, objective=objective,

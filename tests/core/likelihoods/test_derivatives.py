@@ -185,6 +185,14 @@ def test_values_of_training_rows_are_not_those_of_new_rows(transposed):
             gp.predict(X + 0.1, diag=True, pred_noise=True)
 
 
+@pytest.mark.filterwarnings("ignore:Operation with TensorVariable")
+def test_exposures_of_pandas_are_told_to_be_arrays():
+    """NumPy takes each of their entries times all of f; the error said that there were too few."""
+    exposure = pytest.importorskip("pandas").Series(np.ones(len(X)))
+    with pytest.raises(ValueError, match=r"sequence. What it has .* an array, of pandas .to_numpy\(\)"):
+        model_of(lambda f: pm.Poisson.dist(exposure * pt.exp(f)))
+
+
 def test_likelihoods_that_cannot_be_are_told_what_to_change():
     exposure = np.ones(len(X))
     exposure[3] = 0.0
