@@ -434,3 +434,35 @@ def test_named_dims_are_counted():
             make("Matern52", ls, [1.0, 2.0])
         model.set_dim("group", G + 1, range(G + 1))  # one group more, from here on
         gp.marginal_likelihood("y", X=bad, y=Y, sigma=0.3)
+
+
+@pytest.mark.parametrize("name", ["GRIEF", "SoftKI"])
+def test_inputs_of_a_new_group_that_replace_the_training_inputs_are_refused(name):
+    """Between the ends of the range too: under DTC the features hold no variance there."""
+    options = {"GRIEF": {"rank": 20, "grid": 12}, "SoftKI": {"inducing": 12}}[name]
+    kind = {"GRIEF": sgp.GriefGP, "SoftKI": sgp.SoftKIMarginal}[name]
+    known = X[:, 1] != 1.0
+    with pm.Model() as model:
+        data = pm.Data("X", X[known])
+        gp = kind(cov_func=make("Matern52", 0.8, pm.HalfNormal("scale")), approx="DTC", **options)
+        gp.marginal_likelihood("y", X=data, y=Y[known], sigma=0.3)
+
+    def logp():
+        return model.compile_logp(mode="FAST_COMPILE")({"scale_log__": 0.1})
+
+    assert np.isfinite(logp())
+    with model:
+        pm.set_data({"X": np.where([False, True], 1.0, X[known])})
+    with pytest.raises(ValueError, match="beyond the range or the labels that the GP was built on"):
+        logp()
+    with pytest.raises(ValueError, match="beyond the range or the labels that the GP was built on"):
+        gp.predict(X[:2], {"scale": 1.0}, model=model)
+
+
+def test_a_group_without_a_point_is_warned_of():
+    """SoftKI gives its rows the points of the nearest label."""
+    kernel = make("Matern52", 0.8, 1.5)
+    points = X[X[:, 1] != 1.0][:8]
+    with pytest.warns(UserWarning, match="no point lies at 1 of column 1"):
+        sgp.SoftKIMarginal(cov_func=kernel, inducing=points).build(X)
+    sgp.SoftKIMarginal(cov_func=kernel, inducing=X[:8]).build(X)

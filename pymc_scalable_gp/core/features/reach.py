@@ -19,7 +19,7 @@ MISSING_SHARE = 0.05
 _MARGIN = 0.05
 
 _REPLACED = (
-    "X was replaced by inputs beyond the range that the GP was built on, where its features "
+    "X was replaced by inputs beyond the range or the labels that the GP was built on, where its features "
     "hold no prior variance: use gp.conditional or gp.predict for new inputs, or build the "
     "model again on X that covers them"
 )
@@ -78,6 +78,14 @@ class InputRange:
                 return f"column {column} holds {in_words(new)}, which the inputs of the build do not have"
         return None
 
+    def is_new(self, X: TensorVariable) -> TensorVariable:
+        """Whether rows of X (n, d) have a label that the features do not hold, (n,)."""
+        found = pt.zeros_like(X[:, 0], dtype=bool)
+        for column, held in self.labels.items():
+            place = pt.clip(pt.searchsorted(held, X[:, column]), 0, len(held) - 1)
+            found = found | pt.neq(pt.constant(held)[place], X[:, column])
+        return found
+
     def check(self, X: np.ndarray) -> None:
         """Raise ValueError for inputs (n, d) beyond the range."""
         columns = self._columns_beyond(X)
@@ -93,11 +101,12 @@ class InputRange:
     def guard(self, X: TensorVariable, rows: TensorVariable) -> TensorVariable:
         """`rows`, computed from X, behind the same check of X, which may be replaced."""
         low, high = self._with_margin()
-        return Refuse(_REPLACED)(rows, (X >= low).all() & (X <= high).all())
+        inside = (X >= low).all() & (X <= high).all()
+        return Refuse(_REPLACED)(rows, inside & ~self.is_new(X).any() if self.labels else inside)
 
     def check_replaced(self, X: np.ndarray) -> None:
         """Raise ValueError for inputs (n, d) beyond the range that replaced the training inputs."""
-        if len(X) and len(self._columns_beyond(X)):
+        if len(X) and (len(self._columns_beyond(X)) or self.unknown(X)):
             raise ValueError(_REPLACED)
 
 

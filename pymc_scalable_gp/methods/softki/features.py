@@ -94,14 +94,6 @@ class SoftKIMap(FeatureMap):
         jitter = LOOSE_JITTER * pt.diag(K).mean()
         return cholesky(K + jitter * pt.eye(self.rank))
 
-    def _is_new(self, X):
-        """Whether rows of X (n, d) have a label that no training input has, (n,)."""
-        found = pt.zeros_like(X[:, 0], dtype=bool)
-        for column, labels in self.known.items():
-            place = pt.clip(pt.searchsorted(labels, X[:, column]), 0, len(labels) - 1)
-            found = found | pt.neq(pt.constant(labels)[place], X[:, column])
-        return found
-
     def features(self, X):
         """``g(x) L' w(x')`` (n, m), stored column by column.
 
@@ -117,7 +109,7 @@ class SoftKIMap(FeatureMap):
         if not self.known:
             return phi
         best = lower_solve(L, kernel_matrix(self.cov_func, self.points.tensor, X)).T
-        return pt.switch(self._is_new(X)[:, None], best, phi)
+        return pt.switch(self.input_range.is_new(X)[:, None], best, phi)
 
     def missed(self, X, phi):
         """``(1 - g^2) (v + (1 - g^2)^4 (k(x, x) - v))`` with ``v = |L' w(x')|^2``.
@@ -130,7 +122,9 @@ class SoftKIMap(FeatureMap):
         if self.corrected:
             return super().missed(X, phi)
         if self.known:
-            return pt.switch(self._is_new(X), super().missed(X, phi), self._missed_beyond(X, phi))
+            return pt.switch(
+                self.input_range.is_new(X), super().missed(X, phi), self._missed_beyond(X, phi)
+            )
         return self._missed_beyond(X, phi)
 
     def _missed_beyond(self, X, phi):

@@ -5,7 +5,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_temperature
-from pymc_scalable_gp.core.features.reach import MISSING_SHARE, missing_share
+from pymc_scalable_gp.core.features.reach import MISSING_SHARE, in_words, missing_share
 from pymc_scalable_gp.core.fit.start import reference_on_subset
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.latent import FeatureLatent
@@ -84,10 +84,16 @@ class _SoftKI(FeatureGP):
             points = present_points(given, X.shape[1], "inducing")
         else:
             points = Data.fixed(spread_points(self.cov_func, X, given, random_seed))
-        if not is_random(points.tensor):
-            check_rows(self.cov_func, points.value, "inducing" if Xu is None else "Xu")
         columns = categorical_columns(self.cov_func, X.shape[1], wrapped=False)
         known = {int(j): np.unique(X[:, j]) for j in columns}
+        if not is_random(points.tensor):
+            check_rows(self.cov_func, points.value, "inducing" if Xu is None else "Xu")
+            for j, labels in known.items():
+                if len(bare := np.setdiff1d(labels, points.value[:, j])):
+                    warn(
+                        f"no point lies at {in_words(bare)} of column {j}: rows there take the points of "
+                        "the nearest label. Give more points, or some of every label"
+                    )
         return SoftKIMap(self.cov_func, self.temperature, points, X.min(axis=0), X.max(axis=0), known)
 
     def _warn_untrained(self) -> None:
