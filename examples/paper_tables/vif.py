@@ -12,6 +12,7 @@ rows, as `--share 0.444` does; "SGPR" theirs with 512 points. Sets, folds and ke
 """
 
 import argparse
+import os
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -136,6 +137,8 @@ def main():
         f"{'set':13s}{'n':>7s} {'kernel':9s}{'approx':6s}{'RMSE':>15s}{'NLPD':>8s}{'coverage':>9s}"
         f"{'sigma':>7s}{'s a fit':>8s}{'exact':>7s}{'SGPR':>7s}"
     )
+    if args.jobs > 1:  # BLAS threads of several processes on the same cores take many times as long
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as jobs:
         done = jobs.map(rows_of, tasks, repeat(args))
         for folds in batched(done, args.folds, strict=True):
