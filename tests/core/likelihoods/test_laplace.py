@@ -426,6 +426,18 @@ def test_modes_far_from_the_prior_mean(name):
         np.testing.assert_allclose(density({"eta_log__": np.log(scale)}), expected, rtol=1e-5)
 
 
+def test_the_floor_of_information_in_steps_moves_no_mode(monkeypatch):
+    """Counts of 0 under an sd of 300, where the least information costs 1.6e-3 nats."""
+    rows, found = np.linspace(0.0, 5.0, 40)[:, None], []
+    for least in (laplace_mode.LEAST, 0.0):
+        monkeypatch.setattr(laplace_mode, "LEAST", least)
+        with pm.Model() as model:
+            gp = sgp.ExactMarginal(cov_func=300.0**2 * pm.gp.cov.Matern52(1, ls=1.0))
+            gp.marginal_likelihood("y", X=rows, y=np.zeros(40), likelihood=counts)
+        found.append(model.compile_logp()({}))
+    np.testing.assert_allclose(found[0], found[1], atol=3e-3)
+
+
 def test_a_start_without_information_is_no_mode():
     """From f = -40 the step back is short in units of the information of counts of 0 there."""
     with pm.Model() as model:
