@@ -137,7 +137,7 @@ def main():
         f"{'set':13s}{'n':>7s} {'kernel':9s}{'approx':6s}{'RMSE':>15s}{'NLPD':>8s}{'coverage':>9s}"
         f"{'sigma':>7s}{'s a fit':>8s}{'exact':>7s}{'SGPR':>7s}"
     )
-    if args.jobs > 1:  # BLAS threads of several processes on the same cores take many times as long
+    if args.jobs > 1:  # else the threads of all contend for the same cores
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as jobs:
         done = jobs.map(rows_of, tasks, repeat(args))

@@ -70,7 +70,7 @@ class NystromMap(FeatureMap):
 
     @property
     def labels(self):
-        """Those of the points."""
+        """Those of the points; training rows may have others, so that a range does not refuse them."""
         columns = categorical_columns(self.cov_func, len(self.low), wrapped=False)
         if not len(columns) or is_random(self.points):
             return {}

@@ -17,7 +17,6 @@ from pymc_scalable_gp.methods.grief.frozen import FrozenMap
 from pymc_scalable_gp.methods.grief.spec import fit_grief
 from pymc_scalable_gp.methods.grief.waves import check_periods, split_waves
 from pymc_scalable_gp.utils.checks import check_choice, check_count
-from pymc_scalable_gp.utils.graphs import model_here
 
 
 class GriefGP(FeatureMarginal, FeatureLatent):
@@ -221,8 +220,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         if not found.is_constant and self.approx not in KEEPS_ALL:
             found.missing.warn(found.rank)
         if self.basis == "frozen":
-            with self.in_model():
-                self._map = FrozenMap(found, point, model_here())
+            self._map = FrozenMap(found, point, self.model_of())
         if self.rotate:
             self._rotate(data, statistics, progressbar)
         return self.rank
