@@ -252,10 +252,12 @@ class Likelihood(TrainingRows):
         target, noise = self.handed(target, noise)
         return self.normal(noise).logp(target)
 
-    def missed(self, X: TensorVariable, phi: TensorVariable) -> TensorVariable:
-        """Variances (n,) beside the noise's under "FITC", at rows X with the prediction's features."""
-        prior = self.data.feature_map.kernel_diag(X)
-        return pt.maximum(prior - (phi**2).sum(axis=1), 0.0)
+    def variance(self) -> TensorVariable:
+        """Variances (n,) of rows beside the features', of which the density and :meth:`coefficients` are.
+
+        Where they are small, others that differ by rounding alone would not go with these coefficients.
+        """
+        return self.data.sigma**2 * pt.ones_like(self.data.y.tensor)
 
     def precisions(self, model) -> Callable:
         """Precision matrix of the targets as a function of its `inputs`, variables of the model."""
@@ -305,11 +307,17 @@ class FullRows(Likelihood):
         data, (phi, kdiag) = self.data, self._features()
         return LowRank(data.mean, phi, noise, data.weights, kdiag, data.approx)
 
-    def coefficients(self, target=None, noise=None):
-        """Posterior from the same terms as the density."""
+    def _posterior(self, target, noise):
+        """The same terms as the density's."""
         target, noise = self.handed(target, noise)
         data, (phi, kdiag) = self.data, self._features()
-        found = lowrank_posterior(
+        return lowrank_posterior(
             phi, noise, target - data.mean, weights=data.weights, kdiag=kdiag, approx=data.approx
         )
+
+    def variance(self):
+        return self._posterior(None, None).variance
+
+    def coefficients(self, target=None, noise=None):
+        found = self._posterior(target, noise)
         return Coefficients(found.coef, found.root)

@@ -58,21 +58,20 @@ class LowRankPrecisions:
         feature_map, coef = likelihood.prediction_map(), likelihood.coefficients()
         X, common = pt.matrix("rows", dtype="float64"), feature_map.intermediates()
         phi = feature_map.features(X)
-        left = likelihood.missed(X, phi) if data.approx == "FITC" else pt.zeros_like(phi[:, 0])
-        outputs = [phi, left, mean_vector(data.mean_func, X)]
-        states = [coef.mean, coef.root, data.sigma**2, data.y.tensor, *common]
+        outputs = [phi, mean_vector(data.mean_func, X)]
+        states = [coef.mean, coef.root, likelihood.variance(), data.sigma**2, data.y.tensor, *common]
         self.inputs, self._state, self._rows = in_two_stages(X, states, outputs, common, model)
         self.X = held_value(data.X, "X")
         self.block_rows = feature_map.block_rows
 
     def __call__(self, values):
         """Compute alpha and the diagonal in row blocks; a group's features when they are asked for."""
-        coef, root, noise, y, *common = self._state(*values)
+        coef, root, variance, noise, y, *common = self._state(*values)
         noise, state = np.broadcast_to(noise, y.shape), (*values, *common)
 
         def parts(rows, X):
-            phi, missed, mean = self._rows(X, *state)
-            D = noise[rows] + missed
+            phi, mean = self._rows(X, *state)
+            D = variance[rows]
             factor = phi * root if root.ndim == 1 else phi @ root.T
             return factor, D, (y[rows] - mean - phi @ coef) / D
 

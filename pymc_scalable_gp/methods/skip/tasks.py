@@ -129,9 +129,8 @@ class ByTask(Likelihood):
         rank = self.prediction_map().rank
         return Coefficients(pt.concatenate([found.whitened, own]), pt.ones(rank))
 
-    def missed(self, X, phi):
-        """Prior variances that the tree's features leave unexplained; `phi` are the posterior's."""
-        return self.prediction_map().missed(X, phi)
+    def variance(self):
+        return self.normal(self.data.sigma**2).variance
 
     def prediction_map(self):
         return TaskMap(self.data.feature_map, self.posterior)

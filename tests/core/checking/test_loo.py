@@ -120,6 +120,24 @@ def test_the_precision_is_that_of_the_density(case, sigma):
     np.testing.assert_allclose(np.diag(own), diagonal[:4], rtol=tight)
 
 
+@pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
+def test_little_noise_beside_what_features_leave_out():
+    """At rows that are points D is sigma^2 and a jitter, and D P_ii as small as rounding of another D."""
+    Y0, sigma = np.sin(5.0 * X[:, 0]) + X[:, 1], 1e-4
+    with pm.Model() as model:
+        gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.Matern52(2, ls=0.8), n_inducing=24, approx="FITC")
+        gp.marginal_likelihood("y", X, Y0, sigma)
+        phi = model.compile_fn(gp.features(X), inputs=[], point_fn=False)()
+        function = gp.training.precisions(model)
+    found = function([])
+    D = sigma**2 + np.maximum(1.0 - (phi**2).sum(axis=1), 0.0)
+    P = np.linalg.inv(phi @ phi.T + np.diag(D))
+    assert (D * np.diag(P)).min() < 1e-4
+    # S has a condition of 1e10 at most: what NumPy's inverse loses.
+    np.testing.assert_allclose(found.diagonal, np.diag(P), rtol=1e-6)
+    np.testing.assert_allclose(found.alpha, P @ Y0, rtol=0, atol=1e-6 * np.abs(P @ Y0).max())
+
+
 def draws(count=40, spread=0.05):
     """A posterior around POINT."""
     rng = np.random.default_rng(1)
