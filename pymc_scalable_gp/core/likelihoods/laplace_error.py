@@ -57,4 +57,5 @@ def _fixed(outputs, model) -> list[TensorVariable]:
         and v is v.owner.outputs[1]
     ]  # fmt: skip
     values = compiled([], random)()
-    return graph_replace(outputs, {v: fixed_shared(value) for v, value in zip(random, values, strict=True)})
+    fixed = {v: fixed_shared(value).astype(v.dtype) for v, value in zip(random, values, strict=True)}
+    return graph_replace(outputs, fixed)

@@ -3,6 +3,7 @@
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from marks import often
@@ -114,6 +115,14 @@ def test_nothing_is_left_out_under_a_normal_distribution():
     model, gp = made("exact", lambda f: pm.Normal.dist(f, 0.5))
     both = evaluate([gp.training.logp(), corrected(gp)], POINT, model)
     np.testing.assert_allclose(*both, rtol=1e-9)
+
+
+def test_a_check_of_laplace_under_single_precision():
+    with pytensor.config.change_flags(floatX="float32"):
+        model, gp = made("exact")
+        found = gp.check(draws_of(40), progressbar=False, rows=12, model=model)
+    assert abs(found.attrs["gap_laplace"]) < 0.5
+    assert found.attrs["lost_laplace"] > 0.0
 
 
 @pytest.mark.slow
