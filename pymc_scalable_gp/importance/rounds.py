@@ -17,6 +17,7 @@ from pymc_scalable_gp.importance.surrogate import Lessons
 
 CHAINS = 4
 FEWEST = 26  # weights of which the tail holds five
+ALIKE = 1e-9  # nats between log weights that differ by rounding
 EVEN = 3.0  # times the mean: where no weight is above, the largest are no tail
 GOOD_KHAT, BAD_KHAT = 0.5, 0.7
 FORGOTTEN = 12.0  # nats below the first mode's mass at which another one is left out
@@ -74,20 +75,29 @@ def smooth(log_weight: np.ndarray) -> tuple[np.ndarray, float]:
     weights, alive = np.zeros(len(log_weight)), np.isfinite(log_weight)
     if not alive.any():
         return weights, np.inf
-    logs = log_weight[alive] - log_weight[alive].max()
-    if np.ptp(logs) < 1e-9:  # all alike: nothing to smooth
-        weights[alive] = 1.0 / alive.sum()
-        return weights, -np.inf
-    khat = np.inf
-    if len(logs) >= FEWEST:
-        # A tail of equal weights; one of a few huge ones, at early rounds.
-        with contextlib.suppress(ValueError), np.errstate(over="ignore"):
-            logs, khat = array_stats.psislw(-logs)
+    logs, khat = log_weight[alive] - log_weight[alive].max(), np.inf
+    if len(logs) >= FEWEST or np.ptp(logs) < ALIKE:
+        logs, khat = smoothed_tail(logs)
     shares = np.exp(logs - logsumexp(logs))
     if shares.max() * len(shares) <= EVEN and len(shares) >= FEWEST:
         khat = min(khat, 0.0)
     weights[alive] = shares
-    return weights, float(khat) if np.isfinite(khat) else np.inf
+    return weights, khat
+
+
+def smoothed_tail(logs: np.ndarray) -> tuple[np.ndarray, float]:
+    """Log weights (n,) with a Pareto-smoothed tail, and k-hat: -inf where all agree.
+
+    They are returned as they are, with a k-hat of inf, where no distribution can be fitted: to a tail of
+    one value, as of a draw that comes many times, or of a few huge weights.
+    """
+    if np.ptp(logs) < ALIKE:
+        return logs, -np.inf
+    with contextlib.suppress(ValueError), np.errstate(over="ignore"):
+        smoothed, khat = array_stats.psislw(-logs)
+        if np.isfinite(khat):
+            return smoothed, float(khat)
+    return logs, np.inf
 
 
 def truncated(weights: np.ndarray) -> np.ndarray:

@@ -89,8 +89,8 @@ BY_HAND = [
         ),
         (
             "core/checking/check.py",
-            'psislw(dim="sample")\n    weights = np.exp(log_weights',
-            'psislw(dim="sample")\n    weights = np.exp(-log_weights',
+            "log_weights, k_hat = smoothed_tail(gap)",
+            "log_weights, k_hat = smoothed_tail(-gap)",
             "core/checking/test_check.py -k test_the_weights_go_towards",
         ),
         (

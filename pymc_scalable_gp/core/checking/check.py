@@ -3,11 +3,9 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import arviz as az  # noqa: F401  its accessor smooths the weights
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-import xarray as xr
 from scipy.special import logsumexp
 
 from pymc_scalable_gp.core.checking.comparison import (
@@ -32,6 +30,7 @@ from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, Trainin
 from pymc_scalable_gp.core.rows.subsamples import subsamples
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.cov.kernels import kernel_matrix
+from pymc_scalable_gp.importance.rounds import smoothed_tail
 from pymc_scalable_gp.utils.blocks import with_progress
 from pymc_scalable_gp.utils.compiled import (
     check_reached,
@@ -273,8 +272,7 @@ def _add_laplace(log_ratios, job, data, attrs) -> None:
     log_ratios = log_ratios[usable]
     if not len(log_ratios):
         return
-    _, k_hats = xr.DataArray(-log_ratios, dims=("each", "sample")).azstats.psislw(dim="sample")
-    attrs["k_hat_functions"] = float(k_hats.median())
+    attrs["k_hat_functions"] = float(np.median([smoothed_tail(logs)[1] for logs in log_ratios]))
     gap = logsumexp(log_ratios, axis=1) - np.log(log_ratios.shape[1])
     _add_gap(gap, "_laplace", job, data, attrs, weigh=usable.all())
 
@@ -296,10 +294,8 @@ def _from_reference(job) -> np.ndarray:
 
 def _weighted(gap, job):
     """Changes of the hyperparameters' means and sds by weights towards the better posterior."""
-    # ArviZ smooths the weights exp(-x) of what it is given.
-    log_weights, k_hat = xr.DataArray(-gap, dims="sample").azstats.psislw(dim="sample")
-    weights = np.exp(log_weights.values - log_weights.values.max())
-    weights /= weights.sum()
+    log_weights, k_hat = smoothed_tail(gap)
+    weights = np.exp(log_weights - logsumexp(log_weights))
     moved, changed = [], []
     for flat in _entries(job):
         mean, sd = flat.mean(axis=0), flat.std(axis=0)
@@ -307,4 +303,4 @@ def _weighted(gap, job):
         now = weights @ flat
         moved += list((now - mean) / sd)
         changed += list(np.sqrt(weights @ (flat - now) ** 2) / sd)
-    return np.array(moved), np.array(changed), float(k_hat)
+    return np.array(moved), np.array(changed), k_hat

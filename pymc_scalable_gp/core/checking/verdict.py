@@ -209,9 +209,8 @@ def _laplace(check):
     if "gap_laplace" in a:
         gap = _gap(a, "_laplace", "Laplace's approximation")
         words, near = _weights(check, "_laplace")
-        text += (
-            f"Draws of the function put the log density {gap} (Pareto k-hat {a['k_hat_functions']:z.2f})"
-        )
+        tail = _tail(a["k_hat_functions"], "Pareto k-hat")
+        text += f"Draws of the function put the log density {gap}{tail}"
         text += f"{words and f'; with weights towards it, {words}'}. "
         if not (near and a["k_hat_functions"] <= LIMITS["k_hat"]):
             bad.append("Laplace's approximation is poor")
@@ -327,5 +326,5 @@ def _weights(check, suffix: str) -> tuple[str, bool]:
     return f"{name} shifts by {by:+z.2f} posterior sds{_tail(k_hat)}", near
 
 
-def _tail(k_hat) -> str:
-    return f" (k-hat {k_hat:z.2f})" if np.isfinite(k_hat) else ""
+def _tail(k_hat, name="k-hat") -> str:
+    return f" ({name} {k_hat:z.2f})" if np.isfinite(k_hat) else ""

@@ -123,6 +123,18 @@ def test_its_figures_are_those_of_dense_algebra(sigma):
     )
 
 
+def test_a_draw_that_comes_many_times_has_no_tail():
+    """As of a chain that stays where it is: the largest importance weights are one value."""
+    gp, model = model_of(*GOOD["neighbors"])
+    copies = draws(4).isel(draw=[0] * 20)
+    found = gp.check(copies, model=model, **OPTIONS)
+    assert found.attrs["k_hat"] == np.inf
+    weights = np.exp(gap := (found.logp_exact - found.logp_approx).values) / np.exp(gap).sum()
+    ell = copies.posterior.ell.values.ravel()
+    expected = (weights @ ell - ell.mean()) / ell.std()
+    np.testing.assert_allclose(found.moved.sel(hyperparameter="ell"), expected, atol=1e-12)
+
+
 def test_a_few_draws_are_compared_but_not_weighted():
     """Importance weights of fewer than 25 draws have no tail to fit."""
     gp, model = model_of(*GOOD["neighbors"])
