@@ -124,7 +124,8 @@ class ExportedPredictor:
         ------
         TypeError, ValueError
             For inputs that are not a finite matrix with as many columns as the training inputs, such as
-            masked ones, or `pred_noise` where the likelihood has no scalar sigma.
+            masked ones, or a table with theirs in another order, or `pred_noise` where the likelihood has
+            no scalar sigma.
 
         Notes
         -----
@@ -153,6 +154,12 @@ class ExportedPredictor:
         X, wanted = _numbers(Xnew), self.settings["inputs"]
         if X.ndim != 2 or X.shape[1] != wanted:
             raise ValueError(f"Xnew must have shape (n, {wanted}), got {X.shape}")
+        came, names = [str(c) for c in getattr(Xnew, "columns", ())], self.settings.get("columns", [])
+        if came != names and sorted(came) == sorted(names):
+            raise ValueError(
+                "Xnew has the columns of X in another order, and columns go by their place: give "
+                f"Xnew[{names}]"
+            )
         if not np.isfinite(X).all():
             raise ValueError(f"Xnew has {(~np.isfinite(X)).sum()} values that are NaN or infinite")
         return X

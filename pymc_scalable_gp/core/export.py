@@ -118,6 +118,7 @@ class Export:
             self.shared |= neighborhood(ordering, inputs)
         self.settings = {
             "class": type(gp).__name__, "inputs": rows.X.value.shape[1], "neighbors": self.near,
+            "columns": rows.X.columns,
             "kernel": kernel, "mean": self.parameters.mean(gp.mean_func),
             "parameters": len(self.parameters),
         }  # fmt: skip

@@ -19,6 +19,7 @@ from pymc_scalable_gp.core.data.inputs import (
     check_target,
     digest,
     held_value,
+    refuse_other_columns,
     split_noise,
 )
 from pymc_scalable_gp.core.data.keywords import marginal_keywords
@@ -381,6 +382,7 @@ class ObservedGP(FeatureGP):
         came = [given[name] for name in ("X", "y", "sigma")]
         if training is None:
             return self._likelihood_of(self._data(*came), False)
+        refuse_other_columns(given["X"], training.X, 'given["X"]')
         if training.gaussian is None:  # a latent function: its features and weights stay
             return self._likelihood_of(self._data(*came, training.weights, again=False), False)
         training = training.gaussian  # given data have Gaussian noise

@@ -42,7 +42,7 @@ def slopes(b):
     return pm.gp.mean.Linear([1e-3, 0.2], b) + pm.gp.mean.Constant(b) * pm.gp.mean.Constant(2.0)
 
 
-def fitted(kind, kernel=smooth, mean=level, sigma=None, draws=6, **settings):
+def fitted(kind, kernel=smooth, mean=level, sigma=None, draws=6, X=X, **settings):
     with pm.Model():
         ls, eta = pm.Gamma("ls", 4, 4, shape=2), pm.HalfNormal("eta", 1.0)
         b, noise = pm.Normal("b", 0.0, 1.0), pm.HalfNormal("sigma", 1.0)
@@ -93,6 +93,20 @@ def test_predicts_as_the_gp(name, tmp_path):
             np.testing.assert_allclose(found[each], wanted[each], rtol=1e-10)
     assert loaded.predict(Xnew[:0])["mean"].shape == (0,)
     assert repr(loaded) == f"<ExportedPredictor: {kind.__name__}, 2 inputs, 7 draws>"
+
+
+def test_columns_of_a_table_in_another_order_are_refused(tmp_path):
+    table, other = pd.DataFrame(X, columns=["year", "depth"]), pd.DataFrame(X, columns=["a", "b"])
+    gp, idata = fitted(sgp.ExactMarginal, X=table)
+    loaded = sgp.load_predictor(gp.export(idata, tmp_path / "gp.npz", num_samples=2, progressbar=False))
+    wanted = loaded.predict(X[:3])["mean"]
+    for same in (table, other):
+        np.testing.assert_array_equal(loaded.predict(same[:3])["mean"], wanted)
+    with pytest.raises(ValueError, match=r"in another order.*give Xnew\[\['year', 'depth'\]\]"):
+        loaded.predict(table[["depth", "year"]])
+    given = {"X": table[["depth", "year"]], "y": y, "sigma": 0.1}
+    with pytest.raises(ValueError, match=r"in another order.*give given\[\"X\"\]\[\['year', 'depth'\]\]"):
+        gp.predict_posterior(X[:3], idata, given=given, progressbar=False)
 
 
 def test_blocks_of_rows(tmp_path, monkeypatch):

@@ -58,9 +58,10 @@ class Data:
         return cls(fixed_shared(value), value, False)
 
 
-def refuse_other_columns(data: Data, before: Data, name: str) -> None:
-    """Raise ValueError for a table with the columns of one `before` in another order."""
-    if data.columns != before.columns and sorted(data.columns) == sorted(before.columns):
+def refuse_other_columns(X, before: Data, name: str) -> None:
+    """Raise ValueError for a table, or :class:`Data` of one, with columns of `before` in another order."""
+    names = tuple(str(c) for c in getattr(X, "columns", ()))
+    if names != before.columns and sorted(names) == sorted(before.columns):
         raise ValueError(
             f"{name} has the columns of X in another order, and columns go by their place: give "
             f"{name}[{list(before.columns)}]"
@@ -77,7 +78,7 @@ def held_value(data: Data, name: str) -> np.ndarray:
 
 def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) -> Data:
     """Inputs (n, d) of any array kind, shared data or expression as float64 :class:`Data`."""
-    columns = [str(c) for c in getattr(X, "columns", [])]
+    columns = tuple(str(c) for c in getattr(X, "columns", ()))
     data = _as_data(with_observations(X), name)
     value = data.value
     if value.ndim != 2:
@@ -99,7 +100,7 @@ def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) 
         raise ValueError(f"{name} has {value.shape[1]} columns, the GP was built on {d}")
     if _is_single(X, value):
         _warn_rounded(value, name)
-    return replace(data, tensor=_of_columns(data, name), columns=tuple(columns))
+    return replace(data, tensor=_of_columns(data, name), columns=columns)
 
 
 def _of_columns(data: Data, name: str) -> TensorVariable:
