@@ -18,6 +18,7 @@ from pymc_scalable_gp.core.likelihoods.laplace_mode import LaplaceDensity, Lapla
 from pymc_scalable_gp.core.likelihoods.new_rows import ObservationPredictor
 from pymc_scalable_gp.core.likelihoods.rowwise import RowDistribution
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal
+from pymc_scalable_gp.utils.checks import Refuse
 from pymc_scalable_gp.utils.compiled import compiled, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import data_shared, parameters_of
 from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
@@ -47,6 +48,10 @@ class LaplaceRows(Training):
     def of(cls, rows, inner, y, model) -> "LaplaceRows":
         """With a place for where the search begins, unless ``pm.set_data`` may change the rows."""
         fixed = not (inner.data.X.mutable or y.mutable)
+        if y.mutable and rows.is_discrete:  # a cast would round what replaces them
+            words = f"y was replaced by values that are no whole numbers, or NaN: {rows.label} takes counts"
+            whole = pt.eq(y.tensor, pt.round(y.tensor)).all()
+            y = replace(y, tensor=Refuse(f"{words} or classes")(y.tensor, whole))
         start = data_shared(np.full(len(y.value), np.nan)) if fixed else None
         return cls(rows, inner, y, model, start)
 

@@ -300,6 +300,25 @@ def test_the_observed_variable_is_real():
         np.testing.assert_allclose(fewer, model.compile_logp()(model.initial_point()), rtol=1e-7)
 
 
+@pytest.mark.parametrize("value", [np.nan, 2.5])
+def test_counts_replaced_by_no_whole_numbers_are_refused(value):
+    """In the density too, as where they are given: the cast to whole numbers made them others."""
+    with pm.Model() as model:
+        targets = pm.Data("targets", Y)
+        gp = sgp.CholQRMarginal(cov_func=kernel(), n_inducing=10)
+        gp.build(X)
+        gp.marginal_likelihood("y", X=X, y=targets, likelihood=counts)
+        logp = model.compile_logp()
+        before = logp({})
+        pm.set_data({"targets": np.where(np.arange(N) == 3, value, Y)})
+        with pytest.raises(ValueError, match="no whole numbers, or NaN: poisson takes counts"):
+            logp({})
+        with pytest.raises(ValueError, match=r"no whole numbers, or NaN|has 1 NaN"):
+            gp.predict(X[:3], {}, diag=True)
+        pm.set_data({"targets": Y})
+        np.testing.assert_allclose(logp({}), before, rtol=1e-12)
+
+
 def test_sums_tasks_and_weights():
     """Of features side by side, by task, and with priors on their weights."""
     sigma = 0.4
