@@ -159,6 +159,7 @@ def point_values(inputs, point, model, fill: bool = False, whole: bool = True) -
     """
     point = as_point(point)
     missing = [v.name for v in inputs if v.name not in point]
+    check_untransformed(point, [v for v in inputs if v.name in missing], model)
     known = set(model.named_vars).union(v.name for v in model.value_vars)
     unknown = sorted(name for name in point if name not in known)
     close = {name: get_close_matches(name, known if whole else missing, 1, 0.5) for name in unknown}
@@ -183,6 +184,16 @@ def point_values(inputs, point, model, fill: bool = False, whole: bool = True) -
                 f"{variable.type.shape}"
             )
     return found
+
+
+def check_untransformed(point, missing, model) -> None:
+    """Raise ValueError if a point has values of the `missing` variables of a model, but unconstrained."""
+    values = {v.name: model.rvs_to_values[v].name for v in missing if v in model.rvs_to_values}
+    if wrong := {value: name for name, value in values.items() if value in point}:
+        raise ValueError(
+            f"point has {', '.join(wrong)}, unconstrained: give {', '.join(wrong.values())} itself, as "
+            "pm.find_MAP does beside it"
+        )
 
 
 def as_point(point) -> dict:

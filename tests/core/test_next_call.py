@@ -176,6 +176,21 @@ def test_unknown_names_in_a_point_are_refused():
             call()
 
 
+def test_unconstrained_values_alone_are_no_point():
+    """They would be passed over, and a verdict or a search be that of the initial point."""
+    gp, model = fitted(sgp.VecchiaMarginal, n_inducing=5)
+    wrong = {"ell_log__": -1.0, "sigma": 0.2}
+    for call in (
+        lambda: gp.predict(X[:3], wrong),
+        lambda: gp.check(wrong, **QUIET),
+        lambda: gp.build(X, point=wrong),
+        lambda: gp.rebuild(wrong),
+        lambda: sgp.subset_map(gp, X, Y, model["sigma"], point=wrong, **QUIET),
+    ):
+        with model, pytest.raises(ValueError, match="point has ell_log__, unconstrained: give ell itself"):
+            call()
+
+
 def test_what_find_map_returns_is_a_point():
     gp, model = fitted()
     with model:
