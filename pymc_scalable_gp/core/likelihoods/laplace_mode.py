@@ -249,9 +249,11 @@ class LaplaceGradient(Expanded):
         grads = pt.grad(graph.carried(f, graph.rows.y), wanted, disconnected_inputs="ignore")
         super().__init__([f, *known], grads)
 
-    def connection_pattern(self, node):
-        """It has no derivatives."""
-        return [[False] * len(self.outputs) for _ in node.inputs]
+    def pullback(self, inputs, outputs, cotangents):
+        """Raise NotImplementedError: without a word a Hessian would be that of the priors alone."""
+        raise NotImplementedError(
+            "a density under likelihood= has no second derivatives: take differences of its gradient"
+        )
 
 
 @register_jax(LaplaceGradient, differentiable=False)

@@ -247,6 +247,13 @@ def test_a_gradient_of_parameter_after_parameter_is_one(with_counts):
     np.testing.assert_allclose(function(at), together(values)[1], rtol=1e-10)
 
 
+def test_second_derivatives_are_refused(with_counts):
+    """They were those of the priors, as in pm.find_hessian."""
+    model, _ = with_counts
+    with pytest.raises(NotImplementedError, match="take differences of its gradient"):
+        model.d2logp(negate_output=False)
+
+
 def test_predictions_are_those_of_the_dense_posterior(with_counts):
     y, Z = Y, rng.uniform(0.0, 4.0, (5, 2))
     model, gp = with_counts
