@@ -14,13 +14,12 @@ from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.precision import DensePrecisions
-from pymc_scalable_gp.core.likelihoods.predictor import Predictor
+from pymc_scalable_gp.core.likelihoods.predictor import Predictor, in_two_stages
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, product_of, white
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.ops.gaussian_logp import GaussianLogp, gaussian_logp
 from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_solve import stacked_solve
-from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 
@@ -124,22 +123,16 @@ class ExactPredictor(Predictor):
 
     def __init__(self, likelihood, cov_func, mean_func, noise, model):
         self.model, self.block_rows = model, 2048
-        X, inverse = pt.matrix("Xnew", dtype="float64"), pt.matrix("inverse", dtype="float64")
-        white = pt.vector("white", dtype="float64")
-        states = [pt.zeros(0), noise, *likelihood.whitened()]
+        X, (inverse, white) = pt.matrix("Xnew", dtype="float64"), likelihood.whitened()
         V = inverse @ kernel_matrix(cov_func, likelihood.X.tensor, X)
         mean = mean_vector(mean_func, X) + V.T @ white
         prior = likelihood.prior_of(cov_func)
         left = pt.maximum(kernel_diag(prior, X) - (V**2).sum(axis=0), 0.0)
         cov = kernel_matrix(prior, X) - V.T @ V
-        self.inputs = model_inputs([*states, mean, cov], model)
-        check_reached([*states, mean, cov], self.inputs)
-        self._state = compiled(self.inputs, states)
-        given = [X, *self.inputs, inverse, white]
-        nothing = pt.zeros((X.shape[0], 0))
-        self._features = compiled(given, [nothing, mean, left])
-        self._full = compiled(given, [mean, cov])
-        self._prior = compiled([X, *self.inputs], kernel_diag(prior, X).mean())
+        self.inputs, self._state, self._features, self._full, self._prior = in_two_stages(
+            X, [pt.zeros(0), noise, inverse, white], [inverse, white], model,
+            [pt.zeros((X.shape[0], 0)), mean, left], [mean, cov], [kernel_diag(prior, X).mean()],
+        )  # fmt: skip
 
     def full(self, state, X):
         mean, cov = self._full(X, *state.values)
@@ -147,7 +140,7 @@ class ExactPredictor(Predictor):
 
     def _sample_jointly(self, state, X, rng):
         """Draw from the covariance of all rows."""
-        mean, cov = self.full(state, X)
+        (mean, cov), (prior,) = self.full(state, X), self._prior(X, *state.values)
         # Rounding goes with the prior's variance, from which the posterior's is what is left.
-        cov += KERNEL_JITTER * self._prior(X, *state.values[:-2]) * np.eye(len(X))
+        cov += KERNEL_JITTER * prior * np.eye(len(X))
         return mean + np.linalg.cholesky(cov) @ rng.standard_normal(len(X))

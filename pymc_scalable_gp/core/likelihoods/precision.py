@@ -60,7 +60,7 @@ class LowRankPrecisions:
         phi = feature_map.features(X)
         outputs = [phi, mean_vector(data.mean_func, X)]
         states = [coef.mean, coef.root, likelihood.variance(), data.sigma**2, data.y.tensor, *common]
-        self.inputs, self._state, self._rows = in_two_stages(X, states, outputs, common, model)
+        self.inputs, self._state, self._rows = in_two_stages([X], states, common, model, outputs)
         self.X = held_value(data.X, "X")
         self.block_rows = feature_map.block_rows
 

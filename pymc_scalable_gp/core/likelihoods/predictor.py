@@ -1,5 +1,6 @@
 """Numerical predictions at one point or mixed over posterior draws, in row blocks."""
 
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -55,17 +56,18 @@ def as_dataset(mean, variance, draws, **samples) -> xr.Dataset:
     return xr.Dataset(found)
 
 
-def in_two_stages(X, states, outputs, common, model) -> tuple:
+def in_two_stages(X, states, common, model, *outputs) -> tuple:
     """Compile what is computed once for a point of the model, and what for each block of rows.
 
-    Returns the model's variables among the inputs, the function of these for `states`, and that of X, of
-    these and of `common`, the last of the states, for `outputs`.
+    Returns the model's variables among the inputs, the function of these for `states`, and for each list
+    of `outputs` that of X, of these and of `common`, the last of the states.
     """
-    inputs = model_inputs([*states, *outputs], model)
-    check_reached([*states, *outputs], inputs)
+    graphs = [*states, *chain(*outputs)]
+    inputs = model_inputs(graphs, model)
+    check_reached(graphs, inputs)
     given = {tensor: tensor.type() for tensor in common}
-    of_rows = compiled([X, *inputs, *given.values()], outputs, givens=given)
-    return inputs, compiled(inputs, states), of_rows
+    of_rows = (compiled([X, *inputs, *given.values()], each, givens=given) for each in outputs)
+    return inputs, compiled(inputs, states), *of_rows
 
 
 class Predictor:
@@ -87,7 +89,7 @@ class Predictor:
         self.has_root = root is not None
         states = [coef.mean, noise] + ([root] if self.has_root else []) + common
         outputs = [phi, mean, missed]
-        self.inputs, self._state, self._features = in_two_stages(X, states, outputs, common, model)
+        self.inputs, self._state, self._features = in_two_stages(X, states, common, model, outputs)
         self.fixed_features = not model_inputs(outputs, model)
         self.diagonal_root = self.has_root and root.ndim == 1
         self.block_rows = feature_map.block_rows

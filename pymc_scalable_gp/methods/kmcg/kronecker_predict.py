@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.likelihoods.precision import Precision
-from pymc_scalable_gp.core.likelihoods.predictor import Predictor
+from pymc_scalable_gp.core.likelihoods.predictor import Predictor, in_two_stages
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.methods.kmcg.regular_grid import SharedAxes
 from pymc_scalable_gp.utils.compiled import check_reached, compile_outputs, compiled, model_inputs
@@ -92,12 +92,9 @@ class KroneckerPoints(Predictor):
         outer = kernel_diag(likelihood.cov_func, X), mean_vector(mean_func, X)
         rows = [*likelihood.factors(columns, grid.axes), *outer]
         kernel = kernel_matrix(likelihood.cov_func, X)
-        states = [noise, *likelihood.posterior]
-        self.inputs = model_inputs([*states, *rows, kernel], model)
-        check_reached([*states, *rows, kernel], self.inputs)
-        self._state = compiled(self.inputs, states)
-        self._features = compiled([X, *self.inputs], rows)
-        self._kernel = compiled([X, *self.inputs], kernel)
+        self.inputs, self._state, self._features, self._kernel = in_two_stages(
+            X, [noise, *likelihood.posterior], [], model, rows, [kernel]
+        )
 
     def at(self, values, rng=None):
         """State at values of `inputs`."""
@@ -114,7 +111,8 @@ class KroneckerPoints(Predictor):
         """Mean (n*,) and covariance (n*, n*)."""
         *cross, _, mean = self._features(X, *state.values)
         turned = [k @ V for k, V in zip(cross, state.vectors, strict=True)]
-        cov = self._kernel(X, *state.values) - gram_of_rows(turned, state.inverse)
+        (prior,) = self._kernel(X, *state.values)
+        cov = prior - gram_of_rows(turned, state.inverse)
         return mean + in_rows(turned, state.scaled), cov + state.noise * np.eye(len(X))
 
     def _sample_jointly(self, state, X, rng):
