@@ -4,9 +4,10 @@ from functools import partial
 from typing import Any
 
 import pymc as pm
+import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data.inputs import Data, check_dims, check_inputs
+from pymc_scalable_gp.core.data.inputs import Data, check_dims, check_inputs, check_weights
 from pymc_scalable_gp.core.data.keywords import prior_keywords
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.gp import FeatureGP
@@ -43,12 +44,8 @@ class FeatureLatent(FeatureGP):
         TypeError, ValueError
             For bad inputs or an unknown keyword, before anything is built.
         """
-        return self._prior(name, X, self._prior_keywords(kwargs))
-
-    def _prior(self, name, X, keywords) -> TensorVariable:
-        data = self._latent_inputs(X, keywords)
-        coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank)
-        return self._latent(name, data, coef, keywords)
+        keywords = self._prior_keywords(kwargs)
+        return self._latent(name, self._latent_inputs(X, keywords), keywords)
 
     def _prior_keywords(self, kwargs) -> dict[str, Any]:
         """Checked keywords of a prior, before anything is built."""
@@ -62,9 +59,11 @@ class FeatureLatent(FeatureGP):
         self.build_for(data, bound)
         return data
 
-    def _latent(self, name, data, coef, keywords, weights=None):
-        """The function with coefficients `coef` (r,), of prior variances `weights`."""
-        feature_map = self.feature_map
+    def _latent(self, name, data, keywords, coef=None, weights=None) -> TensorVariable:
+        """The function, with coefficients `coef` (r,), or new ones, of prior variances `weights`."""
+        feature_map, weights = self.feature_map, check_weights(weights, self.rank)
+        coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank) if coef is None else coef
+        coef = coef if weights is None else coef * pt.sqrt(weights)
         hold = partial(computed_once, data=data, name=f"{name}_features")
         f = feature_map.times(data.tensor, coef, hold)
         if data.mutable and not is_random(data.tensor) and feature_map.input_range:

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from scipy.optimize import brentq
 
 from pymc_scalable_gp.core.data.draws import posterior_mean
@@ -326,12 +325,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         """
         check_periods(self.cov_func)
         keywords = self._prior_keywords(kwargs)
-        data = self._latent_inputs(X, keywords)
-        weights = check_weights(weights, self.rank)
-        coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank)
-        if weights is not None:
-            coef = coef * pt.sqrt(weights)
-        return self._latent(name, data, coef, keywords, weights)
+        return self._latent(name, self._latent_inputs(X, keywords), keywords, weights=weights)
 
 
 class AdditiveGriefGP(AdditiveMarginal, AdditiveLatent):

@@ -346,4 +346,4 @@ class SKIPLatent(_SKIP, FeatureLatent):
             raise ValueError("centered=True needs one product kernel, not a sum of them")
         scale = pt.sqrt(terms[0].scale) if centered else 1.0
         coef = pm.Normal(f"{name}_coeffs", 0.0, scale, shape=self.rank) / scale
-        return self._latent(name, data, coef, keywords)
+        return self._latent(name, data, keywords, coef)

@@ -317,9 +317,9 @@ class SoftKILatent(_SoftKI, FeatureLatent):
 
     def prior(self, name, X, *, Xu=None, **kwargs):
         """Latent function values, as :meth:`FeatureLatent.prior`, with optional points `Xu` (m, d)."""
-        keywords = self._prior_keywords(kwargs)
+        self._prior_keywords(kwargs)  # refused before anything is built
         if Xu is not None:
             self.build(X, Xu)
-        found = self._prior(name, X, keywords)
+        found = super().prior(name, X, **kwargs)
         self._warn_untrained()
         return found
