@@ -3,7 +3,6 @@
 import numpy as np
 import pymc as pm
 
-from pymc_scalable_gp.core.data.inputs import check_inputs
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.sums import SumOfKernels
@@ -94,12 +93,10 @@ class StateSpaceMarginal(FeatureMarginal):
         """Arguments besides mean and covariance."""
         return {"harmonics": self.harmonics} if uses_harmonics(self.cov_func) else {}
 
-    def build(self, X) -> int:
-        """Check kernel and training inputs X (n, d); returns 0, the number of features."""
-        X = check_inputs(X).value
+    def _fit(self, X):
+        """No features; find the column that the kernel looks at."""
         self._column = check_markov(self.cov_func, X.shape[1], self.harmonics)
-        self._map = NystromMap.without_points(self.cov_func, X)
-        return self.rank
+        return NystromMap.without_points(self.cov_func, X)
 
     def make_likelihood(self, data, progressbar=True):
         """The Kalman filter, refused where a Periodic kernel needs more harmonics at the initial point."""

@@ -1,11 +1,10 @@
 """The exact Gaussian process on the same front end."""
 
-from pymc_scalable_gp.core.data.inputs import check_inputs
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.sums import SumOfKernels
-from pymc_scalable_gp.cov.queries import check_rows, used_columns, warn_unused_columns
+from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.utils.warn import warn
 
 # Above this number of rows a gradient takes seconds, and each of its arrays 200 MB.
@@ -88,14 +87,11 @@ class ExactMarginal(FeatureMarginal):
         """No arguments besides mean and covariance."""
         return {}
 
-    def build(self, X) -> int:
-        """Check training inputs X (n, d); returns 0, the number of features."""
-        X = check_inputs(X).value
+    def _fit(self, X):
+        """No features."""
         used_columns(self.cov_func, X.shape[1])
         warn_unused_columns(self.cov_func, X.shape[1])
-        check_rows(self.cov_func, X)
-        self._map = NystromMap.without_points(self.cov_func, X)
-        return self.rank
+        return NystromMap.without_points(self.cov_func, X)
 
     def make_likelihood(self, data, progressbar=True):
         """The dense likelihood, with a warning for many rows."""
