@@ -10,15 +10,13 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from numpy.testing import assert_allclose
-from pymc.distributions.shape_utils import change_dist_size
 from pytensor.compile.mode import Mode
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import applys_between
-from scipy import stats
 
 from pymc_scalable_gp.ops._by_ops import BY_OPS
 from pymc_scalable_gp.ops._jax import jax, jax_funcify
-from pymc_scalable_gp.utils.compiled import FEW_CALLS, IN_PYTHON, evaluate
+from pymc_scalable_gp.utils.compiled import IN_PYTHON, evaluate
 from pymc_scalable_gp.utils.internals import compiled_as_one
 
 __all__ = ["check_feature_map", "check_marginal_logp", "check_op"]
@@ -111,12 +109,6 @@ def check_op(
     _check_types(build, tensors, outputs, cases[0], expected)
     if op_class is not None:
         _check_bookkeeping(op_class, build, tensors, outputs, cases[0], expected)
-
-
-def draw_many(variable, count: int, random_seed) -> np.ndarray:
-    """Draws (count, ...) of a random variable whose parameters, unlike in `pm.draw`, are computed once."""
-    many = change_dist_size(variable, (count,), expand=True)
-    return pm.draw(many, random_seed=random_seed, mode=FEW_CALLS)
 
 
 def _tuple(value):
@@ -334,20 +326,3 @@ def dense_logp(gp):
     full = low + pt.diag(noise + (missed if data.approx == "FITC" else 0.0))
     bound = -0.5 * (missed / noise).sum() if data.approx == "VFE" else 0.0
     return pm.logp(pm.MvNormal.dist(data.mean, full), y) + bound
-
-
-def dense_marginal(phi, noise, residual, weights=None, kdiag=None, approx="DTC") -> float:
-    """Log density by SciPy of ``residual`` under ``Phi W Phi' + D``, for "VFE" with its trace term."""
-    n = residual.size
-    low = (phi if weights is None else phi * weights) @ phi.T
-    missed = np.zeros(n) if kdiag is None else np.maximum(kdiag - np.diag(low), 0.0)
-    noise = np.broadcast_to(noise, n)
-    cov = low + np.diag(noise + (missed if approx == "FITC" else 0.0))
-    value = stats.multivariate_normal(np.zeros(n), cov, allow_singular=False).logpdf(residual)
-    return float(value - (0.5 * (missed / noise).sum() if approx == "VFE" else 0.0))
-
-
-def figures_at(gp, point, model=None) -> dict[str, float]:
-    """What `gp.check` says of the approximation itself, at a point of the model."""
-    found = gp.check(point, neighbors=None, progressbar=False, model=model).attrs
-    return {name: value for name, value in found.items() if name not in ("verdict", "details")}

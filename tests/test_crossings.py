@@ -14,6 +14,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from compared import dense_marginal
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -21,7 +22,6 @@ from pymc.gp.cov import Covariance
 from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.testing import dense_marginal
 from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 POINTS = 3  # of the hyperparameters, for each model

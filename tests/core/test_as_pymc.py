@@ -3,12 +3,12 @@
 import numpy as np
 import pymc as pm
 import pytest
+from compared import draw_many
 from marks import often
 from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.testing import draw_many
 from pymc_scalable_gp.utils.compiled import evaluate
 
 N, D, SIGMA = 25, 3, 0.1

@@ -5,11 +5,11 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from compared import draw_many
 from numpy.testing import assert_allclose
 from scipy import stats
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.testing import draw_many
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1.0, 1.0, (30, 2))

@@ -7,11 +7,12 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from compared import dense_marginal, draw_many
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.likelihoods import predictor
-from pymc_scalable_gp.testing import check_marginal_logp, dense_marginal, draw_many
+from pymc_scalable_gp.testing import check_marginal_logp
 from pymc_scalable_gp.utils.compiled import evaluate
 
 FAST = {"mode": "FAST_COMPILE"}  # no Numba: these functions are called a few times

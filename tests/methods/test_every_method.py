@@ -5,11 +5,12 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
+from compared import draw_many
 from marks import often
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp, draw_many
+from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp
 from pymc_scalable_gp.utils.compiled import evaluate
 
 RNG = np.random.default_rng(0)

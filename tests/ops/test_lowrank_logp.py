@@ -5,6 +5,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from compared import dense_marginal
 from numpy.testing import assert_allclose
 
 from pymc_scalable_gp.ops import _lowrank_terms as terms
@@ -13,7 +14,7 @@ from pymc_scalable_gp.ops._by_ops import BY_OPS
 from pymc_scalable_gp.ops._kernels import norm_one
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS, LowRankLogp
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
-from pymc_scalable_gp.testing import check_op, dense_marginal
+from pymc_scalable_gp.testing import check_op
 from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 

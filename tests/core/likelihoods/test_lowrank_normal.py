@@ -6,10 +6,10 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from compared import dense_marginal
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.testing import dense_marginal
 
 FAST = {"mode": "FAST_COMPILE"}
 RNG = np.random.default_rng(3)

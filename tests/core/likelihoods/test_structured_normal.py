@@ -6,6 +6,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from compared import draw_many
 from marks import often
 from numpy.testing import assert_allclose
 
@@ -13,7 +14,6 @@ import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.core.likelihoods.exact import DenseNormal
 from pymc_scalable_gp.core.likelihoods.lowrank import LowRank
-from pymc_scalable_gp.testing import draw_many
 
 RNG = np.random.default_rng(4)
 N = 24

@@ -6,11 +6,11 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from compared import draw_many
 from marks import often
 from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.testing import draw_many
 
 N, D = 400, 2
 RNG = np.random.default_rng(5)

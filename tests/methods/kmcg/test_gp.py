@@ -6,12 +6,13 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
+from compared import dense_marginal, draw_many, figures_at
 from marks import often
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.kmcg.krylov_normal import KrylovNormal
-from pymc_scalable_gp.testing import check_marginal_logp, dense_marginal, draw_many, figures_at
+from pymc_scalable_gp.testing import check_marginal_logp
 from pymc_scalable_gp.utils.compiled import evaluate
 
 FAST = {"mode": "FAST_COMPILE"}  # no Numba: these functions are called a few times

@@ -5,12 +5,12 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
+from compared import draw_many, figures_at
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.kmcg.kronecker import has_eigenbasis
 from pymc_scalable_gp.methods.kmcg.kronecker_predict import eigen
-from pymc_scalable_gp.testing import draw_many, figures_at
 from pymc_scalable_gp.utils.compiled import evaluate
 
 FAST = {"mode": "FAST_COMPILE"}

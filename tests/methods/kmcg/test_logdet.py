@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pymc as pm
 import pytest
+from compared import figures_at
 from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.testing import figures_at
 
 FAST = {"mode": "FAST_COMPILE"}
 RNG = np.random.default_rng(0)

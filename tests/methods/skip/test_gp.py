@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
+from compared import draw_many, figures_at
 from numpy.testing import assert_allclose
 from pytensor.graph.traversal import graph_inputs
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.skip import tree as skip_tree
-from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp, draw_many, figures_at
+from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp
 from pymc_scalable_gp.utils.compiled import evaluate
 
 RNG = np.random.default_rng(0)

@@ -7,12 +7,13 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from compared import dense_marginal
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import linalg
 from scipy.special import softmax
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp, dense_marginal
+from pymc_scalable_gp.testing import check_feature_map, check_marginal_logp
 from pymc_scalable_gp.utils.compiled import evaluate
 
 FAST = {"mode": "FAST_COMPILE"}  # no Numba: these functions are called a few times

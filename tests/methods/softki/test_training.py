@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from compared import dense_marginal
 from marks import often
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -13,7 +14,6 @@ import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.softki import points, training
 from pymc_scalable_gp.methods.softki.batches import Batch
 from pymc_scalable_gp.methods.softki.steps import Trainer
-from pymc_scalable_gp.testing import dense_marginal
 from pymc_scalable_gp.utils.compiled import evaluate
 
 OPTIONS = {"progressbar": False, "random_seed": 0, "validation": 0.0, "mode": "FAST_COMPILE"}

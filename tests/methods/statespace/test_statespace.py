@@ -6,6 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
+from compared import draw_many
 from marks import often
 from numpy.testing import assert_allclose
 from pytensor.graph.traversal import ancestors
@@ -13,7 +14,6 @@ from pytensor.scalar.basic import Cos
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.methods.statespace.markov import all_coefficients
-from pymc_scalable_gp.testing import draw_many
 from pymc_scalable_gp.utils.compiled import evaluate
 
 cov = pm.gp.cov

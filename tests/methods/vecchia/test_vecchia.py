@@ -7,12 +7,12 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from compared import draw_many, figures_at
 from numpy.testing import assert_allclose
 from scipy import stats
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.vecchia.normal import VecchiaNormal
-from pymc_scalable_gp.testing import draw_many, figures_at
 from pymc_scalable_gp.utils.compiled import FEW_CALLS, compiled, evaluate
 
 rng = np.random.default_rng(0)
