@@ -2,7 +2,8 @@
 
 import json
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add, mul
 
 import numpy as np
 
@@ -56,10 +57,7 @@ def mean_values(node: dict, values: list, X):
 
 def joined(kind: str, parts: list):
     """Sum, 0 of nothing, or product of some parts."""
-    total, *others = parts or [0.0]
-    for part in others:
-        total = total + part if kind == "Add" else total * part
-    return total
+    return reduce(add if kind == "Add" else mul, parts or [0.0])
 
 
 def _numbers(Xnew) -> np.ndarray:

@@ -7,8 +7,6 @@ from functools import cached_property
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.traversal import ancestors
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap, side_by_side
 from pymc_scalable_gp.core.features.reach import InputRange
@@ -17,7 +15,7 @@ from pymc_scalable_gp.ops.khatri_rao import ColumnProducts, khatri_rao_features
 from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_product import stacked_product
 from pymc_scalable_gp.utils.compiled import evaluate
-from pymc_scalable_gp.utils.graphs import fixed_shared, is_random
+from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared
 from pymc_scalable_gp.utils.jitter import GRAM_JITTER
 
 # Eigenvalues of a 1-D grid matrix, and mean squares, below this share of the largest are rounding errors.
@@ -249,9 +247,7 @@ def stacked(columns: list[np.ndarray]) -> np.ndarray:
 def is_constant(term) -> bool:
     """Whether a product term depends on no random variable and no shared value."""
     point = pt.zeros((len(term.dims), 1))
-    outputs = [term.scale, term.gram(point, point)] if term.dims else [term.scale]
-    shared = any(isinstance(v, SharedVariable) for v in ancestors(outputs))
-    return not shared and not is_random(*outputs)
+    return depends_only_on([term.scale, term.gram(point, point)] if term.dims else [term.scale])
 
 
 class EigenfunctionMap(FeatureMap):

@@ -170,8 +170,8 @@ class RegularGrid:
                 "X as an array"
             )
         shape = tuple(len(axis) for axis in axes)
-        nearest = [_nearest(axis, column) for axis, column in zip(axes, X.T, strict=True)]
-        places = np.ravel_multi_index(nearest, shape)
+        along = [np.interp(x, axis, np.arange(len(axis))) for axis, x in zip(axes, X.T, strict=True)]
+        places = np.ravel_multi_index(np.rint(along).astype(int), shape)
         order = np.argsort(places, kind="stable")
         if len(np.unique(places)) < len(places):
             raise ValueError("some points occur twice: average their targets, or pass X as an array")
@@ -305,10 +305,3 @@ def _axis_of(column):
     if np.abs(counts - whole).max() > 1e-3 or whole[-1] > 100 * len(axis):
         return axis
     return axis[0] + step * np.arange(int(whole[-1]) + 1)
-
-
-def _nearest(axis, values):
-    right = np.clip(np.searchsorted(axis, values), 1, max(len(axis) - 1, 1))
-    if len(axis) == 1:
-        return np.zeros(len(values), dtype=int)
-    return right - (values - axis[right - 1] < axis[right] - values)
