@@ -1,19 +1,11 @@
 """The features of a GRIEF model, fitted to training inputs."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
-from pymc_scalable_gp.core.features.eigenfunctions import (
-    PROBE_ROWS,
-    TermGrid,
-    fit_term,
-    share_rank,
-    stacked,
-)
+from pymc_scalable_gp.core.features.eigenfunctions import PROBE_ROWS, fit_term, share_rank, stacked
 from pymc_scalable_gp.cov.kernels import kernel_diag
-from pymc_scalable_gp.cov.products import ProductTerm
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.grief.features import GriefMap, Missing
 from pymc_scalable_gp.methods.grief.grid import check_grid, grid_nodes, least_resolving, node_ladder
@@ -36,13 +28,11 @@ def fit_grief(cov_func, terms, grid, rank: int, X: np.ndarray, point=None) -> Gr
     used_columns(cov_func, X.shape[1])
     warn_unused_columns(cov_func, X.shape[1])
     chosen = [
-        term.fit(X, rank, point)
-        if isinstance(term, WaveTerm)
-        else NodesTerm(term, _choose_nodes(term, X, sizes, point))
+        term.fit(X, rank, point) if isinstance(term, WaveTerm) else _choose_nodes(term, X, sizes, point)
         for term in terms
     ]
-    cells = [each.rank for each in chosen]
-    by_grid = all(isinstance(each, NodesTerm) for each in chosen)
+    cells = [each.rank if isinstance(each, WaveTerm) else math.prod(map(len, each)) for each in chosen]
+    by_grid = not any(isinstance(term, WaveTerm) for term in terms)
     if rank > sum(cells) and by_grid and all(size is not None for size in sizes):
         warn(
             f"rank={rank} exceeds the {sum(cells)} cells of the grid: using rank "
@@ -50,27 +40,15 @@ def fit_grief(cov_func, terms, grid, rank: int, X: np.ndarray, point=None) -> Gr
         )
     probe = evenly(X, PROBE_ROWS)
     prior = evaluate([kernel_diag(cov_func, probe)], point)[0].sum()
-    parts = zip(chosen, share_rank(rank, cells), strict=True)
-    fits = [each.within(most, probe, point) for each, most in parts]
+    fits = [
+        each.within(most, probe, point)
+        if isinstance(each, WaveTerm)
+        else fit_term(term, each, most, probe, point)
+        for term, each, most in zip(terms, chosen, share_rank(rank, cells), strict=True)
+    ]
     grids, resolved, held = zip(*fits, strict=True)
     missing = Missing(1.0 - sum(resolved) / prior, (sum(resolved) - sum(held)) / prior)
     return GriefMap(cov_func, grids, missing, X.shape[1])
-
-
-class NodesTerm(NamedTuple):
-    """A product term and the nodes of its columns."""
-
-    term: ProductTerm
-    columns: list[np.ndarray]
-
-    @property
-    def rank(self) -> int:
-        """Most features that it can have."""
-        return math.prod(nodes.size for nodes in self.columns)
-
-    def within(self, rank: int, probe: np.ndarray, point) -> tuple[TermGrid, float, float]:
-        """Grid, and the prior variance at probe rows on the whole grid and in at most `rank` features."""
-        return fit_term(self.term, self.columns, rank, probe, point)
 
 
 def _choose_nodes(term, X, sizes, point):
