@@ -1,6 +1,5 @@
 """SKIP: products of interpolated 1-D kernels, merged as a tree; latent, marginal and multi-task."""
 
-import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
@@ -258,8 +257,7 @@ class SKIPMarginal(_SKIP, FeatureMarginal):
                 raise ValueError(
                     f"n_iter={self.n_iter} exceeds the {data.size} rows: lower it, or leave it out"
                 )
-            signs = np.random.default_rng(random_seed).integers(0, 2, (self.probes, data.size))
-            return HadamardProducts.of(data, self.n_iter, 2.0 * signs - 1.0, self.preconditioner)
+            return HadamardProducts.of(data, self.n_iter, self.probes, self.preconditioner, random_seed)
         return ByTask(data) if self._is_by_task(data) else super().make_likelihood(data, progressbar)
 
     @staticmethod

@@ -144,8 +144,8 @@ class HadamardProducts(Likelihood):
     subsets_share_features = False
 
     @classmethod
-    def of(cls, data: MarginalData, steps: int, probes, rank: int) -> "HadamardProducts":
-        """With a preconditioner frozen at the point where the features' directions were."""
+    def of(cls, data: MarginalData, steps: int, count: int, rank: int, seed=0) -> "HadamardProducts":
+        """With `count` probes, and a preconditioner frozen where the features' directions were."""
         roots = training_roots(data)
         *roots, variance = evaluate(
             [*roots, diagonal_beside(data, roots, data.sigma**2)[0]], data.feature_map.point
@@ -157,13 +157,13 @@ class HadamardProducts(Likelihood):
             return sum(apply_rows(A, B, project_rows(A, B, V)) for A, B in scaled)
 
         frozen = LowRankPreconditioner.from_products(times, len(variance), rank)
-        return cls(data, frozen, probes, steps)
+        signs = np.random.default_rng(seed).integers(0, 2, (count, data.size))
+        return cls(data, frozen, 2.0 * signs - 1.0, steps)
 
     def given(self, X, y, sigma):
         """The likelihood of those rows, with a preconditioner and probes for them."""
-        signs = np.random.default_rng(0).integers(0, 2, (len(self.probes), X.value.shape[0]))
         data, rank = replace(self.data, X=X, y=y, sigma=sigma), len(self.preconditioner.values)
-        return self.of(data, min(self.steps, data.size), 2.0 * signs - 1.0, rank)
+        return self.of(data, min(self.steps, data.size), len(self.probes), rank)
 
     def normal(self, noise):
         roots = training_roots(self.data)
