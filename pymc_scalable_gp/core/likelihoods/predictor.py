@@ -163,7 +163,10 @@ class Predictor:
 
     def full(self, state, X):
         """Mean (n*,) and covariance (n*, n*)."""
-        phi, mean, missed = self._features(X, *state.values)
+        return self._together(state, self._features(X, *state.values))
+
+    def _together(self, state, parts):
+        phi, mean, missed = parts
         cov = np.diag(missed + state.noise)
         if self.has_root:
             factor = self._factor(state, phi)

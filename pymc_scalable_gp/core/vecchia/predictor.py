@@ -114,12 +114,7 @@ class VecchiaPredictor(Predictor):
         if not len(X):
             return self.full(state, X)
         parts = zip(*(part for _, part in self._parts(state, X)), strict=True)
-        phi, mean, missed = map(np.concatenate, parts)
-        cov = np.diag(missed + state.noise)
-        if self.has_root:
-            factor = self._factor(state, phi)
-            cov += factor @ factor.T
-        return mean + phi @ state.coef, cov
+        return self._together(state, map(np.concatenate, parts))
 
     def full(self, state, X):
         """Mean (n*,) and covariance (n*, n*); new rows are given those before them too."""

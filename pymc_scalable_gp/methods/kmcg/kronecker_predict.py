@@ -84,6 +84,8 @@ class KroneckerPoints(Predictor):
     is :math:`q^\top A`, and the variance :math:`k(x, x) - \sum_j q_j^2 / (\lambda_j + \sigma^2)`.
     """
 
+    _combined = staticmethod(in_rows)
+
     def __init__(self, likelihood, mean_func, noise, model):
         self.model, grid = model, likelihood.grid
         self.block_rows = max(1, _ENTRIES // max(grid.size // grid.shape[0], max(grid.shape)))
@@ -104,8 +106,8 @@ class KroneckerPoints(Predictor):
     def _moments(self, state, parts):
         *cross, diag, mean = parts
         turned = [k @ V for k, V in zip(cross, state.vectors, strict=True)]
-        held = in_rows([part**2 for part in turned], state.inverse)
-        return mean + in_rows(turned, state.scaled), np.maximum(diag - held, 0.0) + state.noise
+        held = self._combined([part**2 for part in turned], state.inverse)
+        return mean + self._combined(turned, state.scaled), np.maximum(diag - held, 0.0) + state.noise
 
     def full(self, state, X):
         """Mean (n*,) and covariance (n*, n*)."""
@@ -145,12 +147,8 @@ class KroneckerCells(KroneckerPoints):
         cross = [K[np.ix_(new, old)] for K, new, old in zip(*both, strict=True)]
         yield slice(None), [*cross, *self._outer(*state.values)]
 
-    def _moments(self, state, parts):
-        *cross, diag, mean = parts
-        turned = [k @ V for k, V in zip(cross, state.vectors, strict=True)]
-        held = along([part**2 for part in turned], state.inverse).ravel()[self.axes.places]
-        moved = along(turned, state.scaled).ravel()[self.axes.places]
-        return mean + moved, np.maximum(diag - held, 0.0) + state.noise
+    def _combined(self, parts, values):
+        return along(parts, values).ravel()[self.axes.places]
 
     def _sample_jointly(self, state, X, rng):
         """Draw the prior on both grids, and move it."""
