@@ -114,10 +114,7 @@ class Mixture:
             if leave_out and total < NEGLIGIBLE:
                 continue
             shares.append(max(total, LEAST))
-            if not total > 0.0:
-                parts.append(part)
-                continue
-            parts.append(_fitted(points, w / total, part))
+            parts.append(_fitted(points, w / total, part) if total > 0.0 else part)
         return Mixture(parts, np.array(shares) / sum(shares))
 
 

@@ -119,13 +119,11 @@ class SoftKIMap(FeatureMap):
         training inputs nothing is missed. Beyond it the variance first stays at v, then rises to
         ``k(x, x)``. Under FITC and VFE, and at new labels, ``k(x, x) - |phi|^2`` is missed.
         """
+        missed = super().missed(X, phi)
         if self.corrected:
-            return super().missed(X, phi)
-        if self.known:
-            return pt.switch(
-                self.input_range.is_new(X), super().missed(X, phi), self._missed_beyond(X, phi)
-            )
-        return self._missed_beyond(X, phi)
+            return missed
+        beyond = self._missed_beyond(X, phi)
+        return pt.switch(self.input_range.is_new(X), missed, beyond) if self.known else beyond
 
     def _missed_beyond(self, X, phi):
         if not self.stationary:

@@ -76,18 +76,18 @@ class _SoftKI(FeatureGP):
     def _fit(self, X, Xu=None, random_seed=0) -> SoftKIMap:
         """Take the points given, or the k-means centres of X (n, d); note the range of X."""
         warn_unused_columns(self.cov_func, X.shape[1])
-        given = self.given_inducing
-        self._are_centres = Xu is None and not isinstance(given, Data)
+        given, name = self.given_inducing, "inducing"
         if Xu is not None:
-            points = present_points(check_points(Xu, "Xu"), X.shape[1], "Xu")
-        elif isinstance(given, Data):
-            points = present_points(given, X.shape[1], "inducing")
-        else:
+            given, name = check_points(Xu, "Xu"), "Xu"
+        self._are_centres = not isinstance(given, Data)
+        if self._are_centres:
             points = Data.fixed(spread_points(self.cov_func, X, given, random_seed))
+        else:
+            points = present_points(given, X.shape[1], name)
         columns = categorical_columns(self.cov_func, X.shape[1], wrapped=False)
         known = {int(j): np.unique(X[:, j]) for j in columns}
         if not is_random(points.tensor):
-            check_rows(self.cov_func, points.value, "inducing" if Xu is None else "Xu")
+            check_rows(self.cov_func, points.value, name)
             for j, labels in known.items():
                 if len(bare := np.setdiff1d(labels, points.value[:, j])):
                     warn(

@@ -105,8 +105,6 @@ class MarkovNormal(StructuredNormal):
     series: Series
     noise: TensorVariable  # (n,)
 
-    label = "MarkovNormal"
-
     def draw(self, rng, size):
         n = self.mean.shape[0]
         next_rng, (z,) = white(rng, size, (n,))
@@ -130,8 +128,6 @@ class PathNormal(StructuredNormal):
     noise: TensorVariable  # (n,)
     residual: TensorVariable  # (n,)
     variance: TensorVariable  # (m,), added to that of the function
-
-    label = "PathNormal"
 
     @classmethod
     def of(cls, prior, joint: Series, old: Series, noise, residual, variance):
