@@ -1,7 +1,7 @@
 """The contract between a method and the front ends: a finite feature map."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 
 import numpy as np
@@ -109,6 +109,15 @@ class FeatureMap(ABC):
         return self
 
 
+def _common(labels: Iterable[Mapping]) -> dict[int, np.ndarray]:
+    """Labels that each holds, by column."""
+    found: dict[int, np.ndarray] = {}
+    for each in labels:
+        for column, held in each.items():
+            found[column] = np.intersect1d(found.get(column, held), held)
+    return found
+
+
 def side_by_side(parts: Sequence[TensorVariable]) -> TensorVariable:
     """Feature matrices (n, r_i) as one, stored column by column as the likelihood reads them."""
     if len(parts) == 1:
@@ -171,15 +180,12 @@ class SumMap(FeatureMap):
         if not ranges:
             return None
         low, high = [each.low for each in ranges], [each.high for each in ranges]
-        return InputRange(np.max(low, axis=0), np.min(high, axis=0), labels=self.labels)
+        labels = _common(each.labels for each in ranges)  # not the parts' own: a range may refuse fewer
+        return InputRange(np.max(low, axis=0), np.min(high, axis=0), labels=labels)
 
     @property
     def labels(self):
-        found = {}
-        for part in self.parts:
-            for column, held in part.labels.items():
-                found[column] = np.intersect1d(found.get(column, held), held)
-        return found
+        return _common(part.labels for part in self.parts)
 
     def covering(self, low, high):
         found = [part.covering(low, high) for part in self.parts]

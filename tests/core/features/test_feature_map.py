@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
+import pytensor.tensor as pt
 from numpy.testing import assert_array_equal
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap, SumMap
+from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.features.reach import InputRange
+from pymc_scalable_gp.cov.objects import Hamming
 
 
 class Columns(FeatureMap):
@@ -41,6 +44,15 @@ def test_a_sum_holds_the_labels_that_every_part_holds():
     assert total.input_range.unknown(X[2:]) is None
     assert total.input_range.outside(X, "the range") is None  # a label lies nowhere
     assert parts[2].input_range.outside(X, "the range").startswith("column 1 reaches 5 beyond the range")
+
+
+def test_a_sum_refuses_no_label_that_no_part_refuses():
+    X, kernel = np.c_[np.zeros(4), np.arange(4.0)], Hamming(2, active_dims=[1], ls=1.0)
+    part = NystromMap(kernel, pt.constant(X[:2]), X.min(axis=0), X.max(axis=0))
+    total = SumMap([part, part])
+    assert_array_equal(total.labels[1], [0, 1])  # of the points
+    assert not part.input_range.labels
+    assert not total.input_range.labels
 
 
 def test_a_sum_takes_the_columns_of_its_parts():
