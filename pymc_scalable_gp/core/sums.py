@@ -38,10 +38,6 @@ class Sum(FeatureGP):
         return self._parts
 
 
-class SumOfKernels(Sum):
-    """A sum of GPs of one class, as one GP of that class with the sum of their kernels."""
-
-
 @as_typed
 class Additive(Sum):
     """A sum of independent GPs, each of which is built and trained by itself."""

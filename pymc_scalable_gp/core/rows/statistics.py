@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pymc_scalable_gp.core.rows.triangle import RowFactor, without
+from pymc_scalable_gp.core.rows.triangle import triangle, without
 from pymc_scalable_gp.utils.archive import read_archive, write_archive
 
 # Number of the file's layout: another one is refused.
@@ -122,12 +122,9 @@ class RowStatistics:
         if not isinstance(other, RowStatistics):
             return NotImplemented
         self._check(other, "add")
-        factor = RowFactor(len(self.triangle))
-        factor.add(self.triangle)
-        factor.add(other.triangle)
         return replace(
             self,
-            triangle=factor.triangle(),
+            triangle=triangle(np.concatenate([self.triangle, other.triangle])),
             size=self.size + other.size,
             low=np.minimum(self.low, other.low),
             high=np.maximum(self.high, other.high),

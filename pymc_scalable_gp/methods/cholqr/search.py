@@ -83,11 +83,10 @@ class Target:
     def at(self, theta):
         """Kernel, residuals, noise variance and log prior at a point."""
         diag, residual, noise, prior = self.terms(theta)
-
-        def columns(rows):
-            return np.asarray(self.columns(theta, self.X[rows]), dtype=float)
-
-        return KernelColumns(np.asarray(diag, float), columns), residual, float(noise), float(prior)
+        kernel = KernelColumns(
+            np.asarray(diag, float), lambda rows: np.asarray(self.columns(theta, self.X[rows]), float)
+        )
+        return kernel, residual, float(noise), float(prior)
 
 
 class Hybrid:

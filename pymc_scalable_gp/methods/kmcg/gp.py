@@ -7,7 +7,7 @@ import numpy as np
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_target
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.marginal import FeatureMarginal
-from pymc_scalable_gp.core.sums import SumOfKernels, joint_approx
+from pymc_scalable_gp.core.sums import Sum, joint_approx
 from pymc_scalable_gp.cov.queries import check_rows, used_columns
 from pymc_scalable_gp.methods.kmcg.basis import DEFAULT_STEPS, KrylovBasis
 from pymc_scalable_gp.methods.kmcg.cells import likelihood_of_cells
@@ -379,7 +379,7 @@ class KMCGMarginal(FeatureMarginal):
         return training.cell_predictor(data, feature_map, self.mean_func, coef, noise, model)
 
 
-class AdditiveKMCG(SumOfKernels, KMCGMarginal):
+class AdditiveKMCG(Sum, KMCGMarginal):
     """Sum of GPs of this class: one basis for the sum of the kernels."""
 
     def __init__(self, parts):

@@ -5,7 +5,7 @@ import pymc as pm
 
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.marginal import FeatureMarginal
-from pymc_scalable_gp.core.sums import SumOfKernels
+from pymc_scalable_gp.core.sums import Sum
 from pymc_scalable_gp.methods.statespace.likelihood import MarkovRows
 from pymc_scalable_gp.methods.statespace.markov import check_markov, markov_form, uses_harmonics
 from pymc_scalable_gp.utils.checks import check_count
@@ -114,7 +114,7 @@ class StateSpaceMarginal(FeatureMarginal):
         return found
 
 
-class AdditiveStateSpace(SumOfKernels, StateSpaceMarginal):
+class AdditiveStateSpace(Sum, StateSpaceMarginal):
     """Sum of GPs of this class."""
 
     def __init__(self, parts):

@@ -3,7 +3,7 @@
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.marginal import FeatureMarginal
-from pymc_scalable_gp.core.sums import SumOfKernels
+from pymc_scalable_gp.core.sums import Sum
 from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.utils.warn import warn
 
@@ -103,7 +103,7 @@ class ExactMarginal(FeatureMarginal):
         return ExactRows(data, self.cov_func)
 
 
-class AdditiveExact(SumOfKernels, ExactMarginal):
+class AdditiveExact(Sum, ExactMarginal):
     """Sum of exact GPs."""
 
 
