@@ -7,7 +7,7 @@ from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.sums import Sum
 from pymc_scalable_gp.methods.statespace.likelihood import MarkovRows
-from pymc_scalable_gp.methods.statespace.markov import check_markov, markov_form, uses_harmonics
+from pymc_scalable_gp.methods.statespace.markov import column_of, markov_form, uses_harmonics
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import is_random
@@ -95,7 +95,7 @@ class StateSpaceMarginal(FeatureMarginal):
 
     def _fit(self, X):
         """No features; find the column that the kernel looks at."""
-        self._column = check_markov(self.cov_func, X.shape[1], self.harmonics)
+        self._column = column_of(self.cov_func, X.shape[1])
         return NystromMap.without_points(self.cov_func, X)
 
     def make_likelihood(self, data, progressbar=True):

@@ -13,7 +13,7 @@ from pytensor.graph.basic import Constant as ConstantTensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.cov.fourier import ROUNDING, fourier_coefficients, waves
-from pymc_scalable_gp.cov.queries import check_kernel, leaves, used_columns, warn_unused_columns
+from pymc_scalable_gp.cov.queries import leaves, used_columns, warn_unused_columns
 from pymc_scalable_gp.ops._markov_steps import STATIC
 from pymc_scalable_gp.utils.graphs import as_scalar
 from pymc_scalable_gp.utils.internals import parts_of
@@ -104,9 +104,8 @@ def markov_form(summands: Sequence[BaseCovariance], harmonics: int) -> MarkovFor
     return MarkovForm(kind, rates, variances, features, owners)
 
 
-def check_markov(cov_func, d: int, harmonics: int) -> int:
-    """The column of X (n, d) that a kernel looks at; TypeError or ValueError if not one, or not Markov."""
-    check_kernel(cov_func)
+def column_of(cov_func, d: int) -> int:
+    """The column of X (n, d) that a kernel looks at; ValueError if there are several."""
     columns = used_columns(cov_func, d)
     if len(columns) > 1:
         raise ValueError(
@@ -114,7 +113,6 @@ def check_markov(cov_func, d: int, harmonics: int) -> int:
             "X: give its kernels active_dims=[...] of one column, or take sgp.VecchiaMarginal"
         )
     warn_unused_columns(cov_func, d)
-    markov_form([cov_func], harmonics)
     return int(columns[0])
 
 
