@@ -130,7 +130,7 @@ class ExactPredictor(Predictor):
         left = pt.maximum(kernel_diag(prior, X) - (V**2).sum(axis=0), 0.0)
         cov = kernel_matrix(prior, X) - V.T @ V
         self.inputs, self._state, self._features, self._full, self._prior = in_two_stages(
-            X, [pt.zeros(0), noise, inverse, white], [inverse, white], model,
+            [X], [pt.zeros(0), noise, inverse, white], [inverse, white], model,
             [pt.zeros((X.shape[0], 0)), mean, left], [mean, cov], [kernel_diag(prior, X).mean()],
         )  # fmt: skip
 

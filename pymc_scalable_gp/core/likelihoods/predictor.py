@@ -56,17 +56,17 @@ def as_dataset(mean, variance, draws, **samples) -> xr.Dataset:
     return xr.Dataset(found)
 
 
-def in_two_stages(X, states, common, model, *outputs) -> tuple:
+def in_two_stages(rows, states, common, model, *outputs) -> tuple:
     """Compile what is computed once for a point of the model, and what for each block of rows.
 
     Returns the model's variables among the inputs, the function of these for `states`, and for each list
-    of `outputs` that of X, of these and of `common`, the last of the states.
+    of `outputs` that of `rows`, of these and of `common`, the last of the states.
     """
     graphs = [*states, *chain(*outputs)]
     inputs = model_inputs(graphs, model)
     check_reached(graphs, inputs)
     given = {tensor: tensor.type() for tensor in common}
-    of_rows = (compiled([X, *inputs, *given.values()], each, givens=given) for each in outputs)
+    of_rows = (compiled([*rows, *inputs, *given.values()], each, givens=given) for each in outputs)
     return inputs, compiled(inputs, states), *of_rows
 
 
@@ -89,7 +89,7 @@ class Predictor:
         self.has_root = root is not None
         states = [coef.mean, noise] + ([root] if self.has_root else []) + common
         outputs = [phi, mean, missed]
-        self.inputs, self._state, self._features = in_two_stages(X, states, common, model, outputs)
+        self.inputs, self._state, self._features = in_two_stages([X], states, common, model, outputs)
         self.fixed_features = not model_inputs(outputs, model)
         self.diagonal_root = self.has_root and root.ndim == 1
         self.block_rows = feature_map.block_rows

@@ -9,14 +9,14 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.residual import Regressions, regressions
-from pymc_scalable_gp.core.likelihoods.predictor import Predictor
+from pymc_scalable_gp.core.likelihoods.predictor import Predictor, in_two_stages
 from pymc_scalable_gp.core.vecchia.normal import RegressedNormal
 from pymc_scalable_gp.core.vecchia.parts import PartsMap
 from pymc_scalable_gp.ops.repeat import by_parts
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.utils.blocks import blocks
 from pymc_scalable_gp.utils.checks import Refuse
-from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
+from pymc_scalable_gp.utils.compiled import compiled
 from pymc_scalable_gp.utils.graphs import data_shared, fixed_shared, is_random, same_values
 
 _ROWS = 512  # new rows at a time, at most
@@ -75,11 +75,8 @@ class VecchiaPredictor(Predictor):
         before = pt.matrix("before", dtype="float64")
         white = pt.matrix("white", dtype="float64")
         columns = vecchia_color(white, *found, before)
-        self.inputs = model_inputs([*states, *outputs], model)
-        check_reached([*states, *outputs], self.inputs)
-        self._state = compiled(self.inputs, states)
-        given = [X, near, *training, *self.inputs]
-        self._features = compiled(given, outputs)
+        given = [X, near, *training]
+        self.inputs, self._state, self._features = in_two_stages(given, states, [], model, outputs)
         # Compiled when first asked for: most callers want rows alone.
         given = [X, near, training.X, training.phi, training.noise, training.known, before, white]
         given += self.inputs

@@ -11,7 +11,7 @@ from pymc_scalable_gp.core.likelihoods.precision import Precision
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor, in_two_stages
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.methods.kmcg.regular_grid import SharedAxes
-from pymc_scalable_gp.utils.compiled import check_reached, compile_outputs, compiled, model_inputs
+from pymc_scalable_gp.utils.compiled import compile_outputs
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 # Most entries of an array that a block of new rows is worked on with.
@@ -95,7 +95,7 @@ class KroneckerPoints(Predictor):
         rows = [*likelihood.factors(columns, grid.axes), *outer]
         kernel = kernel_matrix(likelihood.cov_func, X)
         self.inputs, self._state, self._features, self._kernel = in_two_stages(
-            X, [noise, *likelihood.posterior], [], model, rows, [kernel]
+            [X], [noise, *likelihood.posterior], [], model, rows, [kernel]
         )
 
     def at(self, values, rng=None):
@@ -136,11 +136,10 @@ class KroneckerCells(KroneckerPoints):
         self.model, self.block_rows = model, data.value.shape[0]
         self.axes = SharedAxes.of(likelihood.grid, data.grid)
         outer = kernel_diag(likelihood.cov_func, data.tensor), mean_vector(mean_func, data.tensor)
-        states, kernels = [noise, *likelihood.posterior], likelihood.factors(self.axes.both)
-        self.inputs = model_inputs([*states, *kernels, *outer], model)
-        check_reached([*states, *kernels, *outer], self.inputs)
-        self._state = compiled(self.inputs, states)
-        self._outer, self._kernels = compiled(self.inputs, outer), compiled(self.inputs, kernels)
+        kernels = likelihood.factors(self.axes.both)
+        self.inputs, self._state, self._outer, self._kernels = in_two_stages(
+            [], [noise, *likelihood.posterior], [], model, outer, kernels
+        )
 
     def _parts(self, state, X):
         both = self._kernels(*state.values), self.axes.new, self.axes.old

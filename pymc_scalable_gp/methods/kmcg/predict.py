@@ -5,10 +5,10 @@ import pytensor.tensor as pt
 from scipy import linalg
 
 from pymc_scalable_gp.core.data.mean import mean_vector
-from pymc_scalable_gp.core.likelihoods.predictor import Predictor
+from pymc_scalable_gp.core.likelihoods.predictor import Predictor, in_two_stages
 from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
-from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs
+from pymc_scalable_gp.utils.compiled import compiled
 
 _COLUMNS = 8  # columns multiplied at a time
 
@@ -56,12 +56,8 @@ class GridPredictor(Predictor):
         V = pt.matrix("V", dtype="float64", shape=(basis.X.grid.n, None))
         states = [coef.mean, noise, coef.root, basis.directions, basis.L]
         diag, mean = feature_map.kernel_diag(data.tensor), mean_vector(mean_func, data.tensor)
-        product = operator.matmat(V)
-        self.inputs = model_inputs([*states, diag, mean, product], model)
-        check_reached([*states, diag, mean, product], self.inputs)
-        self._state = compiled(self.inputs, states)
-        self._outer = compiled(self.inputs, [diag, mean])
-        self._product = compiled([V, *self.inputs], product)
+        self.inputs, self._state, self._outer = in_two_stages([], states, [], model, [diag, mean])
+        self._product = compiled([V, *self.inputs], operator.matmat(V))
 
     def _parts(self, state, X):
         *values, _Q, _L = state.values

@@ -11,11 +11,11 @@ from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.precision import Precision
-from pymc_scalable_gp.core.likelihoods.predictor import Predictor
+from pymc_scalable_gp.core.likelihoods.predictor import Predictor, in_two_stages
 from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.methods.statespace.markov import MarkovForm, markov_form
 from pymc_scalable_gp.methods.statespace.normal import MarkovNormal, PathNormal, Series
-from pymc_scalable_gp.utils.compiled import check_reached, compile_outputs, compiled, model_inputs
+from pymc_scalable_gp.utils.compiled import compile_outputs, compiled
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
 _ROWS = 2**20  # new rows at a time: each block goes through all old rows
@@ -146,20 +146,18 @@ class MarkovPredictor(Predictor):
         taken = cross.T @ likelihood.normal(old).solve(cross)
         cov = kernel_matrix(cov_func, X) - 0.5 * (taken + taken.T)
         states, outputs = [pt.zeros(0), noise], [pt.zeros((X.shape[0], 0)), mean, var]
-        self.inputs = model_inputs([*states, *outputs, cov, draw], model)
-        check_reached([*states, *outputs], self.inputs)
-        self._state = compiled(self.inputs, [*states, n])
-        self._features = compiled([X, *self.inputs, pt.lscalar()], outputs)
-        self._full = compiled([X, *self.inputs], [mean, cov])
-        self._draw = compiled([X, path, own, *self.inputs], draw)
+        self.inputs, self._state, self._features, self._full = in_two_stages(
+            [X], states, [], model, outputs, [mean, cov]
+        )
+        self._draw, self._rows = compiled([X, path, own, *self.inputs], draw), compiled(self.inputs, n)
 
     def full(self, state, X):
-        mean, cov = self._full(X, *state.values[:-1])
+        mean, cov = self._full(X, *state.values)
         return mean, cov + state.noise * np.eye(len(X))
 
     def _sample_jointly(self, state, X, rng):
         """A function of all rows: see `Series.drawn_given`."""
-        *values, n = state.values
-        path, own = rng.standard_normal((int(n) + len(X), 1)), rng.standard_normal((int(n), 1))
-        f = self._draw(X, path, own, *values)
+        n = int(self._rows(*state.values))
+        path, own = rng.standard_normal((n + len(X), 1)), rng.standard_normal((n, 1))
+        f = self._draw(X, path, own, *state.values)
         return f + np.sqrt(state.noise) * rng.standard_normal(len(X))
