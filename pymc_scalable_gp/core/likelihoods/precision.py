@@ -28,13 +28,9 @@ class Precision:
     diagonal: np.ndarray
     block: Callable[[np.ndarray], np.ndarray]
 
-    def singles(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and sd of each row given all others."""
-        return self.y - self.alpha / self.diagonal, 1.0 / np.sqrt(self.diagonal)
-
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Log density (n,) of each row given all others, and the probability (n,) below it."""
-        mean, sd = self.singles()
+        mean, sd = self.y - self.alpha / self.diagonal, 1.0 / np.sqrt(self.diagonal)
         return norm.logpdf(self.y, mean, sd), norm.cdf(self.y, mean, sd)
 
     def group_logp(self, rows: np.ndarray) -> float:

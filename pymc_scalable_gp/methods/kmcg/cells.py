@@ -73,10 +73,9 @@ class CellMap(EigenfunctionMap):
         return term_grid.combined(pt.stack([factors[i][:, at[dim]] for i, dim in enumerate(dims)]))
 
 
-def likelihood_of_cells(data: MarginalData, parts, plain: bool) -> Likelihood:
-    """That of pseudo-targets under a sum of `parts`: exact for few cells if `plain`, else by features."""
+def likelihood_of_cells(data: MarginalData, gp, plain: bool) -> Likelihood:
+    """That of pseudo-targets under a GP: exact for few cells if `plain`, else by its parts' features."""
     if plain and data.X.grid.n <= DENSE_CELLS:
-        cov_func = sum((part.cov_func for part in parts[1:]), parts[0].cov_func)
-        return ExactRows(replace(data, feature_map=NoFeatures(cov_func)), cov_func)
-    maps = [CellMap.of(p.cov_func, data.X, p.n_iter or DEFAULT_PRODUCTS) for p in parts]
+        return ExactRows(replace(data, feature_map=NoFeatures(gp.cov_func)), gp.cov_func)
+    maps = [CellMap.of(p.cov_func, data.X, p.n_iter or DEFAULT_PRODUCTS) for p in gp.parts]
     return FullRows(replace(data, feature_map=maps[0] if len(maps) == 1 else SumMap(maps)))

@@ -354,7 +354,7 @@ class KMCGMarginal(FeatureMarginal):
         data = replace(data, approx=self.given_approx or ("FITC" if integrated else "DTC"))
         if integrated:
             plain = self.given_approx in (None, "DTC") and self.n_iter is None and self.probes is None
-            return likelihood_of_cells(data, self.parts, plain)
+            return likelihood_of_cells(data, self, plain)
         probes, exact = self._probes_for(data), self.probes != 0 and self.decomposes
         dense = self.n_iter is None and self.probes is None
         settings = KrylovSettings(self.n_iter, self.inducing, probes, random_seed, exact, dense)
