@@ -8,13 +8,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from scipy.special import logsumexp
 
-from pymc_scalable_gp.core.checking.comparison import (
-    Pair,
-    condition_number,
-    rank_needed,
-    subset_pair,
-    with_neighbors,
-)
+from pymc_scalable_gp.core.checking.comparison import Pair, kernel_figures, with_neighbors
 from pymc_scalable_gp.core.checking.verdict import Check, verdict
 from pymc_scalable_gp.core.data.draws import (
     CHECKED,
@@ -27,6 +21,7 @@ from pymc_scalable_gp.core.data.draws import (
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.data.missing import refuse_replaced_by_missing
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, TrainingRows
+from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.rows.subsamples import subsamples
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.cov.kernels import kernel_matrix
@@ -124,13 +119,13 @@ def _begin(gp, X, y, rows, rng, model) -> Comparison:
 
 def _take_subset(job) -> None:
     """Densities of the subsample where there are such, with features that are not frozen too."""
-    job.pair = subset_pair(job.training, job.gp.prior_cov, job.inside)
-    if job.pair is None:
+    own = job.training.part(job.inside)
+    if own is None:
         return
-    job.densities["logp_exact"] = job.pair.better.logp()
-    job.densities["logp_approx"] = job.pair.own.logp()
+    job.pair = Pair(ExactRows(job.training.data.part(job.inside), job.gp.prior_cov), own)
+    job.densities |= {"logp_exact": job.pair.better.logp(), "logp_approx": own.logp()}
     if job.gp.frozen is not None:
-        data = replace(job.pair.own.data, feature_map=job.gp.frozen.base)
+        data = replace(own.data, feature_map=job.gp.frozen.base)
         job.densities["logp_recomputed"] = FullRows(data).logp()
 
 
@@ -193,10 +188,7 @@ def _add_figures(job) -> None:
         [kernel_matrix(job.gp.prior_cov, pt.constant(job.X[job.inside])), *variance],
         mean_point(job.points), job.model,
     )  # fmt: skip
-    noise = float(noise[0]) if noise else None
-    if noise is not None:
-        job.figures["condition"] = condition_number(K, noise, len(job.X))
-    job.figures["rank_needed"] = rank_needed(K, noise)
+    job.figures |= kernel_figures(K, float(noise[0]) if noise else None, len(job.X))
 
 
 def _evaluate(job, features, progressbar) -> dict[str, np.ndarray]:

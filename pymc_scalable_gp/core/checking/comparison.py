@@ -30,12 +30,6 @@ class Pair(NamedTuple):
     own: Likelihood
 
 
-def subset_pair(training: Likelihood, cov_func, rows: np.ndarray) -> Pair | None:
-    """The exact likelihood of some rows, and this one's; None where it has none of these."""
-    own = training.part(rows)
-    return None if own is None else Pair(ExactRows(training.data.part(rows), cov_func), own)
-
-
 def check_comparable(gp, training: Training | None) -> None:
     """Raise ValueError where no other likelihood of the same rows and prior can be had."""
     if training is None or training.gaussian is None:
@@ -72,23 +66,17 @@ def with_neighbors(
     return training.around(VecchiaRows.of(data, cov_func, settings, point, progressbar))
 
 
-def rank_needed(K: np.ndarray, noise: float | None) -> float:
-    """Features that leave less than :data:`TAIL` of the noise variance, whatever they are.
+def kernel_figures(K: np.ndarray, noise: float | None, n: int) -> dict[str, float]:
+    """Figures by the eigenvalues of the kernel matrix K (s, s) of some of n rows; NaN if it is not finite.
 
-    From the eigenvalues of the kernel matrix K (s, s) of some rows; infinite where it takes more than
-    half of them, more than the subsample can tell.
+    ``condition``, the condition number of the covariance of n targets, where they have a `noise`; and
+    ``rank_needed``, features that leave less than :data:`TAIL` of the noise variance, whatever they are:
+    infinite where it takes more than half of the s rows, more than these can tell.
     """
-    if not np.isfinite(K).all():
-        return np.nan
-    values = np.linalg.eigvalsh(K)[::-1].clip(0.0)
+    values = np.linalg.eigvalsh(K)[::-1] if np.isfinite(K).all() else np.full(len(K), np.nan)
+    found = {} if noise is None else {"condition": float(n / len(K) * values[0] / noise + 1.0)}
+    values = values.clip(0.0)
     left = (values.sum() - np.cumsum(values)) / len(K)
     allowed = TAIL * (np.diag(K).mean() if noise is None else noise)
-    needed = int(np.argmax(left <= allowed)) + 1
-    return float(needed) if needed <= len(K) / 2 else np.inf
-
-
-def condition_number(K: np.ndarray, noise: float, n: int) -> float:
-    """Condition number of the covariance of n targets, estimated from K (s, s) of some rows."""
-    if not np.isfinite(K).all():
-        return np.nan
-    return float(n / len(K) * np.linalg.eigvalsh(K)[-1] / noise + 1.0)
+    needed = float(np.argmax(left <= allowed) + 1) if np.isfinite(left).all() else np.nan
+    return found | {"rank_needed": np.inf if needed > len(K) / 2 else needed}
