@@ -10,7 +10,6 @@ from pymc.progress_bar import create_simple_progress
 
 from pymc_scalable_gp.core.data.mean import MeanDesign, mean_design
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
-from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.core.rows.sources import Block, Source
 from pymc_scalable_gp.core.rows.statistics import BasisMark, RowStatistics
 from pymc_scalable_gp.core.rows.triangle import QR_LIMIT, RowFactor, RowFunction, target_blocks
@@ -95,12 +94,6 @@ def basis_of(gp, statistics) -> Basis:
             "or summarise the rows again"
         )
     return basis
-
-
-def rotation_of(gp, statistics) -> Singular:
-    """The rotation that makes a GP's basis orthogonal on the rows that the statistics have seen."""
-    columns = basis_of(gp, statistics).mark.columns
-    return Singular.of(statistics.triangle[:, :columns])[0]
 
 
 class Collector:

@@ -3,12 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from pymc_scalable_gp.core.features.eigenfunctions import EigenfunctionMap, TermGrid, is_constant
 from pymc_scalable_gp.core.features.reach import MISSING_SHARE
-from pymc_scalable_gp.core.features.singular import Singular
-from pymc_scalable_gp.core.rows.triangle import RowFunction, triangle_of_rows
 from pymc_scalable_gp.methods.grief.waves import WaveTerm
 from pymc_scalable_gp.utils.warn import warn
 
@@ -61,8 +57,3 @@ class GriefMap(EigenfunctionMap):
     def is_constant(self):
         """Whether the features depend on the inputs alone, on no parameter and no shared value."""
         return all(is_constant(grid.term) for grid in self.grids)
-
-    def rotation_on(self, X: np.ndarray, progressbar: bool = True) -> Singular:
-        """The rotation that makes the eigenfunctions orthogonal on the rows of X (n, d)."""
-        triangle = triangle_of_rows(RowFunction(self.basis), X, None, progressbar)
-        return Singular.of(triangle)[0]

@@ -6,12 +6,14 @@ from scipy.optimize import brentq
 
 from pymc_scalable_gp.core.data.draws import posterior_mean
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_weights
+from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.core.latent import AdditiveLatent, FeatureLatent
 from pymc_scalable_gp.core.likelihoods.base import FullRows
 from pymc_scalable_gp.core.likelihoods.summary import can_summarize, summarize
 from pymc_scalable_gp.core.marginal import AdditiveMarginal, FeatureMarginal
 from pymc_scalable_gp.core.observed import KEEPS_ALL, WITH_RESIDUAL
-from pymc_scalable_gp.core.rows.collect import rotation_of
+from pymc_scalable_gp.core.rows.collect import basis_of
+from pymc_scalable_gp.core.rows.triangle import RowFunction, triangle_of_rows
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
 from pymc_scalable_gp.methods.grief.spec import fit_grief
 from pymc_scalable_gp.methods.grief.waves import check_periods, split_waves
@@ -236,11 +238,13 @@ class GriefGP(FeatureMarginal, FeatureLatent):
                 "sgp.subset_map(...), or use rotate=False"
             )
         if statistics is not None:
-            rotation, self._rotated_rows = rotation_of(self, statistics), None
+            columns = basis_of(self, statistics).mark.columns
+            triangle, self._rotated_rows = statistics.triangle[:, :columns], None
         else:
-            rotation = self.feature_map.rotation_on(data.value, progressbar)
+            function = RowFunction(self.feature_map.basis)
+            triangle = triangle_of_rows(function, data.value, None, progressbar)
             self._rotated_rows = data.value.copy() if data.mutable else data.value
-        self._map = self.feature_map.changed(rotation=rotation)
+        self._map = self.feature_map.changed(rotation=Singular.of(triangle)[0])
 
     @property
     def frozen(self) -> FrozenMap | None:
