@@ -15,14 +15,6 @@ from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.warn import warn
 
 
-class CholQRMap(NystromMap):
-    """Features of the rows `indices` of the training inputs, as points."""
-
-    def __init__(self, cov_func, X: np.ndarray, indices: np.ndarray):
-        super().__init__(cov_func, fixed_shared(X[indices]), X.min(axis=0), X.max(axis=0))
-        self.indices = indices
-
-
 class CholQRMarginal(FeatureMarginal):
     r"""Gaussian process on inducing points chosen among the data (CholQR); any likelihood.
 
@@ -163,22 +155,24 @@ class CholQRMarginal(FeatureMarginal):
         """
         return self._build(check_inputs(X).value, indices=indices, random_seed=random_seed, point=point)
 
-    def _fit(self, X, indices=None, random_seed=0, point=None) -> "CholQRMap":
+    def _fit(self, X, indices=None, random_seed=0, point=None) -> NystromMap:
         """Take rows of X (n, d) as points: the given ones, or those that the kernel alone suggests."""
         used_columns(self.cov_func, X.shape[1])
         warn_unused_columns(self.cov_func, X.shape[1])
         if indices is not None:
-            return CholQRMap(self.cov_func, X, check_rows(indices, len(X), "indices"))
-        self._check_count(len(X))
-        count = self.n_inducing
-        chosen = pivoted_rows(self.cov_func, X, count, random_seed, point)
-        if len(chosen) < count:
-            warn(
-                f"only {len(chosen)} of {count} inducing points are independent at these "
-                "hyperparameters (duplicates, or a smooth kernel): going on with those. A shorter "
-                "lengthscale in point={...}, or select_inducing, may use more"
-            )
-        return CholQRMap(self.cov_func, X, chosen)
+            chosen = check_rows(indices, len(X), "indices")
+        else:
+            self._check_count(len(X))
+            count = self.n_inducing
+            chosen = pivoted_rows(self.cov_func, X, count, random_seed, point)
+            if len(chosen) < count:
+                warn(
+                    f"only {len(chosen)} of {count} inducing points are independent at these "
+                    "hyperparameters (duplicates, or a smooth kernel): going on with those. A shorter "
+                    "lengthscale in point={...}, or select_inducing, may use more"
+                )
+        found = NystromMap(self.cov_func, fixed_shared(X[chosen]), X.min(axis=0), X.max(axis=0))
+        return found.changed(indices=chosen)
 
     def _start_rows(self, X, start, random_seed) -> np.ndarray:
         """Rows for a search to start from: `start` (m,), or random distinct ones."""
