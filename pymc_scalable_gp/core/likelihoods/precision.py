@@ -57,7 +57,6 @@ class LowRankPrecisions:
         outputs = [phi, mean_vector(data.mean_func, X)]
         states = [coef.mean, coef.root, likelihood.variance(), data.sigma**2, data.y.tensor, *common]
         self.inputs, self._state, self._rows = in_two_stages([X], states, common, model, outputs)
-        self.inputs, self._state, self._rows = in_two_stages([X], states, common, model, outputs)
         self.X = held_value(data.X, "X")
         self.block_rows = feature_map.block_rows
 
