@@ -5,7 +5,7 @@ from functools import cache, wraps
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType
+from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
@@ -44,6 +44,7 @@ class GufuncOp(Op):
     overrides :meth:`signature`, one that knows lengths itself :meth:`lengths`. Options that `shared` names,
     integers or tables of them, are arguments of its machine code, which is the same for all of them, not
     constants in it. Where `differentiable_outputs` are the first few, a gradient in others is refused.
+    A pullback returns the cotangents of the inputs that are not :meth:`fixed`.
     """
 
     __props__ = ()
@@ -72,7 +73,8 @@ class GufuncOp(Op):
             @wraps(pullback)
             def of_some(self, inputs, outputs, cotangents):
                 self.check_cotangents(cotangents)
-                return pullback(self, inputs, outputs, cotangents)
+                found, fixed = iter(pullback(self, inputs, outputs, cotangents)), self.fixed(inputs)
+                return [disconnected_type() if i in fixed else next(found) for i in range(len(inputs))]
 
             cls.pullback = of_some
 
@@ -102,9 +104,13 @@ class GufuncOp(Op):
         dtype = "int64" if place in self.discrete else "float64"
         return tensor if tensor.dtype == dtype else tensor.astype(dtype)
 
+    def fixed(self, inputs) -> tuple[int, ...]:
+        """Places of the inputs without a gradient."""
+        return self.discrete
+
     def connection_pattern(self, node):
-        kept = range(len(node.outputs))
-        return [[place not in self.discrete for _ in kept] for place in range(len(node.inputs))]
+        fixed, count = self.fixed(node.inputs), len(node.outputs)
+        return [[place not in fixed] * count for place in range(len(node.inputs))]
 
     def make_node(self, *inputs):
         inputs = [pt.as_tensor_variable(x) for x in inputs]
@@ -163,6 +169,13 @@ class GufuncOp(Op):
             if known.setdefault(name, length) != length:
                 raise TypeError(f"{self.needs(inputs)}; got {name} = {known[name]} and {length}")
         return known
+
+
+def store(output_storage, found) -> None:
+    """Put what an Op's function returned, a tuple or the only output, in the outputs' places."""
+    found = found if isinstance(found, tuple) else (found,)
+    for storage, value in zip(output_storage, found, strict=True):
+        storage[0] = np.asarray(value)
 
 
 def connected(cotangent) -> bool:

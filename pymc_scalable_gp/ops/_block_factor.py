@@ -3,53 +3,16 @@
 from abc import abstractmethod
 from itertools import chain
 
-import numpy as np
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
-from pymc_scalable_gp.ops._base import GufuncOp, connected
-from pymc_scalable_gp.ops._jax import jnp, register_jax
+from pymc_scalable_gp.ops._array_op import ArrayOp
+from pymc_scalable_gp.ops._base import connected
 from pymc_scalable_gp.ops._numba import by_machine_code
 from pymc_scalable_gp.ops._stationary import kind_number
 
 # Of multiplications: less work is done in NumPy before anything is compiled, once per machine.
 MUCH = 1e7
-
-
-class ArrayOp(GufuncOp):
-    """An Op whose :meth:`values` take NumPy's arrays or JAX's, and are its JAX form."""
-
-    has_pullback = True
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        register_jax(cls, cls.has_pullback)(_values_of)
-
-    @abstractmethod
-    def values(self, xp, *inputs) -> tuple:
-        """Outputs, where `xp` is NumPy or ``jax.numpy``."""
-
-    def work(self, inputs) -> float:
-        """Multiplications, roughly; from `MUCH` on, Python calls machine code."""
-        return 0.0
-
-    def perform(self, node, inputs, output_storage):
-        if self.work(inputs) >= MUCH:
-            by_machine_code(self, inputs, output_storage)
-            return
-        outputs = self.values(np, *inputs)
-        for storage, value in zip(output_storage, outputs, strict=True):
-            storage[0] = np.asarray(value)
-
-
-def _values_of(op):
-    """Function of JAX arrays."""
-
-    def forward(*inputs):
-        outputs = op.values(jnp, *inputs)
-        return outputs if len(outputs) > 1 else outputs[0]
-
-    return forward
 
 
 class BlockOp(ArrayOp):
@@ -66,11 +29,17 @@ class BlockOp(ArrayOp):
         """Local rows s are the neighbours and the block."""
         return {"s": ("k", self.block)}
 
-    def work(self, inputs):
-        """``b (k + g)^2 (r + k + g)``, for which NumPy takes longer than machine code."""
+    def work(self, inputs) -> float:
+        """Multiplications, roughly: ``b (k + g)^2 (r + k + g)``."""
         at = dict(self.named_lengths(inputs))
         s = at["k"] + self.block
         return at["b"] * s**2 * (at["r"] + s)
+
+    def perform(self, node, inputs, output_storage):
+        if self.work(inputs) >= MUCH:
+            by_machine_code(self, inputs, output_storage)
+        else:
+            super().perform(node, inputs, output_storage)
 
 
 class StationaryBlockOp(BlockOp):
@@ -99,6 +68,10 @@ class StationaryBlockOp(BlockOp):
 
     def sums(self):
         return super().sums() | ({"z": ("n", 0)} if self.moving else {})
+
+    def fixed(self, inputs):
+        """Whole numbers, and X, which is data unless it is `moving`."""
+        return self.discrete if self.moving else (0, *self.discrete)
 
     def factor(self, xp, X, scale, variance, shape, rows, phi, noise, neighbors, first):
         """Regressions of all blocks: see `_vecchia_batches.factor`."""
@@ -147,7 +120,7 @@ class BlockFactor(BlockOp):
 
     @abstractmethod
     def backward(self, inputs, made) -> list:
-        """Cotangents of all inputs, from A, L, F and the cotangents of A and L."""
+        """Cotangents of the inputs, from A, L, F and the cotangents of A and L."""
 
     def pullback(self, inputs, outputs, cotangents):
         """See :meth:`backward`."""

@@ -22,7 +22,7 @@ from numba.extending import overload
 from pytensor.configdefaults import config
 from pytensor.link.numba.dispatch import basic as nb
 
-from pymc_scalable_gp.ops._base import LengthError, parse_signature
+from pymc_scalable_gp.ops._base import LengthError, parse_signature, store
 from pymc_scalable_gp.utils.internals import as_ordered, can_compile_apart, compile_apart, njit
 
 _log = logging.getLogger("pymc")  # where pm.sample tells what it does
@@ -116,9 +116,7 @@ def one_source(op_class, strided=()):
             arrays = [x if place in strided else np.asarray(x, order="C") for place, x in enumerate(inputs)]
             with np.errstate(all="ignore"):
                 found = function(*arrays, *self.options())
-            found = found if isinstance(found, tuple) else (found,)
-            for storage, value in zip(output_storage, found, strict=True):
-                storage[0] = value
+            store(output_storage, found)
 
         op_class.perform = perform
         update_abstractmethods(op_class)
@@ -130,10 +128,7 @@ def one_source(op_class, strided=()):
 def by_machine_code(op, inputs, output_storage):
     """What an Op's Python form does with much work: call the machine code of all compiled graphs."""
     kinds = tuple((np.ndim(x), np.asarray(x).dtype.kind in "iu") for x in inputs)
-    found = _machine_code(op, kinds)(inputs)
-    found = found if isinstance(found, tuple) else (found,)
-    for storage, value in zip(output_storage, found, strict=True):
-        storage[0] = value
+    store(output_storage, _machine_code(op, kinds)(inputs))
 
 
 @cache

@@ -1,7 +1,6 @@
 """Log densities of features plus block Vecchia, from the blocks of the kernel less the features' part."""
 
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._block_factor import BlockOp
@@ -29,13 +28,12 @@ class BlockLogp(BlockOp):
         """See `BlockLogpGrad`; the residuals' slopes are known."""
         blocks, phi, noise, _, neighbors = inputs
         found = BlockLogpGrad(self.block)(blocks, phi, noise, *outputs[1:], neighbors, cotangents[0])
-        return [*found, -cotangents[0][:, None] * outputs[4], disconnected_type()]
+        return [*found, -cotangents[0][:, None] * outputs[4]]
 
 
 class BlockLogpGrad(BlockOp):
     """Cotangents of the blocks, the features and the noise."""
 
-    has_pullback = False
     gufunc_signature = "(b,s,s),(n,r),(n),(m,r),(r,r),(m,n),(m,n),(b,k),(m)->(b,s,s),(n,r),(n)"
     discrete = (7,)
 

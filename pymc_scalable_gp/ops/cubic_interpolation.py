@@ -3,6 +3,7 @@
 import numpy as np
 from numba.extending import register_jitable
 
+from pymc_scalable_gp.ops._array_op import ArrayOp
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
 from pymc_scalable_gp.ops._numba import numba_form
@@ -14,7 +15,7 @@ _KEYS = 0.5 * np.array([[0, -1, 2, -1], [2, 0, -5, 3], [0, 1, 4, -3], [0, 0, -1,
 _SLOPES = np.column_stack([_KEYS[:, 1:] * [1, 2, 3], np.zeros(4)])
 
 
-class CubicInterpolation(GufuncOp):
+class CubicInterpolation(ArrayOp):
     """``W(s) U`` or, with ``slope``, ``W'(s) U`` (see `cubic_interpolation`)."""
 
     __props__ = ("slope",)
@@ -25,8 +26,9 @@ class CubicInterpolation(GufuncOp):
         """The table of weights."""
         return (_SLOPES if self.slope else _KEYS,)
 
-    def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = interpolate(*inputs, *self.options())
+    def values(self, xp, s, U):
+        """By `interpolate`."""
+        return interpolate(s, U, *self.options(), xp)
 
     def pullback(self, inputs, outputs, cotangents):
         """``dU = W' G`` and ``ds_i = sum_k G_ik (W'(s) U)_ik``; `W` is piecewise smooth in s."""
@@ -148,11 +150,6 @@ def _spread_loop(s, G, U):
             for c in range(k):
                 out[first + p, c] += w * G[i, c]
     return out
-
-
-@jax_form(CubicInterpolation)
-def _jax_interpolation(s, U, table):
-    return interpolate(s, U, table, jnp)
 
 
 @jax_form(CubicSpread, differentiable=False)

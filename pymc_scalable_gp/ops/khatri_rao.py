@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 import pytensor.tensor as pt
 from numba.extending import register_jitable
-from pytensor.gradient import disconnected_type
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.ops._base import GufuncOp
@@ -30,8 +29,7 @@ class KhatriRaoFeatures(GufuncOp):
 
     def pullback(self, inputs, outputs, cotangents):
         """``dF[:, k] = sum over features j that use k of dPhi[:, j] * (the other factors of j)``."""
-        (g,) = cotangents
-        return [KhatriRaoGrad()(*inputs, g), disconnected_type(), disconnected_type()]
+        return [KhatriRaoGrad()(*inputs, *cotangents)]
 
 
 class KhatriRaoGrad(GufuncOp):

@@ -7,7 +7,7 @@ import numpy as np
 from numba.extending import register_jitable
 from pytensor.link.numba.dispatch import basic as nb
 
-from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._base import GufuncOp, store
 from pymc_scalable_gp.ops._elementwise import (
     all_finite,
     all_positive,
@@ -39,10 +39,8 @@ class _Kronecker(GufuncOp):
         )
 
     def perform(self, node, inputs, output_storage):
-        found = _function(type(self), self.dims, True)(*(np.asarray(x, order="C") for x in inputs))
-        found = found if isinstance(found, tuple) else (found,)
-        for storage, value in zip(output_storage, found, strict=True):
-            storage[0] = value
+        function = _function(type(self), self.dims, True)
+        store(output_storage, function(*(np.asarray(x, order="C") for x in inputs)))
 
 
 class KroneckerLogp(_Kronecker):

@@ -3,10 +3,9 @@
 from functools import partial
 
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
-from pymc_scalable_gp.ops._base import connected
+from pymc_scalable_gp.ops._base import connected, store
 from pymc_scalable_gp.ops._jax import register_jax
 from pymc_scalable_gp.ops._krylov_products import Products, cache_key, python_function
 from pymc_scalable_gp.ops._lanczos_steps import CHUNK, jax_backward, jax_forward
@@ -28,12 +27,11 @@ class Lanczos(ParametrizedOp):
     def perform(self, node, inputs, output_storage):
         b, *parameters = inputs
         forward, _ = self.products.python_steps(())
-        for storage, value in zip(output_storage, forward(b, self.steps, *parameters), strict=True):
-            storage[0] = value
+        store(output_storage, forward(b, self.steps, *parameters))
 
-    def connection_pattern(self, node):
-        free = [True] + [i in self.products.free for i in range(len(node.inputs) - 1)]
-        return [[each] * 3 for each in free]
+    def fixed(self, inputs):
+        """Parameters that are not free."""
+        return tuple(i for i in range(1, len(inputs)) if i - 1 not in self.products.free)
 
     def pullback(self, inputs, outputs, cotangents):
         """Cotangents of b and of the parameters; see `build_backward` of `_lanczos_steps`."""
@@ -41,9 +39,7 @@ class Lanczos(ParametrizedOp):
         bars = [g if connected(g) else e for g, e in zip(cotangents, empty, strict=True)]
         b, *parameters = inputs
         adjoint = LanczosAdjoint(self.products, self.products.free)
-        b_bar, *grads = adjoint(*outputs, b, *bars, *parameters, return_list=True)
-        found = dict(zip(self.products.free, grads, strict=True))
-        return [b_bar, *(found.get(i, disconnected_type()) for i in range(len(parameters)))]
+        return adjoint(*outputs, b, *bars, *parameters, return_list=True)
 
 
 class LanczosAdjoint(ParametrizedOp):
@@ -55,9 +51,7 @@ class LanczosAdjoint(ParametrizedOp):
 
     def perform(self, node, inputs, output_storage):
         _, backward = self.products.python_steps(self.wanted)
-        found = python_function(self, backward)(*inputs)
-        for storage, value in zip(output_storage, found, strict=True):
-            storage[0] = value
+        store(output_storage, python_function(self, backward)(*inputs))
 
 
 def lanczos(operator, b, steps: int):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type
 from pytensor.tensor.type import integer_dtypes
 
 from pymc_scalable_gp.ops._base import GufuncOp
@@ -19,12 +18,6 @@ class _Segmented(GufuncOp):
     def lengths(self):
         return {"s": self.count}
 
-    def pullback(self, inputs, outputs, cotangents):
-        """The two Ops are each other's gradients."""
-        *matrices, segment = inputs
-        (g,) = cotangents
-        return [*self.slopes(*matrices, segment, g), disconnected_type()]
-
 
 class SegmentGram(_Segmented):
     """Value of `segment_gram`."""
@@ -38,10 +31,10 @@ class SegmentGram(_Segmented):
             out[s] = A[rows].T @ W[rows]
         output_storage[0][0] = out if _inside(segment, self.count) else np.full_like(out, np.nan)
 
-    def slopes(self, A, W, segment, g):
+    def pullback(self, inputs, outputs, cotangents):
         """``dA_i = G_s w_i`` and ``dW_i = G_s' a_i``."""
-        times = SegmentTimes(self.count)
-        return times(g, W, segment), times(g.transpose((0, 2, 1)), A, segment)
+        (A, W, segment), (g,), times = inputs, cotangents, SegmentTimes(self.count)
+        return [times(g, W, segment), times(g.transpose((0, 2, 1)), A, segment)]
 
 
 class SegmentTimes(_Segmented):
@@ -56,10 +49,11 @@ class SegmentTimes(_Segmented):
             out[rows] = W[rows] @ G[s].T
         output_storage[0][0] = out if _inside(segment, self.count) else np.full_like(out, np.nan)
 
-    def slopes(self, G, W, segment, g):
+    def pullback(self, inputs, outputs, cotangents):
         """``dG_s = sum g_i w_i'`` and ``dW_i = G_s' g_i``."""
+        (G, W, segment), (g,) = inputs, cotangents
         back = SegmentTimes(self.count)(G.transpose((0, 2, 1)), g, segment)
-        return SegmentGram(self.count)(g, W, segment), back
+        return [SegmentGram(self.count)(g, W, segment), back]
 
 
 def segment_gram(A, W, segment, count):

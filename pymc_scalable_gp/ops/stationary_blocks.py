@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._block_factor import StationaryBlockOp, summed
@@ -34,19 +33,14 @@ class StationaryBlocks(StationaryBlockOp):
         return batches.residual_blocks(kernel_of, phi, neighbors, self.block, xp)
 
     def pullback(self, inputs, outputs, cotangents):
-        """See `StationaryBlocksGrad`; X is data, unless it is `moving`."""
-        op = StationaryBlocksGrad(self.summands, self.block, self.moving)
-        X_bar, *found = op(*inputs, cotangents[0])
-        return [X_bar if self.moving else disconnected_type(), *found, disconnected_type()]
-
-    def connection_pattern(self, node):
-        return [[self.moving if i == 0 else i < 6] for i in range(7)]
+        """See `StationaryBlocksGrad`."""
+        X_bar, *found = StationaryBlocksGrad(self.summands, self.block, self.moving)(*inputs, *cotangents)
+        return [X_bar, *found] if self.moving else found
 
 
 class StationaryBlocksGrad(StationaryBlockOp):
     """Cotangents of inputs, inverse lengthscales, variance, alpha, rows' factors and features."""
 
-    has_pullback = False
     gufunc_signature = "(n,d),(t,d),(q),(t),(w,n),(n,r),(b,k),(b,s,s)->(z,d),(t,d),(q),(t),(w,n),(n,r)"
     discrete = (6,)
 

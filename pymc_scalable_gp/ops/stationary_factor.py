@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type
 
 from pymc_scalable_gp.ops._block_factor import BlockFactor, StationaryBlockOp, summed
 from pymc_scalable_gp.ops._numba import numba_form
@@ -17,19 +16,14 @@ class StationaryFactor(StationaryBlockOp, BlockFactor):
     values = StationaryBlockOp.factor
 
     def backward(self, inputs, made):
-        """See `StationaryFactorGrad`; the inputs X are data, unless they are `moving`."""
-        op, none = StationaryFactorGrad(self.summands, self.block, self.moving), disconnected_type()
-        X_bar, *found = op(*inputs, *made)
-        return [X_bar if self.moving else none, *found, none, none]
-
-    def connection_pattern(self, node):
-        return [[self.moving if i == 0 else i < 7] * 3 for i in range(9)]
+        """See `StationaryFactorGrad`."""
+        X_bar, *found = StationaryFactorGrad(self.summands, self.block, self.moving)(*inputs, *made)
+        return [X_bar, *found] if self.moving else found
 
 
 class StationaryFactorGrad(StationaryBlockOp):
     """Cotangents of inputs, inverse lengthscales, variance, alpha, rows' factors, features and noise."""
 
-    has_pullback = False
     gufunc_signature = (
         "(n,d),(t,d),(q),(t),(w,n),(n,r),(n),(b,k),(),(b,g,k),(b,g,g),(b,k,k),(b,g,k),(b,g,g)"
         "->(z,d),(t,d),(q),(t),(w,n),(n,r),(n)"

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type
 
-from pymc_scalable_gp.ops._block_factor import ArrayOp
+from pymc_scalable_gp.ops._array_op import ArrayOp
 from pymc_scalable_gp.ops._differences import fill_squared_sums
 from pymc_scalable_gp.ops._elementwise import add, add_multiple
 from pymc_scalable_gp.ops._kernels import empty_matrix, multiply_any
@@ -38,21 +37,20 @@ class StationaryFeatures(KindOp, ArrayOp):
         for part in batches(len(X), len(Z), xp):
             squares = sum(_squares(X[part], Z, xp, rates), xp.zeros((len(X[part]), len(Z))))
             found.append([kernel_of_squares(self.kind, squares, shape, xp) @ root.T])
-        return joined(found, xp)
+        return joined(found, xp)[0]
 
     def pullback(self, inputs, outputs, cotangents):
-        """See `StationaryFeaturesGrad`; the inputs X and Z are data."""
-        found = StationaryFeaturesGrad(self.kind)(*inputs, cotangents[0])
-        return [disconnected_type(), disconnected_type(), *found]
+        """See `StationaryFeaturesGrad`."""
+        return StationaryFeaturesGrad(self.kind)(*inputs, *cotangents)
 
-    def connection_pattern(self, node):
-        return [[i > 1] for i in range(5)]
+    def fixed(self, inputs):
+        """X and Z, which are data."""
+        return 0, 1
 
 
 class StationaryFeaturesGrad(KindOp, ArrayOp):
     """Cotangents of the inverse lengthscales, of alpha and of the matrix, computing the kernel again."""
 
-    has_pullback = False
     gufunc_signature = "(n,d),(m,d),(d),(),(r,m),(n,r)->(d),(),(r,m)"
 
     def values(self, xp, X, Z, rates, shape, root, bar):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type, pullback
+from pytensor.gradient import pullback
 from pytensor.graph.replace import graph_replace
 
 from pymc_scalable_gp.ops._jax import jax_form, jnp
@@ -38,8 +38,9 @@ class StationaryKernel(KindOp):
     gufunc_signature = "(n,d),(m,d),(d),()->(n,m)"
     symmetric = False
 
-    def connection_pattern(self, node):
-        return [[True], [True], [True], [self.kind in SHAPED]]
+    def fixed(self, inputs):
+        """`shape`, where the kernel has none."""
+        return () if self.kind in SHAPED else (3,)
 
     def pullback(self, inputs, outputs, cotangents):
         """The pullback of `SquareDistances` at the squares' cotangent, which `StationarySlope` gives."""
@@ -50,12 +51,11 @@ class StationaryKernel(KindOp):
             2.0 * differences(X, Z, scale, g) / ls**2,
             2.0 * differences(Z, X, scale, g.T) / ls**2,
             -2.0 * WeightedSquares()(X, Z, g) / ls**3,
-            disconnected_type(),
         ]
         if self.kind in SHAPED:
             squares = SquareDistances(self.symmetric)(X, Z, scale)
             change = shape_slope_of_squares(self.kind, squares, shape, pt)
-            found[-1] = (cotangents[0] * K * change).sum()
+            found.append((cotangents[0] * K * change).sum())
         return found
 
 
@@ -64,20 +64,19 @@ class StationarySlope(KindOp):
 
     gufunc_signature = "(n,d),(m,d),(d),(),(n,m),(n,m)->(n,m)"
 
-    def connection_pattern(self, node):
-        away = self.kind == "ExpQuad"  # no distance in it
-        return [[not away]] * 3 + [[self.kind in SHAPED], [True], [True]]
+    def fixed(self, inputs):
+        """`shape`, where the kernel has none, and what makes distances, where none is in the slope."""
+        return () if self.kind in SHAPED else (0, 1, 2, 3) if self.kind == "ExpQuad" else (3,)
 
     def pullback(self, inputs, outputs, cotangents):
         """For second derivatives, by differentiating the formula."""
         (h,) = cotangents
         own = [x.type() for x in inputs]  # K is a function of the others in a graph, but not here
+        free = [x for place, x in enumerate(own) if place not in self.fixed(inputs)]
         X, Z, ls, shape, K, g = own
         slope = slope_of_squares(self.kind, SquareDistances()(X, Z, 1.0 / ls), shape, pt)
-        found = pullback(g * K * slope, own, h, disconnected_inputs="ignore")
-        found = graph_replace(found, dict(zip(own, inputs, strict=True)), strict=False)
-        (pattern,) = zip(*self.connection_pattern(None), strict=True)
-        return [x if kept else disconnected_type() for x, kept in zip(found, pattern, strict=True)]
+        found = pullback(g * K * slope, free, h)
+        return graph_replace(found, dict(zip(own, inputs, strict=True)), strict=False)
 
 
 def stationary_kernel(kind, X, Z=None, ls=None, shape=1.0):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._block_factor import StationaryBlockOp, summed
@@ -28,22 +27,18 @@ class StationaryLogp(StationaryBlockOp):
         return tuple(each if place == 2 else each[0] for place, each in enumerate(found))
 
     def pullback(self, inputs, outputs, cotangents):
-        """See `StationaryLogpGrad`; the residual's slope is known. X is data, unless it is `moving`."""
+        """See `StationaryLogpGrad`; the residual's slope is known."""
         X, scale, variance, shape, rows, phi, noise, _, neighbors = inputs
         X_bar, *found = StationaryLogpGrad(self.summands, self.block, self.moving)(
             X, scale, variance, shape, rows, phi, noise, *outputs[1:4], neighbors, cotangents[0]
         )
-        X_bar = X_bar if self.moving else disconnected_type()
-        return [X_bar, *found, -cotangents[0] * outputs[4], disconnected_type()]
-
-    def connection_pattern(self, node):
-        return [[self.moving if i == 0 else i < 8] * 5 for i in range(9)]
+        found.append(-cotangents[0] * outputs[4])
+        return [X_bar, *found] if self.moving else found
 
 
 class StationaryLogpGrad(StationaryBlockOp):
     """Cotangents of inputs, inverse lengthscales, variance, alpha, rows' factors, features and noise."""
 
-    has_pullback = False
     gufunc_signature = (
         "(n,d),(t,d),(q),(t),(w,n),(n,r),(n),(r),(r,r),(n),(b,k),()->(z,d),(t,d),(q),(t),(w,n),(n,r),(n)"
     )

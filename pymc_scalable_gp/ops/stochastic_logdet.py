@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type
 from pytensor.link.numba.dispatch import basic as nb
 
+from pymc_scalable_gp.ops._base import store
 from pymc_scalable_gp.ops._jax import SymbolicZero, jax, jnp, register_jax
 from pymc_scalable_gp.ops._krylov_products import Products, cache_key, cut, python_function
 from pymc_scalable_gp.ops._lanczos_steps import CHUNK, jax_backward, jax_forward, plain
@@ -31,23 +31,22 @@ class StochasticLogdet(ParametrizedOp):
 
     def perform(self, node, inputs, output_storage):
         estimate = _build(self, *self.products.python_steps(self.wanted))
-        found = python_function(self, estimate)(*inputs)
-        for storage, value in zip(output_storage, found, strict=True):
-            storage[0] = np.asarray(value)
+        store(output_storage, python_function(self, estimate)(*inputs))
+
+    def fixed(self, inputs):
+        """The probes, and parameters that are not free."""
+        return 1, *(i for i in range(2, len(inputs)) if i - 2 not in self.products.free)
 
     def connection_pattern(self, node):
-        free = [i in self.products.free for i in range(len(node.inputs) - 2)]
         rest = [False] * (len(node.outputs) - 1)
-        return [[each, *rest] for each in (True, False, *free)]
+        return [[first, *rest] for first, *_ in super().connection_pattern(node)]
 
     def pullback(self, inputs, outputs, cotangents):
         """The gradient comes with the value: the bases are not kept."""
-        (g, *_), free, none = cotangents, self.products.free, disconnected_type()
+        g, free = cotangents[0], self.products.free
         if self.wanted != free:  # some were dropped before
             outputs = self.keeping(free)(*inputs, return_list=True)
-        _, slope, *grads = outputs
-        found = {i: g * grad for i, grad in zip(free, grads, strict=True)}
-        return [g * slope, none, *(found.get(i, none) for i in range(len(inputs) - 2))]
+        return [g * slope for slope in outputs[1:]]
 
 
 def stochastic_logdet(operator, shift, probes, steps: int):

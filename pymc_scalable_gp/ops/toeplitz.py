@@ -5,19 +5,26 @@ import pytensor.tensor as pt
 from numba.extending import register_jitable
 from scipy import fft
 
-from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._array_op import ArrayOp
 from pymc_scalable_gp.ops._fft import backward_fft, circulant_length, forward_fft, roots_of_unity
-from pymc_scalable_gp.ops._jax import jax_form, jnp
 from pymc_scalable_gp.ops._numba import numba_form
 
 
-class ToeplitzMatmul(GufuncOp):
+class ToeplitzMatmul(ArrayOp):
     """``T(c) V`` for the first column c (m,) and V (m, k) (see `toeplitz_matvec`)."""
 
     gufunc_signature = "(m),(m,k)->(m,k)"
 
-    def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = np.ascontiguousarray(matmul(*inputs, np, fft))
+    def values(self, xp, column, V):
+        """By NumPy and SciPy's transforms or by JAX's, along the rows of V'."""
+        m, k = V.shape
+        if m == 0 or k == 0:
+            return xp.zeros((m, k))
+        size, fft = _length(m), _transforms(xp)
+        gap = xp.zeros(size - 2 * m + 1)
+        circulant = fft.rfft(xp.concatenate([column, gap, column[:0:-1]]))
+        product = fft.irfft(fft.rfft(V.T, size) * circulant, size)[:, :m].T
+        return np.ascontiguousarray(product) if xp is np else product
 
     def pullback(self, inputs, outputs, cotangents):
         """``dV = T(c) G`` and ``dc_l = sum over |i - j| = l of (G V')_ij``."""
@@ -25,13 +32,20 @@ class ToeplitzMatmul(GufuncOp):
         return [ToeplitzLags()(V, g), self(column, g)]
 
 
-class ToeplitzLags(GufuncOp):
+class ToeplitzLags(ArrayOp):
     """``c_l = sum over |i - j| = l of (G V')_ij`` (m,): the adjoint of `ToeplitzMatmul` in c."""
 
     gufunc_signature = "(m,k),(m,k)->(m)"
 
-    def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = lags(*inputs, np, fft)
+    def values(self, xp, V, G):
+        """By the columns' correlations."""
+        m, k = V.shape
+        if m == 0 or k == 0:
+            return xp.zeros(m)
+        size, fft = _length(m), _transforms(xp)
+        spectrum = fft.rfft(G.T, size) * xp.conj(fft.rfft(V.T, size))
+        both = fft.irfft(spectrum.sum(axis=0), size)
+        return both[:m] + xp.concatenate([xp.zeros(1), both[: size - m : -1]])
 
     def pullback(self, inputs, outputs, cotangents):
         """Both arguments alike: ``dV = T(c_bar) G``, ``dG = T(c_bar) V``."""
@@ -80,27 +94,9 @@ def _length(m):
     return fft.next_fast_len(max(2 * m - 1, 1), real=True)
 
 
-def matmul(column, V, xp, fft):
-    """`toeplitz_matvec` of arrays, by NumPy and SciPy's transforms or by JAX's, along the rows of V'."""
-    m, k = V.shape
-    if m == 0 or k == 0:
-        return xp.zeros((m, k))
-    size = _length(m)
-    gap = xp.zeros(size - 2 * m + 1)
-    circulant = fft.rfft(xp.concatenate([column, gap, column[:0:-1]]))
-    product = fft.irfft(fft.rfft(V.T, size) * circulant, size)
-    return product[:, :m].T
-
-
-def lags(V, G, xp, fft):
-    """Value of `ToeplitzLags`, of arrays."""
-    m, k = V.shape
-    if m == 0 or k == 0:
-        return xp.zeros(m)
-    size = _length(m)
-    spectrum = fft.rfft(G.T, size) * xp.conj(fft.rfft(V.T, size))
-    both = fft.irfft(spectrum.sum(axis=0), size)
-    return both[:m] + xp.concatenate([xp.zeros(1), both[: size - m : -1]])
+def _transforms(xp):
+    """SciPy's, of NumPy's arrays, or JAX's."""
+    return fft if xp is np else xp.fft
 
 
 @register_jitable
@@ -115,7 +111,7 @@ def _load(rows, j, x, y):
 
 @numba_form(ToeplitzMatmul)
 def matmul_by_pairs(column, V):
-    """As `matmul`: the matrix is real, so that two columns go as one complex vector."""
+    """As its `values`: the matrix is real, so that two columns go as one complex vector."""
     m, k = V.shape
     out = np.zeros((k, m))
     if m == 0 or k == 0:
@@ -141,7 +137,7 @@ def matmul_by_pairs(column, V):
 
 @numba_form(ToeplitzLags)
 def lags_by_pairs(V, G):
-    """As `lags`: the real part of the complex vectors' correlation is the sum of the columns'."""
+    """As its `values`: the real part of the complex vectors' correlation is the sum of the columns'."""
     m, k = V.shape
     lags = np.zeros(m)
     if m == 0 or k == 0:
@@ -162,13 +158,3 @@ def lags_by_pairs(V, G):
     for i in range(1, m):
         lags[i] = (total_x[i] + total_x[size - i]) / size
     return lags
-
-
-@jax_form(ToeplitzMatmul)
-def _jax_matmul(column, V):
-    return matmul(column, V, jnp, jnp.fft)
-
-
-@jax_form(ToeplitzLags, differentiable=False)
-def _jax_lags(V, G):
-    return lags(V, G, jnp, jnp.fft)

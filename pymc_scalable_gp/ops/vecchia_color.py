@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
-from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._base import GufuncOp, store
 from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._small import multiply_small
@@ -24,8 +23,7 @@ class VecchiaColor(GufuncOp):
 
     def pullback(self, inputs, outputs, cotangents):
         """See `VecchiaColorGrad`."""
-        found = VecchiaColorGrad()(*inputs, outputs[0], cotangents[0])
-        return [*found, disconnected_type()]
+        return VecchiaColorGrad()(*inputs, *outputs, *cotangents)
 
 
 class VecchiaColorGrad(GufuncOp):
@@ -39,8 +37,7 @@ class VecchiaColorGrad(GufuncOp):
 
     def perform(self, node, inputs, output_storage):
         found = batches.where_blocks_fit(batches.color_grad, inputs[:4], inputs[4], inputs[5:], np)
-        for storage, value in zip(output_storage, found, strict=True):
-            storage[0] = value
+        store(output_storage, found)
 
 
 def vecchia_color(noise, A, L, neighbors, before=None):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._block_factor import BlockFactor, BlockOp
@@ -22,14 +21,12 @@ class VecchiaFactor(BlockFactor):
 
     def backward(self, inputs, made):
         """See `VecchiaFactorGrad`."""
-        found = VecchiaFactorGrad(self.block)(*inputs[1:], *made)
-        return [*found, disconnected_type(), disconnected_type()]
+        return VecchiaFactorGrad(self.block)(*inputs[1:], *made)
 
 
 class VecchiaFactorGrad(BlockOp):
     """Cotangents of the kernel's blocks, of the features and of the noise."""
 
-    has_pullback = False
     gufunc_signature = "(n,r),(n),(b,k),(),(b,g,k),(b,g,g),(b,k,k),(b,g,k),(b,g,g)->(b,s,s),(n,r),(n)"
     discrete = (2, 3)
 

@@ -3,10 +3,9 @@
 from functools import partial
 
 import numpy as np
-from pytensor.gradient import disconnected_type
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
-from pymc_scalable_gp.ops._block_factor import ArrayOp
+from pymc_scalable_gp.ops._array_op import ArrayOp
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._small import multiply_small, solve_small
 from pymc_scalable_gp.ops._vecchia_blocks import blocks_fit, corner, count_known, own_rows, take_rows
@@ -21,12 +20,11 @@ class VecchiaWhiten(ArrayOp):
     def values(self, xp, *inputs):
         """See `_vecchia_batches.whiten`."""
         *given, neighbors = inputs
-        return batches.where_blocks_fit(partial(batches.whiten, xp=xp), given, neighbors, (), xp)
+        return batches.where_blocks_fit(partial(batches.whiten, xp=xp), given, neighbors, (), xp)[0]
 
     def pullback(self, inputs, outputs, cotangents):
         """See `VecchiaWhitenGrad`."""
-        found = VecchiaWhitenGrad()(*inputs, outputs[0], cotangents[0])
-        return [*found, disconnected_type()]
+        return VecchiaWhitenGrad()(*inputs, *outputs, *cotangents)
 
 
 class VecchiaWhitenGrad(ArrayOp):
@@ -35,7 +33,6 @@ class VecchiaWhitenGrad(ArrayOp):
     ``A_bar = -T V_N'`` and ``L_bar = -tril(T W')``.
     """
 
-    has_pullback = False
     gufunc_signature = "(n,q),(b,g,k),(b,g,g),(b,k),(n,q),(n,q)->(n,q),(b,g,k),(b,g,g)"
     discrete = (3,)
 
