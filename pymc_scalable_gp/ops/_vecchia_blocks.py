@@ -11,7 +11,7 @@ from numba.extending import register_jitable
 from pymc_scalable_gp.ops._block_kernel import add_kernel_bars, block_factors, no_bars, sum_of_products
 from pymc_scalable_gp.ops._kernels import empty_matrix
 from pymc_scalable_gp.ops._numba import inlined
-from pymc_scalable_gp.ops._small import factor_small, multiply_small, solve_small, subtract_gram
+from pymc_scalable_gp.ops._small import add_small, factor_small, multiply_small, solve_small, subtract_gram
 
 
 @register_jitable
@@ -98,10 +98,8 @@ def factor_block(M, count, A, L, F):
     Places that a block does not use keep zeros, and ones on the diagonals. NaN where M is not positive
     definite.
     """
-    s = M.shape[0]
-    own = s - count
     total = 0.0
-    for i in range(s):
+    for i in range(len(M)):
         for j in range(i + 1):
             total += M[i, j]
     if not (np.isfinite(total) and factor_small(M)):
@@ -116,30 +114,45 @@ def factor_block(M, count, A, L, F):
         L[i, i] = 1.0
     for i in range(F.shape[0]):
         F[i, i] = 1.0
-    root, cross = np.empty((count, count)), np.empty((own, count))
-    for i in range(count):
-        for j in range(count):
-            root[i, j] = M[i, j]
-            F[i, j] = M[i, j]
-    for i in range(own):
-        for j in range(count):
-            cross[i, j] = M[count + i, j]
-        for j in range(i + 1):
-            L[i, j] = M[count + i, count + j]
+    root, lower, cross = split(M, count)
     solve_small(root, cross, False, True)
-    for i in range(own):
-        for j in range(count):
-            A[i, j] = cross[i, j]
+    put(cross, A)
+    put(lower, L)
+    put(root, F)
+
+
+@register_jitable
+def put(matrix, out):
+    """Overwrite the first rows and columns of `out`."""
+    for i in range(matrix.shape[0]):
+        for j in range(matrix.shape[1]):
+            out[i, j] = matrix[i, j]
 
 
 @register_jitable
 def corner(matrix, rows, columns):
     """The first rows and columns, contiguous."""
     out = np.empty((rows, columns))
-    for i in range(rows):
-        for j in range(columns):
-            out[i, j] = matrix[i, j]
+    put(matrix[:rows, :columns], out)
     return out
+
+
+@register_jitable
+def split(factor, count):
+    """Parts of the factor of a block's local rows: the neighbours', its own, and what is beside that."""
+    own = len(factor) - count
+    rows = factor[count:]
+    return corner(factor, count, count), corner(rows[:, count:], own, own), corner(rows, own, count)
+
+
+@register_jitable
+def add_transpose(matrix):
+    """Add its transpose to a matrix."""
+    for i in range(len(matrix)):
+        for j in range(i + 1):
+            both = matrix[i, j] + matrix[j, i]
+            matrix[i, j] = both
+            matrix[j, i] = both
 
 
 @register_jitable
@@ -152,7 +165,7 @@ def factor_block_grad(A, L, F, A_bar, L_bar, count, own):
     s = count + own
     a, lower, root = corner(A, own, count), corner(L, own, own), corner(F, count, count)
     slope, G = corner(L_bar, own, own), corner(A_bar, own, count)
-    P, half = np.zeros((own, own)), np.zeros((own, own))
+    P, Z, Ut, M_bar = np.zeros((own, own)), np.zeros((own, s)), np.zeros((own, s)), np.zeros((s, s))
     multiply_small(lower, slope, True, False, P)
     for i in range(own):
         P[i, i] *= 0.5
@@ -162,27 +175,18 @@ def factor_block_grad(A, L, F, A_bar, L_bar, count, own):
     solve_small(lower, P, False, True)
     solve_small(root, G, True, True)
     solve_small(root, G, False, True)
+    add_transpose(P)
+    P *= 0.25
+    G *= 0.5
+    a *= -1.0
+    put(G, Z)
+    add_small(P, a, False, 1.0, Z[:, :count])
+    put(P, Z[:, count:])
+    put(a, Ut)
     for i in range(own):
-        for j in range(own):
-            half[i, j] = 0.25 * (P[i, j] + P[j, i])
-    CA = np.zeros((own, count))
-    multiply_small(half, a, False, False, CA)
-    Z, Ut = np.empty((own, s)), np.zeros((own, s))
-    for i in range(own):
-        for j in range(count):
-            Z[i, j] = 0.5 * G[i, j] - CA[i, j]
-            Ut[i, j] = -a[i, j]
-        for j in range(own):
-            Z[i, count + j] = half[i, j]
         Ut[i, count + i] = 1.0
-    M_bar = np.zeros((s, s))
     multiply_small(Ut, Z, True, False, M_bar)
-    for i in range(s):
-        M_bar[i, i] *= 2.0
-        for j in range(i):
-            both = M_bar[i, j] + M_bar[j, i]
-            M_bar[i, j] = both
-            M_bar[j, i] = both
+    add_transpose(M_bar)
     return M_bar
 
 
@@ -204,11 +208,11 @@ def stacked_place(i, known, k):
 
 @register_jitable
 def from_stack(stacked, known, s, g):
-    """Lower triangle (s, s) between a block's local rows, `known` neighbours first, as the stack has it."""
-    M, k = np.zeros((s, s)), len(stacked) - g
+    """Matrix (s, s) between a block's local rows, `known` neighbours first, as the stack has it."""
+    M, k = np.empty((s, s)), len(stacked) - g
     for i in range(s):
         row = stacked[stacked_place(i, known, k)]
-        for j in range(i + 1):
+        for j in range(s):
             M[i, j] = row[stacked_place(j, known, k)]
     return M
 

@@ -12,15 +12,18 @@ from pymc_scalable_gp.ops._elementwise import add, subtract, subtract_from, sum_
 from pymc_scalable_gp.ops._kernels import add_gram_columns, empty_matrix, matvec, multiply_any
 from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI, factor_qr, factor_scaled
 from pymc_scalable_gp.ops._numba import inlined
-from pymc_scalable_gp.ops._small import factor_small, inverse_small, multiply_small
+from pymc_scalable_gp.ops._small import add_small, factor_small, inverse_small, multiply_small
 from pymc_scalable_gp.ops._vecchia_blocks import (
     add_noise_and_features,
     add_rows,
+    add_transpose,
     corner,
     count_known,
     from_stack,
     local_places,
     own_rows,
+    put,
+    split,
     take_rows,
     to_stack,
     zero_matrix,
@@ -44,27 +47,17 @@ def whitening_rows(M, known, rows):
     Returns the inverse factor of the neighbours' covariance, and log det L: NaN where M is not positive
     definite.
     """
-    own = M.shape[0] - known
     if not factor_small(M):
         return np.zeros((known, known)), np.nan
-    near = inverse_small(corner(M, known, known))
-    lower, cross = np.empty((own, own)), np.empty((own, known))
-    logdet = 0.0
-    for i in range(own):
-        logdet += np.log(M[known + i, known + i])
-        for j in range(known):
-            cross[i, j] = M[known + i, j]
-        for j in range(own):
-            lower[i, j] = M[known + i, known + j]
-    inverse = inverse_small(lower)
-    slope, left = np.zeros((own, known)), np.zeros((own, known))
+    root, lower, cross = split(M, known)
+    near, inverse = inverse_small(root), inverse_small(lower)
+    slope, logdet = np.zeros(cross.shape), 0.0
+    for i in range(len(lower)):
+        logdet += np.log(lower[i, i])
+    cross *= -1.0
     multiply_small(cross, near, False, False, slope)
-    multiply_small(inverse, slope, False, False, left)
-    for i in range(own):
-        for j in range(known):
-            rows[i, j] = -left[i, j]
-        for j in range(own):
-            rows[i, known + j] = inverse[i, j]
+    multiply_small(inverse, slope, False, False, rows[:, :known])
+    put(inverse, rows[:, known:])
     return near, logdet
 
 
@@ -149,14 +142,8 @@ def add_block(M, b, places, known, local, residual, sums, filled):
     if not np.isfinite(logdet):
         return np.nan, filled
     multiply_small(whitening, local, False, False, W[filled : filled + own])
-    for i in range(own):
-        for j in range(s):
-            U[b, i, j] = whitening[i, j]
-        for c in range(len(residual)):
-            total = 0.0
-            for j in range(s):
-                total += whitening[i, j] * residual[c, places[j]]
-            white[c, places[known + i]] = total
+    put(whitening, U[b])
+    put(_whitened(whitening, residual, places), white[:, places[s - 1] + 1 - own :])
     filled += own
     if filled + U.shape[1] > len(W) or b == len(U) - 1:
         end, part = places[s - 1] + 1, np.empty(cross.shape[1])
@@ -286,7 +273,7 @@ def _covariance_bar(rows, near, W, W_bar, w, local, rest, places, bar):
     own, s = rows.shape
     known = s - own
     square, slope = np.zeros((own, own)), np.zeros((own, known))
-    half, both = np.zeros((own, known)), np.zeros((2 * own, s))
+    half, both, M_bar = np.zeros((own, known)), np.zeros((2 * own, s)), np.zeros((s, s))
     multiply_small(W_bar, W, False, True, square)
     multiply_small(W_bar, local[:known], False, True, slope)
     for c in range(len(bar)):
@@ -296,27 +283,17 @@ def _covariance_bar(rows, near, W, W_bar, w, local, rest, places, bar):
                 square[i, j] -= weight * w[c, j]
             for j in range(known):
                 slope[i, j] -= weight * rest[c, places[j]]
+    square *= -0.25
+    slope *= -0.5
     for i in range(own):
-        for j in range(own):
-            square[i, j] *= -0.25
         square[i, i] -= 0.25 * bar.sum()
-        for j in range(known):
-            slope[i, j] *= -0.5
-    Y, M_bar = both[own:], np.zeros((s, s))
+    put(rows, both)
+    Y = both[own:]
     multiply_small(square, rows, False, False, Y)
     multiply_small(slope, near, False, True, half)
-    multiply_small(half, near, False, False, slope)
-    for i in range(own):
-        for j in range(known):
-            Y[i, j] += slope[i, j]
-        for j in range(s):
-            both[i, j] = rows[i, j]
+    add_small(half, near, False, 1.0, Y[:, :known])
     multiply_any(rows, Y, True, False, M_bar)
-    for i in range(s):
-        M_bar[i, i] *= 2.0
-        for j in range(i):
-            M_bar[i, j] += M_bar[j, i]
-            M_bar[j, i] = M_bar[i, j]
+    add_transpose(M_bar)
     return both, M_bar
 
 

@@ -10,7 +10,8 @@ from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._small import subtract_gram
 from pymc_scalable_gp.ops._vecchia_blocks import (
     add_features_bar,
-    stacked_place,
+    add_transpose,
+    from_stack,
     take_rows,
     to_stack,
     zero_matrix,
@@ -30,7 +31,7 @@ class StationaryBlocks(StationaryBlockOp):
         def kernel_of(places):
             return batches.local_kernel(self.factors(), X, scale, variance, shape, rows, places, xp)
 
-        return batches.residual_blocks(kernel_of, phi, neighbors, self.block, xp)
+        return batches.residual_blocks(kernel_of, phi, neighbors, self.block, xp)[0]
 
     def pullback(self, inputs, outputs, cotangents):
         """See `StationaryBlocksGrad`."""
@@ -84,14 +85,9 @@ def _blocks_grad(X, scale, variance, shape, rows, phi, neighbors, bar, terms, g,
     X_bar = np.zeros((len(X) * moving, X.shape[1]))
     for b in range(len(neighbors)):
         places, known = block_places(neighbors, b, len(X), g)
-        s, k = len(places), neighbors.shape[1]
-        M_bar = np.empty((s, s))
-        for i in range(s):
-            row = stacked_place(i, known, k)
-            for j in range(i + 1):
-                column = stacked_place(j, known, k)
-                M_bar[i, j] = 0.5 * (bar[b, row, column] + bar[b, column, row])
-                M_bar[j, i] = M_bar[i, j]
+        M_bar = from_stack(bar[b], known, len(places), g)
+        add_transpose(M_bar)
+        M_bar *= 0.5
         factors = block_factors(X, scale, shape, rows, terms, places)
         add_kernel_bars(factors, M_bar, scale, variance, shape, rows, terms, places, bars, X_bar)
         add_features_bar(M_bar, take_rows(phi, places), places, phi_bar)

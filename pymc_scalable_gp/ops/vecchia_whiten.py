@@ -7,8 +7,16 @@ import numpy as np
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._array_op import ArrayOp
 from pymc_scalable_gp.ops._numba import numba_form
-from pymc_scalable_gp.ops._small import multiply_small, solve_small
-from pymc_scalable_gp.ops._vecchia_blocks import blocks_fit, corner, count_known, own_rows, take_rows
+from pymc_scalable_gp.ops._small import add_small, multiply_small, solve_small
+from pymc_scalable_gp.ops._vecchia_blocks import (
+    add_rows,
+    blocks_fit,
+    corner,
+    count_known,
+    own_rows,
+    put,
+    take_rows,
+)
 
 
 class VecchiaWhiten(ArrayOp):
@@ -99,16 +107,10 @@ def _whiten(V, A, L, neighbors):
     for b in range(A.shape[0]):
         start, own = own_rows(n, 0, g, b)
         known = count_known(neighbors[b])
-        T = np.zeros((own, q))
-        near = take_rows(V, neighbors[b, :known])
-        multiply_small(corner(A[b], own, known), near, False, False, T)
-        for i in range(own):
-            for j in range(q):
-                T[i, j] = V[start + i, j] - T[i, j]
+        T = corner(V[start:], own, q)
+        add_small(corner(A[b], own, known), take_rows(V, neighbors[b, :known]), False, -1.0, T)
         solve_small(corner(L[b], own, own), T, False, False)
-        for j in range(q):
-            for i in range(own):
-                out[j, start + i] = T[i, j]
+        put(T.T, out[:, start:])
     return out.T
 
 
@@ -140,7 +142,5 @@ def _whiten_grad(V, A, L, neighbors, W, W_bar):
                 A_bar[b, i, j] = -slope[i, j]
             for j in range(i + 1):
                 L_bar[b, i, j] = -square[i, j]
-        for i in range(known):
-            for j in range(q):
-                V_bar[neighbors[b, i], j] -= back[i, j]
+        add_rows(V_bar, neighbors[b, :known], -1.0, back)
     return V_bar, A_bar, L_bar

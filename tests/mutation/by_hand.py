@@ -245,8 +245,8 @@ BY_HAND = [
         ),
         (
             "ops/segments.py",
-            "return SegmentGram(self.count)(g, W, segment), back",
-            "return SegmentGram(self.count)(g, W, segment), 2.0 * back",
+            "return [SegmentGram(self.count)(g, W, segment), back]",
+            "return [SegmentGram(self.count)(g, W, segment), 2.0 * back]",
             "ops/test_segments.py -k test_times",
         ),
         (
