@@ -8,12 +8,7 @@ from numba.extending import register_jitable
 from pymc_scalable_gp.ops._elementwise import add_multiple, add_product, sum_product, sum_product3
 from pymc_scalable_gp.ops._kernels import matvec
 from pymc_scalable_gp.ops._markov_blocks import features, look, move, product
-from pymc_scalable_gp.ops._markov_steps import (
-    carry_back,
-    carry_back_columns,
-    carry_back_rows,
-    carry_columns,
-)
+from pymc_scalable_gp.ops._markov_steps import carry_back_columns, carry_back_rows, carry_columns
 
 
 class Slopes(NamedTuple):
@@ -61,7 +56,7 @@ def block_back(p, i, b, dt, noise, e, m, C, m_bar, C_bar, out):
     add_ends(p, block, m, E, ends, m_bar, C_bar, gain_bar, tau_bar, out)
     add_tails(p, i, block, gain_bar, tau_bar, out)
     add_kernels(p, i, block, S_bar, tau_bar, out)
-    carry_back(p, m_bar)
+    carry_back_columns(p, m_bar.reshape((1, -1)))
     carry_back_columns(p, C_bar)
     carry_back_rows(p, C_bar)
     carry_back_columns(p, gain_bar)

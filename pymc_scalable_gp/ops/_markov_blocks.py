@@ -19,7 +19,7 @@ from numba.extending import register_jitable
 from pymc_scalable_gp.ops._elementwise import add_multiple, sum_product
 from pymc_scalable_gp.ops._kernels import matvec
 from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI
-from pymc_scalable_gp.ops._markov_steps import add_prior, carry, carry_columns, carry_rows, retime
+from pymc_scalable_gp.ops._markov_steps import add_prior, carry_columns, carry_rows, retime
 from pymc_scalable_gp.ops._small import add_small, factor_small, inverse_small, multiply_small
 
 ROWS = 16  # of a block
@@ -46,15 +46,6 @@ def product(a, b, transpose_a, transpose_b, rows, columns):
     out = np.empty((rows, columns))
     multiply_small(a, b, transpose_a, transpose_b, out)
     return out
-
-
-@register_jitable
-def begin(p, i, m, C):
-    """The states before the first row: of mean zero, with the prior covariance."""
-    if i == 0:
-        m[:] = 0.0
-        C[:] = 0.0
-        add_prior(p, 1.0, True, C)
 
 
 @register_jitable
@@ -149,7 +140,7 @@ def look(p, dt, noise, e, i, b, m, C):
 @register_jitable
 def move(p, m, E):
     """``A m`` and ``A E A'``, in place."""
-    carry(p, m)
+    carry_columns(p, m.reshape((1, -1)))
     carry_rows(p, E)
     carry_columns(p, E)
 
@@ -163,7 +154,9 @@ def run(p, dt, noise, e, start, stop, m, C, kept_m, kept_C, step):
     logp, s = 0.0, len(m)
     for place, i in enumerate(range(start, stop, ROWS)):
         b = min(ROWS, stop - i)
-        begin(p, i, m, C)
+        if i == 0:
+            m[:], C[:] = 0.0, 0.0
+            add_prior(p, 1.0, True, C)
         if place % step == 0 and place // step < len(kept_m):
             kept_m[place // step], kept_C[place // step] = m, C
         block = look(p, dt, noise, e, i, b, m, C)

@@ -1,6 +1,7 @@
 """One Matern process with one feature: the filter and its adjoint with a name for each number.
 
-The recursions of `_markov_filter`, written out for states (q,): what a row costs is then arithmetic alone.
+The recursions of `markov_columns`, and those of the density row by row, written out for states (q,): what a
+row costs is then arithmetic alone.
 """
 
 import numpy as np

@@ -214,18 +214,6 @@ def mix_parts(X, r, own, factor, target, source, size):
 
 
 @register_jitable
-def carry(p, x):
-    """``x <- A x`` for x (s,)."""
-    carry_parts(p, 1, x.reshape((1, -1)))
-
-
-@register_jitable
-def carry_back(p, x):
-    """``x <- A' x`` for x (s,)."""
-    carry_parts_back(p, 1, x.reshape((1, -1)))
-
-
-@register_jitable
 def carry_rows(p, X):
     """``X <- A X`` for X (s, c), C-ordered: the rows of all copies of a state are one part."""
     carry_parts(p, X.shape[1], X.reshape((1, -1)))

@@ -9,13 +9,14 @@ from numba.extending import register_jitable
 from pymc_scalable_gp.ops import _markov_jax as in_jax
 from pymc_scalable_gp.ops._elementwise import add_multiple, sum_product
 from pymc_scalable_gp.ops._jax import jax_form
-from pymc_scalable_gp.ops._markov_filter import gains, predict, update
 from pymc_scalable_gp.ops._markov_op import MarkovOp, recursion
 from pymc_scalable_gp.ops._markov_single import single_columns
 from pymc_scalable_gp.ops._markov_steps import (
     add_observed,
+    add_prior,
     carry_back_columns,
     carry_back_rows,
+    carry_columns,
     carry_rows,
     observed,
     process,
@@ -84,6 +85,29 @@ def _columns(kind, *args):
 
 
 @register_jitable
+def predict(p, i, dt, M, C):
+    """Means (s, c) and covariance (s, s) of the states before row i: ``A M``, ``P + A (C - P) A'``.
+
+    Both are zeros before the first row.
+    """
+    if i:
+        retime(p, dt[i])
+        carry_rows(p, M)
+        add_prior(p, -1.0, False, C)
+        carry_rows(p, C)
+        carry_columns(p, C)
+    add_prior(p, 1.0, i == 0, C)
+
+
+@register_jitable
+def gains(p, i, C, v):
+    """``v = C h_i``; returns ``h_i' v``."""
+    for r in range(len(C)):
+        v[r] = observed(p, i, C[r])
+    return observed(p, i, v)
+
+
+@register_jitable
 def observed_rows(p, i, X, out):
     """``out = h_i' X`` for X (s, c)."""
     out[:] = 0.0
@@ -95,7 +119,7 @@ def observed_rows(p, i, X, out):
 
 @register_jitable
 def add_outer(X, v, scale, row):
-    """``X += scale v row'``."""
+    """``X += scale v row'``, for means or the covariance."""
     for r in range(len(v)):
         add_multiple(X[r], scale * v[r], row)
 
@@ -117,12 +141,10 @@ def forward(p, dt, noise, B):
     """
     n, c = B.shape
     s = states(p)
-    C, m, M = np.zeros((s, s)), np.zeros(s), np.zeros((s, c))
+    C, M = np.zeros((s, s)), np.zeros((s, c))
     vs, S, Z, E = np.empty((n, s)), np.empty(n), np.empty((n, c)), np.empty((n, c))
     for i in range(n):
-        predict(p, i, dt, m, C)
-        if i:
-            carry_rows(p, M)
+        predict(p, i, dt, M, C)
         observed_rows(p, i, M, E[i])
         S[i] = gains(p, i, C, vs[i])
         if noise[i] == np.inf:
@@ -133,7 +155,7 @@ def forward(p, dt, noise, B):
             return vs, S, Z, E, False
         Z[i] = B[i] - E[i]
         add_outer(M, vs[i], 1.0 / S[i], Z[i])
-        update(vs[i], S[i], 0.0, m, C)
+        add_outer(C, vs[i], -1.0 / S[i], vs[i])
     return vs, S, Z, E, True
 
 
@@ -162,12 +184,10 @@ def _color(dt, rates, variances, features, noise, white, orders, counts, sizes):
     n, c = white.shape
     p = process(rates, variances, features, noise, orders, counts, sizes)
     s = states(p)
-    C, m, M = np.zeros((s, s)), np.zeros(s), np.zeros((s, c))
+    C, M = np.zeros((s, s)), np.zeros((s, c))
     v, out = np.empty(s), np.empty((n, c))
     for i in range(n):
-        predict(p, i, dt, m, C)
-        if i:
-            carry_rows(p, M)
+        predict(p, i, dt, M, C)
         observed_rows(p, i, M, out[i])
         S, prior = gains(p, i, C, v) + noise[i], noise[i]
         for k in range(len(p.V)):
@@ -178,7 +198,7 @@ def _color(dt, rates, variances, features, noise, white, orders, counts, sizes):
         if S > DEPENDENT * prior:
             add_multiple(out[i], np.sqrt(S), white[i])
             add_outer(M, v, 1.0 / np.sqrt(S), white[i])
-            update(v, S, 0.0, m, C)
+            add_outer(C, v, -1.0 / S, v)
     return out
 
 
