@@ -1,11 +1,9 @@
 """Log density of a tensor whose covariance is a Kronecker product plus noise, and its gradient."""
 
 from functools import cache
-from itertools import chain
 
 import numpy as np
 from numba.extending import register_jitable
-from pytensor.link.numba.dispatch import basic as nb
 
 from pymc_scalable_gp.ops._base import GufuncOp, store
 from pymc_scalable_gp.ops._elementwise import (
@@ -20,7 +18,7 @@ from pymc_scalable_gp.ops._elementwise import (
 from pymc_scalable_gp.ops._jax import jax_form, jnp
 from pymc_scalable_gp.ops._kernels import eigen_rows, empty_matrix, multiply_any
 from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI
-from pymc_scalable_gp.ops._numba import from_source, inlined, sealed, source_version
+from pymc_scalable_gp.ops._numba import from_source, inlined, register_numba
 
 
 class _Kronecker(GufuncOp):
@@ -215,44 +213,39 @@ def _slopes(scaled, noise, g, vectors, values, bars):
     return 0.5 * g * noise_bar
 
 
-def _names(letter, dims):
-    return [f"{letter}{i}" for i in range(dims)]
-
-
-def _tuple(entries):
-    return f"({', '.join(entries)},)"
+def _each(form, dims):
+    """The text of a tuple with an entry for each factor, of number {i}."""
+    return "".join(f"{form.format(i=i)}, " for i in range(dims))
 
 
 def _logp_source(dims):
     """Numba takes no variable number of arguments: a function for each number of factors."""
-    K = _names("k", dims)
-    parts = [f"{name}[{i}]" for name in ("vectors", "values") for i in range(dims)]
     return [
-        f"def kroneckerlogp({', '.join(K)}, noise, e):",
-        f"    vectors = {_tuple(f'{k}.copy()' for k in K)}",
-        f"    values = {_tuple(f'np.empty({k}.shape[0])' for k in K)}",
+        f"def kroneckerlogp({_each('k{i}', dims)}noise, e):",
+        f"    vectors = ({_each('k{i}.copy()', dims)})",
+        f"    values = ({_each('np.empty(k{i}.shape[0])', dims)})",
         "    logp, scaled = body(vectors, values, noise.item(), e.copy().reshape(e.size))",
-        f"    return np.asarray(logp), scaled.reshape(e.shape), {', '.join(parts)}",
+        f"    return np.asarray(logp), scaled.reshape(e.shape), "
+        f"{_each('vectors[{i}]', dims)}{_each('values[{i}]', dims)}",
     ]
 
 
 def _slope_source(dims):
-    V, lengths = _names("v", dims), _names("l", dims)
+    V, lengths = _each("v{i}", dims), _each("l{i}", dims)
     return [
-        f"def kroneckerlogpgrad(scaled, noise, g, {', '.join(chain(V, lengths))}):",
-        f"    bars = {_tuple(f'np.empty({v}.shape)' for v in V)}",
+        f"def kroneckerlogpgrad(scaled, noise, g, {V}{lengths}):",
+        f"    bars = ({_each('np.empty(v{i}.shape)', dims)})",
         "    flat = scaled.copy().reshape(scaled.size)",
-        f"    noise_bar = body(flat, noise.item(), g.item(), {_tuple(V)}, {_tuple(lengths)}, bars)",
-        f"    return {', '.join(f'bars[{i}]' for i in range(dims))}, np.asarray(noise_bar)",
+        f"    noise_bar = body(flat, noise.item(), g.item(), ({V}), ({lengths}), bars)",
+        f"    return {_each('bars[{i}]', dims)}np.asarray(noise_bar)",
     ]
 
 
 def _turn_source(dims):
-    V = _names("v", dims)
+    V = _each("v{i}", dims)
     return [
-        f"def kroneckerturn({', '.join(V)}, values):",
-        f"    found = body({_tuple(V)}, values.copy().reshape(values.size), False)",
-        "    return found.reshape(values.shape)",
+        f"def kroneckerturn({V}values):",
+        f"    return body(({V}), values.copy().reshape(values.size), False).reshape(values.shape)",
     ]
 
 
@@ -273,10 +266,8 @@ def _function(op_class, dims, in_python=False):
     return function.py_func if in_python else function
 
 
-@nb.register_funcify_default_op_cache_key(_Kronecker)
-def numba_kronecker(op, node=None, **kwargs):
-    identity = __name__, type(op).__qualname__, str(op.dims), source_version()
-    return sealed(op, node, _function(type(op), op.dims), identity), source_version()
+for _kind in _SOURCES:
+    register_numba(_kind)(lambda op: _function(type(op), op.dims))
 
 
 def _jax_products(values):
