@@ -24,3 +24,11 @@ class ArrayOp(GufuncOp):
 
     def perform(self, node, inputs, output_storage):
         store(output_storage, self.values(np, *inputs))
+
+
+def scatter(out, places, values):
+    """Rows added to `out`, in which places may repeat: to NumPy's array itself, or to a copy of JAX's."""
+    if isinstance(out, np.ndarray):
+        np.add.at(out, places, values)
+        return out
+    return out.at[places].add(values)

@@ -37,10 +37,7 @@ class Expanded(Op):
             storage[0] = value
 
     def infer_shape(self, node, input_shapes):
-        return [
-            tuple(out.shape[axis] for axis in range(out.type.ndim)) if out.type.ndim else ()
-            for out in node.outputs
-        ]
+        return [tuple(out.shape[axis] for axis in range(out.type.ndim)) for out in node.outputs]
 
     def check_lengths(self, arrays) -> None:
         """The graph's own Ops check them."""

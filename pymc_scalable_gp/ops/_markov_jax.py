@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from pymc_scalable_gp.ops._jax import jax, jnp
 from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI
-from pymc_scalable_gp.ops._markov_steps import DRIVE, STATIC
+from pymc_scalable_gp.ops._markov_steps import DEPENDENT, DRIVE, STATIC
 
 
 class Steps(NamedTuple):
@@ -143,8 +143,8 @@ def smooth(dt, rates, V, G, noise, B, orders, counts, sizes):
     return jnp.where(good, mean, jnp.nan), jnp.where(good, jnp.maximum(var, 0.0), jnp.nan)
 
 
-def color(dt, rates, V, G, noise, W, orders, counts, sizes, dependent):
-    """As `markov_color`; `dependent` is the share of a variance that is rounding."""
+def color(dt, rates, V, G, noise, W, orders, counts, sizes):
+    """As `markov_color`."""
     if not len(dt):
         return W
     steps = _steps(dt, rates, V, G, orders, counts, sizes)
@@ -156,7 +156,7 @@ def color(dt, rates, V, G, noise, W, orders, counts, sizes, dependent):
         M, C = A @ M, P + A @ (C - P) @ A.T
         v = C @ h
         S = h @ v + d
-        used = S > dependent * p
+        used = S > DEPENDENT * p
         root = jnp.sqrt(jnp.where(used, S, 1.0))
         gain = jnp.where(used, v / root, 0.0)
         out = h @ M + jnp.where(used, root, 0.0) * w

@@ -24,6 +24,8 @@ FACTORIAL = np.array([1.0, 1.0, 2.0, 6.0, 24.0])
 DRIVE = np.array([2.0, 4.0, 16.0 / 3.0])
 # A feature whose share of the log determinant is below this is left out: see `features_in_use`.
 NEGLIGIBLE = 1e-11
+# A variance given all earlier rows that is below this share of the prior's is rounding.
+DEPENDENT = 1e-14
 
 
 class Process(NamedTuple):
@@ -87,13 +89,9 @@ def process(rates, V, G, noise, orders, counts, sizes):
         row[5], row[6] = counts[j], orders[factor] != STATIC
         state, feature, factor = state + q * size, feature + size, factor + counts[j]
         given, w = given + sizes[j], max(w, q)
-    used = np.empty((len(G), len(kept)))
-    for i in range(len(G)):
-        for k in range(len(kept)):
-            used[i, k] = G[i, kept[k]]
     A, P = np.zeros((groups, w, w)), np.zeros((groups, w, w))
     up = np.zeros((factors, w), dtype=np.int64)
-    found = Process(V[kept], used, kept, plan, kinds, rates, A, P, np.full(1, np.nan), up)
+    found = Process(V[kept], G[:, kept], kept, plan, kinds, rates, A, P, np.full(1, np.nan), up)
     set_prior(found)
     set_neighbors(found)
     return found

@@ -82,12 +82,7 @@ def solve_small(lower, rows, transpose, right):
     if lower.shape[0] > _SMALL:
         solve_lower(lower, rows, transpose, right)
         return
-    p, q = rows.shape
-    known = np.empty((p, q))
-    for i in range(p):
-        for j in range(q):
-            known[i, j] = rows[i, j]
-    inverse = inverse_small(lower)
+    known, inverse = rows.copy(), inverse_small(lower)
     if right:
         multiply_small(known, inverse, False, transpose, rows)
     else:

@@ -8,6 +8,7 @@ from operator import mul
 
 import numpy as np
 
+from pymc_scalable_gp.ops._array_op import scatter
 from pymc_scalable_gp.ops._jax import jax
 from pymc_scalable_gp.ops._lowrank_terms import DTC, logp_terms
 from pymc_scalable_gp.ops._stationary import SHAPED, shape_slope_of_squares, slope_of_squares
@@ -40,14 +41,6 @@ def local_rows(neighbors, part, first, n, g, xp):
 def gather(values, places, there, xp):
     """Rows (b, s, q), zeros where there are none."""
     return xp.where(there[:, :, None], values[places], 0.0)
-
-
-def scatter(out, places, values):
-    """Rows added to `out`, which repeats may meet; zeros for rows that are not there."""
-    if isinstance(out, np.ndarray):
-        np.add.at(out, places, values)
-        return out
-    return out.at[places].add(values)
 
 
 def cholesky(M, xp):

@@ -3,9 +3,7 @@
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_scalable_gp.ops._array_op import ArrayOp
-from pymc_scalable_gp.ops._base import GufuncOp
-from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
+from pymc_scalable_gp.ops._array_op import ArrayOp, scatter
 from pymc_scalable_gp.ops._numba import numba_form
 
 # Row p holds the coefficients of 1, t, t^2, t^3 in the weight of node j + p - 1.
@@ -38,13 +36,20 @@ class CubicInterpolation(ArrayOp):
         return [(g * CubicInterpolation(True)(s, U)).sum(axis=1), CubicSpread()(s, g, U)]
 
 
-class CubicSpread(GufuncOp):
+class CubicSpread(ArrayOp):
     """``W(s)' G`` (m, k): the adjoint of `CubicInterpolation` in the table, whose shape it needs."""
 
     gufunc_signature = "(n),(n,k),(m,k)->(m,k)"
 
-    def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = _spread(*inputs)
+    def values(self, xp, s, G, U):
+        """One node of each cell after the other."""
+        out = xp.zeros((U.shape[0], G.shape[1]))
+        if U.shape[0] < 4:
+            return out
+        first, powers = _cells(s, U.shape[0], xp)
+        for p, weights in enumerate(_KEYS @ powers):
+            out = scatter(out, first + p, weights[:, None] * G)
+        return out
 
 
 def cubic_interpolation(s, U):
@@ -104,17 +109,6 @@ def interpolate(s, U, table=_KEYS, xp=np):
     return sum(weights[p][:, None] * U[first + p] for p in range(4))
 
 
-def _spread(s, G, U):
-    out = np.zeros((U.shape[0], G.shape[1]))
-    if U.shape[0] < 4:
-        return out
-    first, powers = _cells(s, U.shape[0], np)
-    weights = _KEYS @ powers
-    for p in range(4):
-        np.add.at(out, first + p, weights[p][:, None] * G)
-    return out
-
-
 @register_jitable
 def _cell(s, m):
     """As `_cells`, for one point: the first node, and the place."""
@@ -150,8 +144,3 @@ def _spread_loop(s, G, U):
             for c in range(k):
                 out[first + p, c] += w * G[i, c]
     return out
-
-
-@jax_form(CubicSpread, differentiable=False)
-def _jax_spread(s, G, U):
-    return jax.vjp(lambda values: interpolate(s, values, xp=jnp), U)[1](G)[0]

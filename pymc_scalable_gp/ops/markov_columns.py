@@ -12,6 +12,7 @@ from pymc_scalable_gp.ops._jax import jax_form
 from pymc_scalable_gp.ops._markov_op import MarkovOp, recursion
 from pymc_scalable_gp.ops._markov_single import single_columns
 from pymc_scalable_gp.ops._markov_steps import (
+    DEPENDENT,
     add_observed,
     add_prior,
     carry_back_columns,
@@ -23,9 +24,6 @@ from pymc_scalable_gp.ops._markov_steps import (
     retime,
     states,
 )
-
-# A variance given all earlier rows that is below this share of the prior's is rounding.
-DEPENDENT = 1e-14
 
 
 class ColumnsOp(MarkovOp):
@@ -243,8 +241,4 @@ def _smooth(dt, rates, variances, features, noise, columns, orders, counts, size
 
 jax_form(MarkovSolve, differentiable=False)(in_jax.solve)
 jax_form(MarkovSmooth, differentiable=False)(in_jax.smooth)
-
-
-@jax_form(MarkovColor, differentiable=False)
-def _jax_color(*args):
-    return in_jax.color(*args, DEPENDENT)
+jax_form(MarkovColor, differentiable=False)(in_jax.color)

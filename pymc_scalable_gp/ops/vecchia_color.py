@@ -4,29 +4,31 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
-from pymc_scalable_gp.ops._base import GufuncOp, store
-from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
+from pymc_scalable_gp.ops._array_op import ArrayOp
+from pymc_scalable_gp.ops._jax import jax, jnp
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._small import multiply_small
 from pymc_scalable_gp.ops._vecchia_blocks import blocks_fit, corner, count_known, own_rows, take_rows
 
 
-class VecchiaColor(GufuncOp):
+class VecchiaColor(ArrayOp):
     """``Y_b = A_b Y_N + L_b Z_b``, one block after the other (see `vecchia_color`)."""
 
     gufunc_signature = "(p,q),(m,q),(b,g,k),(b,g,g),(b,k)->(m,q)"
     discrete = (4,)
 
-    def perform(self, node, inputs, output_storage):
+    def values(self, xp, *inputs):
+        """Block after block."""
         *given, neighbors = inputs
-        (output_storage[0][0],) = batches.where_blocks_fit(batches.color, given, neighbors, (), np)
+        function = batches.color if xp is np else _jax_color
+        return batches.where_blocks_fit(function, given, neighbors, (), xp)[0]
 
     def pullback(self, inputs, outputs, cotangents):
         """See `VecchiaColorGrad`."""
         return VecchiaColorGrad()(*inputs, *outputs, *cotangents)
 
 
-class VecchiaColorGrad(GufuncOp):
+class VecchiaColorGrad(ArrayOp):
     """Cotangents of the rows before, Z, A and L, by the same recursion from the last block on.
 
     ``Z_bar = L' Y_bar``, ``L_bar = tril(Y_bar Z')``, ``A_bar = Y_bar Y_N'``, ``Y_bar_N += A' Y_bar``.
@@ -35,9 +37,10 @@ class VecchiaColorGrad(GufuncOp):
     gufunc_signature = "(p,q),(m,q),(b,g,k),(b,g,g),(b,k),(m,q),(m,q)->(p,q),(m,q),(b,g,k),(b,g,g)"
     discrete = (4,)
 
-    def perform(self, node, inputs, output_storage):
-        found = batches.where_blocks_fit(batches.color_grad, inputs[:4], inputs[4], inputs[5:], np)
-        store(output_storage, found)
+    def values(self, xp, *inputs):
+        """Block after block."""
+        function = batches.color_grad if xp is np else _jax_color_grad
+        return batches.where_blocks_fit(function, inputs[:4], inputs[4], inputs[5:], xp)
 
 
 def vecchia_color(noise, A, L, neighbors, before=None):
@@ -146,12 +149,6 @@ def _near(values, neighbors):
     return jnp.where((neighbors >= 0)[..., None], values[jnp.maximum(neighbors, 0)], 0.0)
 
 
-@jax_form(VecchiaColor)
-def _jax_color_where_blocks_fit(*inputs):
-    *given, neighbors = inputs
-    return batches.where_blocks_fit(_jax_color, given, neighbors, (), jnp)[0]
-
-
 def _jax_color(before, Z, A, L, neighbors):
     p, (count, g) = len(before), A.shape[:2]
 
@@ -163,11 +160,6 @@ def _jax_color(before, Z, A, L, neighbors):
     rows = jnp.concatenate([before, jnp.zeros((count * g, Z.shape[1]))])
     blocks = (jnp.arange(count), A, L, _padded(Z, A), neighbors)
     return jax.lax.scan(step, rows, blocks)[0][p : p + len(Z)]
-
-
-@jax_form(VecchiaColorGrad, differentiable=False)
-def _jax_color_grad_where_blocks_fit(*inputs):
-    return batches.where_blocks_fit(_jax_color_grad, inputs[:4], inputs[4], inputs[5:], jnp)
 
 
 def _jax_color_grad(before, Z, A, L, neighbors, Y, Y_bar):
