@@ -8,7 +8,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from pymc_scalable_gp.ops._block_kernel import add_kernel_bars, block_factors, no_bars, sum_of_products
-from pymc_scalable_gp.ops._elementwise import add, subtract, subtract_from, sum_product
+from pymc_scalable_gp.ops._elementwise import add, add_multiple, subtract, subtract_from, sum_product
 from pymc_scalable_gp.ops._kernels import add_gram_columns, empty_matrix, matvec, multiply_any
 from pymc_scalable_gp.ops._lowrank_terms import LOG_2PI, factor_qr, factor_scaled
 from pymc_scalable_gp.ops._numba import inlined
@@ -240,13 +240,13 @@ def stream_grad(
         w = _whitened(whitening, rest, places)
         both, M_bar = _covariance_bar(whitening, near, W, W_bar, w, local, rest, places, bar)
         turned, local_bar = np.zeros((2 * own, r)), np.zeros((s, r))
-        multiply_small(both[own:], local, False, False, turned[:own])
+        W *= -2.0
+        put(W_bar, turned)
+        put(W, turned[own:])
+        add_small(both[own:], local, False, -2.0, turned[:own])
         for i in range(own):
-            for j in range(r):
-                turned[i, j] = W_bar[i, j] - 2.0 * turned[i, j]
-                turned[own + i, j] = -2.0 * W[i, j]
-                for c in range(len(bar)):
-                    turned[i, j] += bar[c] * w[c, i] * beta[c, j]
+            for c in range(len(bar)):
+                add_multiple(turned[i], bar[c] * w[c, i], beta[c])
         multiply_any(both, turned, True, False, local_bar)
         add_kernel_bars(factors, M_bar, scale, variance, shape, rows, terms, places, bars, X_bar)
         add_rows(phi_bar, places, 1.0, local_bar)
@@ -323,8 +323,7 @@ def stacked_grad(blocks, phi, noise, neighbors, beta, root, rest, alpha, bar, g)
     """
     n, r = phi.shape
     count, s_all = neighbors.shape[0], blocks.shape[1]
-    blocks_bar = empty_matrix(count, s_all * s_all).reshape((count, s_all, s_all))
-    blocks_bar[:] = 0.0
+    blocks_bar = zero_matrix(count, s_all * s_all).reshape((count, s_all, s_all))
     phi_bar, noise_bar, total = zero_matrix(n, r), np.zeros(n), bar.sum()
     width = 0 if total == 0.0 else r
     features, middle = phi if width else np.empty((n, 0)), np.zeros((width, width))
@@ -352,7 +351,5 @@ def stacked_grad(blocks, phi, noise, neighbors, beta, root, rest, alpha, bar, g)
             noise_bar[places[i]] += M_bar[i, i]
     for i in range(n):
         for c in range(len(bar)):
-            factor = bar[c] * alpha[c, i]
-            for j in range(r):
-                phi_bar[i, j] += factor * beta[c, j]
+            add_multiple(phi_bar[i], bar[c] * alpha[c, i], beta[c])
     return blocks_bar, phi_bar, noise_bar

@@ -6,6 +6,7 @@ from pytensor.compile.mode import optdb
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 
 from pymc_scalable_gp.ops import _markov_jax as in_jax
+from pymc_scalable_gp.ops._elementwise import fill_from
 from pymc_scalable_gp.ops._jax import jax_form
 from pymc_scalable_gp.ops._markov_adjoint import Slopes, block_back
 from pymc_scalable_gp.ops._markov_blocks import ROWS, run
@@ -147,11 +148,9 @@ def _slopes(dt, rates, variances, features, noise, residual, orders, counts, siz
             slope[:] = np.nan
         out.G[:] = np.nan
     V_bar, G_bar = np.zeros(len(variances)), np.zeros(features.shape)
-    for k in range(len(kept)):
-        V_bar[kept[k]] = out.V[k]
-    for i in range(n):
-        for k in range(len(kept)):
-            G_bar[i, kept[k]] = out.G[i, k]
+    for k, place in enumerate(kept):
+        V_bar[place] = out.V[k]
+        fill_from(G_bar[:, place], out.G[:, k])
     return np.asarray(logp), out.dt, out.rates, V_bar, G_bar, out.noise, out.e
 
 
