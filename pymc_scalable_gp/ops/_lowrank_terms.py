@@ -230,18 +230,15 @@ def logp_grad(phi, weights, noise, residual, kdiag, logp, alpha, coef, root, var
         stop = min(start + 512, n)
         block, out = phi_t[:, start:stop], phi_bar[:, start:stop]
         multiply_any(middle, block, False, False, out)
-        quad, norm = np.zeros(stop - start), np.zeros(stop - start)
+        quad, slope = np.zeros(stop - start), np.zeros(stop - start)
         for j in range(r):
             add_product(quad, out[j], block[j])
         inverse = 1.0 / variance[start:stop]
         a = alpha[start:stop]
         shrunk = own[start:stop] if n <= r else (1.0 - quad * inverse) * inverse
         row_bar = 0.5 * (a * a - shrunk)
-        slope = np.zeros(stop - start)
         if approx != DTC:
-            for j in range(r):
-                add_square(norm, weights[j], block[j])
-            slack = np.maximum(kdiag[start:stop] - norm, 0.0)
+            slack = _slack(block, weights, kdiag[start:stop], approx)
             if approx == FITC:
                 slope = row_bar * (slack > 0.0)
             else:
