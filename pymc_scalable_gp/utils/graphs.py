@@ -21,15 +21,16 @@ from pytensor.tensor.variable import TensorVariable
 
 def is_random(*variables, known: Iterable[Variable] = ()) -> bool:
     """Whether any of the variables depends on a random variable or an input other than `known`."""
+    return not _depend_on_data(variables, known, lambda v: isinstance(v, Constant | SharedVariable))
+
+
+def _depend_on_data(variables, known, is_data) -> bool:
+    """Whether nothing but data and `known` is behind the variables: no other root, and nothing random."""
     known = set(known)
-    for v in ancestors(variables, blockers=known):
-        if v in known:
-            continue
-        if v.owner is None and not isinstance(v, Constant | SharedVariable):
-            return True
-        if v.owner is not None and isinstance(v.owner.op, RandomVariable | RNGConsumerOp):
-            return True
-    return False
+    return not any(
+        not is_data(v) if v.owner is None else isinstance(v.owner.op, RandomVariable | RNGConsumerOp)
+        for v in ancestors(variables, blockers=known) if v not in known
+    )  # fmt: skip
 
 
 def as_scalar(value) -> TensorVariable:
@@ -106,16 +107,9 @@ def depends_only_on(outputs: Sequence[Variable], allowed: Iterable[Variable] = (
     generator, an unspecified input, or a shared variable, such as a ``pm.Data`` that ``pm.set_data`` may
     change; those of :func:`fixed_shared` count as constants.
     """
-    known = set(allowed)
-    for v in ancestors(outputs, blockers=known):
-        if v in known:
-            continue
-        if v.owner is None:
-            if not (isinstance(v, Constant) or getattr(v.tag, "fixed", False)):
-                return False
-        elif isinstance(v.owner.op, RandomVariable | RNGConsumerOp):
-            return False
-    return True
+    return _depend_on_data(
+        outputs, allowed, lambda v: isinstance(v, Constant) or getattr(v.tag, "fixed", False)
+    )
 
 
 def same_values(tensor, kept) -> TensorVariable:
