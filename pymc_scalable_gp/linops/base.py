@@ -12,6 +12,13 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_scalable_gp.utils.graphs import known_shape
 
 
+def _as_tensor(value) -> TensorVariable:
+    """A tensor, of floats for integers below 64 bits: products of these would wrap around."""
+    tensor = pt.as_tensor_variable(value)
+    small = tensor.dtype.startswith(("int", "uint")) and tensor.dtype != "int64"
+    return tensor.astype("float64") if small else tensor
+
+
 class LinearOperator(ABC):
     """A matrix that is known by its products.
 
@@ -39,9 +46,9 @@ class LinearOperator(ABC):
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type is TensorVariable:
-                object.__setattr__(self, field.name, pt.as_tensor_variable(value))
+                object.__setattr__(self, field.name, _as_tensor(value))
             elif field.type == tuple[TensorVariable, ...]:
-                object.__setattr__(self, field.name, tuple(map(pt.as_tensor_variable, value)))
+                object.__setattr__(self, field.name, tuple(map(_as_tensor, value)))
 
     @property
     @abstractmethod

@@ -127,7 +127,7 @@ class Products:
         function = from_source(source, name, scope)
         if key is None:
             return caller(op, node, function), None
-        return sealed(op, node, function, (key,)), key
+        return sealed(op, node, function, (key,)), cache_key(key, *op.lengths().items())
 
     def jax_functions(self, wanted):
         """JAX functions ``matmat`` and ``vjp``."""

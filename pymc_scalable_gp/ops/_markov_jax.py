@@ -90,7 +90,7 @@ def logp(dt, rates, V, G, noise, e, orders, counts, sizes):
     steps = _steps(dt, rates, V, G, orders, counts, sizes)
     _, S, Z, _ = _filter(steps, noise, e[:, None])
     total = LOG_2PI * len(e) + jnp.log(S).sum() + (Z[:, 0] ** 2 / S).sum()
-    return jnp.where((S > 0.0).all(), -0.5 * total, jnp.nan)
+    return jnp.where((S > 0.0).all() & jnp.isfinite(noise).all(), -0.5 * total, jnp.nan)
 
 
 def slopes(dt, rates, V, G, noise, e, orders, counts, sizes):

@@ -12,7 +12,7 @@ from abc import update_abstractmethods
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
-from inspect import getclosurevars, signature
+from inspect import getclosurevars, getsourcefile, signature
 from pathlib import Path
 
 import numpy as np
@@ -40,8 +40,8 @@ def _announce():
 
 @cache
 def source_version() -> int:
-    """Checksum of the sources of all Ops."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    """Checksum of the sources of all Ops, and of what calls Fortran for them."""
+    files = [*sorted(Path(__file__).parent.glob("*.py")), Path(getsourcefile(compile_apart))]
     return zlib.crc32(b"".join(file.read_bytes() for file in files))
 
 
@@ -215,7 +215,8 @@ def sealed(op, node, function, identity, strided=()):
     if any(hasattr(held, "py_func") for held in getclosurevars(function.py_func).nonlocals.values()):
         raise TypeError(f"{name} holds a compiled function, which differs by process")
     function = compiled_once(function, kinds, identity)
-    handed = function, tuple(getattr(op, prop) for prop in op.shared)
+    # Lengths that the Op knows are constants in what checks them.
+    handed = function, tuple(getattr(op, prop) for prop in op.shared), tuple(op.lengths().items())
     if handed not in _CALLERS:
         _CALLERS[handed] = caller(op, node, function, strided)
     return _CALLERS[handed]

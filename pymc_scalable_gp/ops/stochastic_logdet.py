@@ -37,10 +37,6 @@ class StochasticLogdet(ParametrizedOp):
         """The probes, and parameters that are not free."""
         return 1, *(i for i in range(2, len(inputs)) if i - 2 not in self.products.free)
 
-    def connection_pattern(self, node):
-        rest = [False] * (len(node.outputs) - 1)
-        return [[first, *rest] for first, *_ in super().connection_pattern(node)]
-
     def pullback(self, inputs, outputs, cotangents):
         """The gradient comes with the value: the bases are not kept."""
         g, free = cotangents[0], self.products.free

@@ -185,3 +185,13 @@ def test_scales_and_differences():
     ):
         assert isinstance(found, linops.LinearOperator)
         assert_allclose(found.to_dense().eval(mode="FAST_COMPILE"), expected, atol=1e-15)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: LowRank(np.array([[12]], dtype=np.int8)),
+    lambda: 2.0 * Dense(np.array([[100]], dtype=np.uint8)),
+    lambda: Kronecker([np.array([[100]], dtype=np.int8), np.array([[3]], dtype=np.int8)]),
+])  # fmt: skip
+def test_small_integers_do_not_wrap_around(make):
+    operator = make()
+    assert_allclose(operator.diag().eval(), np.diag(operator.to_dense().eval()))

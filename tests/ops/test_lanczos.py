@@ -355,3 +355,11 @@ def test_an_operator_of_one_vector_has_a_gradient(mode):
     grad = pt.grad((Q**3).sum() + alpha.sum() + beta.sum(), d)
     found, expected = (pytensor.function([d], grad, mode=m)(X + 1.0) for m in (mode, IN_PYTHON))
     assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_operators_of_other_sizes_in_one_process():
+    """What checks a length that the operator knows holds it, and is not that of another size."""
+    for n in (5, 6):
+        A, b = pytensor.shared(2.0 * np.eye(n), shape=(n, n)), pt.vector(shape=(n,))
+        found = pytensor.function([b], lanczos(Dense(A), b, 2)[1], mode="NUMBA")(np.ones(n))
+        assert_allclose(found[0], 2.0)

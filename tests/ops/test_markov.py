@@ -13,6 +13,7 @@ from scipy import stats
 
 from pymc_scalable_gp.ops import _markov_op
 from pymc_scalable_gp.ops._by_ops import BY_OPS
+from pymc_scalable_gp.ops._jax import jax
 from pymc_scalable_gp.ops._markov_steps import features_in_use
 from pymc_scalable_gp.ops.markov_columns import markov_color, markov_smooth, markov_solve
 from pymc_scalable_gp.ops.markov_logp import MarkovLogp, MarkovSlopes, markov_logp
@@ -127,6 +128,15 @@ def test_a_covariance_that_is_not_positive_definite_gives_nan():
     dt, rates, V, G, noise, e = inputs(6)
     found = [x.eval() for x in MarkovSlopes(**KIND)(dt, rates, -V, G, noise, e)]
     assert all(np.isnan(x).all() for x in (found[0], found[1], found[5]))
+
+
+@pytest.mark.parametrize("mode", [IN_PYTHON, *(["JAX"] if jax is not None else [])])
+def test_noise_without_end_gives_nan(mode):
+    """A row without a target is none of a density's."""
+    dt, rates, V, G, noise, e = inputs(6)
+    noise = np.where(np.arange(len(noise)) == 2, np.inf, noise)
+    place = pt.vector("noise")
+    assert np.isnan(markov_logp(dt, rates, V, G, place, e, **KIND).eval({place: noise}, mode=mode))
 
 
 def test_small_noise_and_close_times():

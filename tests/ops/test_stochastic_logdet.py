@@ -172,3 +172,11 @@ def test_errors():
         stochastic_logdet(Dense(np.eye(3)), 1.0, np.ones(3), 2)
     with pytest.raises(ValueError, match="steps must be at least 1"):
         stochastic_logdet(Dense(np.eye(3)), 1.0, np.ones((1, 3)), 0)
+
+
+def test_second_derivatives_are_refused():
+    """They were those of the slope as a constant."""
+    c = pt.scalar("c")
+    found = stochastic_logdet(Dense(np.diag([0.0, 1.0, 3.0])), c, np.array([[1.0, -1.0, 1.0]]), 3)
+    with pytest.raises(ValueError, match="can be differentiated"):
+        pt.grad(pt.grad(found**2, c), c)
