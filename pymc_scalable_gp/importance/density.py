@@ -1,7 +1,7 @@
 """A model's log density and its gradient as functions of one flat vector."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cached_property
 from time import perf_counter
 
@@ -125,6 +125,9 @@ class Density:
         for name, value in given.items():
             if value.shape != (expected := tuple(map(int, shapes[name]))):
                 raise ValueError(f"start has {name} of shape {value.shape}, expected {expected}")
+        for name in set(self._point) & set(point):
+            if (came := np.shape(point[name])) != (expected := np.shape(self._point[name])):
+                raise ValueError(f"start has {name} of shape {came}, expected {expected}")
         found = make_initial_point_fn(model=self.model, overrides=given)(0)
         of_values = {v.name: rv.name for rv, v in self.model.rvs_to_values.items()}
         found |= {v: point[v] for v in set(self._point) & set(point) if of_values[v] not in given}
@@ -152,13 +155,17 @@ class Density:
         ).reshape(-1, self.size)
 
     def from_prior(self, count: int, rng, centre=None, reach=2.0) -> np.ndarray:
-        """Vectors (count, p) drawn from the prior.
+        """Vectors (count, p) drawn from the prior; fewer where draws put others' parameters out of range.
 
         If that is improper, from within `reach` (p,) of a `centre` (p,), by default the initial point.
         """
-        try:
-            found = [self.flat(self._prior(int(s))) for s in rng.integers(2**31, size=count)]
-        except NotImplementedError:
+        found = []
+        with suppress(NotImplementedError):
+            for seed in rng.integers(2**31, size=count):
+                with suppress(ValueError):
+                    found.append(self.flat(self._prior(int(seed))))
+        found = [each for each in found if not np.isnan(each).any()]
+        if not found:
             centre = self.initial if centre is None else centre
             return centre + reach * rng.uniform(-1.0, 1.0, (count, self.size))
         return np.array(found)

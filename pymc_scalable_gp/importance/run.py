@@ -57,6 +57,11 @@ class Budget:
             check_count("cores", self.cores)
         if self.max_seconds is not None:
             check_positive("max_seconds", self.max_seconds)
+        client = self.client
+        if client is not None and not callable(getattr(client, "scheduler_info", None)):
+            raise TypeError(f"client must be a distributed.Client, got {type(client).__name__}")
+        if getattr(client, "asynchronous", False):
+            raise TypeError("client must be a distributed.Client that is not asynchronous")
 
 
 def run(

@@ -20,8 +20,8 @@ class Lowest(NamedTuple):
 
 
 def lowest(
-    objective, start: np.ndarray, *, maxiter: int, reach: float | None = None, restarts: int = 0,
-    stop: Callable | None = None, progressbar: bool = False, **options,
+    objective, start: np.ndarray, *, maxiter: int, reach: float | np.ndarray | None = None,
+    restarts: int = 0, stop: Callable | None = None, progressbar: bool = False, **options,
 ) -> Lowest:  # fmt: skip
     """Lowest value of `objective` that L-BFGS finds, and where.
 
@@ -29,10 +29,10 @@ def lowest(
     a value above the last, with no slope, from which its line search comes back. The value found is never
     above the one at `start`; NaN, with theta = start, where `objective` is not finite there.
 
-    A run has `maxiter` iterations, in which no entry goes farther than `reach` from the start, and ends
-    where ``stop(theta, value)`` is true after one. Further runs, `restarts` at most, go on from where one
-    ended, while they gain: a wall or a bad scale may end a run early. `options` are the method's own:
-    ``tol``, or ``ftol``, ``gtol`` and ``maxls``.
+    A run has `maxiter` iterations, in which no entry goes farther than `reach`, one or (p,), from its
+    start, and ends where ``stop(theta, value)`` is true after one. Further runs, `restarts` at most, go on
+    from where one ended, while they gain: a wall or a bad scale may end a run early. `options` are the
+    method's: ``tol``, or ``ftol``, ``gtol`` and ``maxls``.
     """
     wall = _Wall(objective)
     wall(start)
@@ -46,7 +46,7 @@ def lowest(
     if stop is not None:
         options["callback"] = after_iteration
     if reach is not None:
-        options["bounds"] = [(v - reach, v + reach) for v in start]
+        options["bounds"] = list(zip(start - reach, start + reach, strict=True))
     for _ in range(1 + restarts):
         before = wall.value
         found = minimize(

@@ -152,6 +152,50 @@ def test_a_start_may_hold_transformed_values(point, sd):
 def test_a_start_of_another_shape_is_refused():
     with pytest.raises(ValueError, match=r"start has mu of shape \(\), expected \(2,\)"):
         run(model=scaled_model(), start={"mu": 1.0})
+    with pytest.raises(ValueError, match=r"start has sd_log__ of shape \(2,\), expected \(\)"):
+        run(model=scaled_model(), start={"sd_log__": [0.0, 0.0]})
+
+
+def test_prior_draws_that_put_another_variable_out_of_range():
+    """NumPy refuses to draw them; the density has no weight there."""
+    with pm.Model() as model:
+        a = pm.Normal("a", 1.0, 0.5)
+        x = pm.Normal("x", 0.0, a)
+        pm.Normal("y", x, 1.0, observed=Y)
+    idata = run(model=model)
+
+    def density(x, a):
+        return stats.norm.pdf(a, 1.0, 0.5) * stats.norm.pdf(x, 0.0, a) * stats.norm.pdf(Y, x, 1.0).prod()
+
+    evidence, _ = integrate.dblquad(density, 1e-6, 4.0, -8.0, 8.0)
+    attrs = idata.posterior.attrs
+    assert abs(attrs["log_evidence"] - np.log(evidence)) < 4 * attrs["log_evidence_se"]
+
+
+class Asynchronous:
+    asynchronous = True
+
+    def scheduler_info(self):
+        """As a client's."""
+
+
+@pytest.mark.parametrize(("client", "words"), [(4, "got int"), (Asynchronous(), "not asynchronous")])
+def test_clients_that_are_none_are_refused(client, words):
+    with pytest.raises(TypeError, match=f"client must be a distributed.Client.*{words}"):
+        run(model=scaled_model(), client=client)
+
+
+def test_inputs_with_a_prior_need_no_start():
+    rng = np.random.default_rng(0)
+    t = np.linspace(0.0, 4.0, 12)
+    with pm.Model() as model:
+        shift = pm.Normal("shift", 0.0, 0.3)
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), mean_func=lambda X: 2.0 * X[:, 0])
+        gp.marginal_likelihood(
+            "y", X=(t + shift)[:, None], y=2.0 * t + 0.1 * rng.standard_normal(12), sigma=0.1
+        )
+    idata = run(model=model)
+    assert idata.posterior.attrs["khat"] < 0.7
 
 
 def test_a_constant_density_has_no_slope():

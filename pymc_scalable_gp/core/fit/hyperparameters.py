@@ -12,7 +12,7 @@ from pymc_scalable_gp.utils.compiled import check_reached, check_untransformed, 
 from pymc_scalable_gp.utils.graphs import on_vector, raveled
 from pymc_scalable_gp.utils.lbfgs import lowest
 
-# L-BFGS stays within this distance of its start: a factor e^10 for a positive parameter.
+# Where there is a transform L-BFGS stays this near to its start: a factor e^10 of what is positive.
 REACH = 10.0
 
 
@@ -111,8 +111,13 @@ class Hyperparameters:
         return _in_words(self.untransformed(theta))
 
     def minimize(self, objective, start, *, maxiter, **options) -> tuple[np.ndarray, float]:
-        """Where `lowest` finds the lowest value of `objective`, within 10 of the start, and that value."""
-        return lowest(objective, start, maxiter=maxiter, reach=REACH, **options)[:2]
+        """Where `lowest` finds the lowest value of `objective`, and that value; see `REACH`."""
+        reach = [
+            np.full(np.size(self._point[v.name]), REACH if self.model.rvs_to_transforms[rv] else np.inf)
+            for rv, v in zip(self.free, self._values, strict=True)
+        ]
+        reach = np.concatenate([np.zeros(0), *reach])
+        return lowest(objective, start, maxiter=maxiter, reach=reach, **options)[:2]
 
     def _on_vector(self, theta, outputs):
         """`outputs`, graphs of the value variables, with slices of `theta` in their place."""

@@ -105,15 +105,26 @@ def test_discrete_variables_are_refused():
 
 
 def test_no_step_beyond_the_reach():
-    """An objective without a minimum ends where a parameter has changed by e^10."""
+    """An objective without a minimum ends where a positive parameter has changed by e^10."""
     with pm.Model() as model:
-        both = pm.Normal("both", shape=2)
+        both = pm.HalfNormal("both", shape=2)
     start = np.array([1.0, -2.0])
     theta, value = Hyperparameters([both], model).minimize(
         lambda theta: (-theta.sum(), -np.ones(2)), start, maxiter=100
     )
     assert_allclose(theta, start + hyperparameters.REACH)
     assert_allclose(value, -theta.sum())
+
+
+def test_what_may_be_any_number_has_no_reach():
+    """Ten units are nothing where they are hundreds."""
+    with pm.Model() as model:
+        level, sd = pm.Normal("level", 0.0, 1e3), pm.HalfNormal("sd")
+    hyper, far = Hyperparameters([level + sd], model), np.array([500.0, 3.0])
+    theta, _ = hyper.minimize(
+        lambda theta: (((theta - far) ** 2).sum(), 2.0 * (theta - far)), np.zeros(2), maxiter=100
+    )
+    assert_allclose(theta, far, rtol=1e-6)
 
 
 def test_variables_of_another_model_are_not_taken_for_fixed_ones():

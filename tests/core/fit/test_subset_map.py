@@ -64,6 +64,16 @@ def test_a_parameter_of_the_mean():
     assert_allclose(found["c"], weights @ (Y + 2.0) / (weights.sum() + 1.0), rtol=1e-4)
 
 
+def test_a_mean_far_from_its_initial_value():
+    with pm.Model() as model:
+        mean = pm.gp.mean.Constant(pm.Normal("c", 0.0, 1e3))
+        sigma, cov = pm.HalfNormal("sigma"), pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ell"))
+        gp = pm.gp.Marginal(cov_func=cov, mean_func=mean)
+    found = sgp.subset_map(gp, X, Y + 500.0, sigma, model=model, **QUIET)
+    assert abs(found["c"] - 500.0) < 2.0
+    assert abs(found["sigma"] - 0.2) < 0.1  # 10 units from 0, where it once stopped, leave 490 to it
+
+
 def test_noise_with_a_kernel():
     """As if its kernel were the function's."""
     with pm.Model() as model:
