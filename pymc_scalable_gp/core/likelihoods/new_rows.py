@@ -72,7 +72,7 @@ def _of_mixture(variable):
     if len(components) == 1:
         means, variances = means[..., 0], variances[..., 0]
     mean = (weights * means).sum(axis=-1)
-    return mean, (weights * (variances + means**2)).sum(axis=-1) - mean**2
+    return mean, (weights * (variances + (means - mean[..., None]) ** 2)).sum(axis=-1)
 
 
 class ObservationPredictor:
@@ -109,12 +109,14 @@ class ObservationPredictor:
         """Mean and variance (n*,) of new observations, or (n*, k) for classes."""
         inner, values = state
         f, var = self.inner.diagonal(inner, X)
-        first = second = within = 0.0
+        centre, first, second, within = self._moments(f, *values)[0], 0.0, 0.0, 0.0
+        centre = np.where(np.isfinite(centre), centre, 0.0)
         for node, weight in zip(NODES, WEIGHTS / np.sqrt(np.pi), strict=True):
             mean, own = self._moments(f + np.sqrt(2.0 * var) * node, *values)
-            first, second = first + weight * mean, second + weight * mean**2
+            away = mean - centre  # large means leave squares without the digits of small variances
+            first, second = first + weight * away, second + weight * away**2
             within = within + weight * own
-        return first, np.maximum(second - first**2, 0.0) + within
+        return centre + first, np.maximum(second - first**2, 0.0) + within
 
     def full(self, state, X):
         """Raise ValueError: covariances of observations are not known."""

@@ -121,6 +121,28 @@ def test_draws_of_new_counts_have_one_seed():
     assert len(np.unique(found.y.values[0, :, 1])) > 3  # a generator that goes on from draw to draw
 
 
+@pytest.mark.parametrize("name", ["StudentT", "Mixture"])
+def test_small_variances_far_from_zero(name):
+    """Squares of metres north have no digits left for hundredths."""
+    north, sd = 5e6, 0.01
+    likelihood = {
+        "StudentT": lambda f: pm.StudentT.dist(nu=4.0, mu=f, sigma=sd),
+        "Mixture": lambda f: pm.Mixture.dist(
+            [0.9, 0.1], [pm.Normal.dist(f, sd), pm.Normal.dist(f, 10.0 * sd)]
+        ),
+    }[name]
+    own = {"StudentT": 2.0 * sd**2, "Mixture": 10.9 * sd**2}[name]
+    with pm.Model() as model:
+        gp = sgp.ExactMarginal(
+            cov_func=0.02**2 * pm.gp.cov.Matern52(1, ls=1.0), mean_func=pm.gp.mean.Constant(north)
+        )
+        gp.marginal_likelihood("y", X=X, y=north + 0.01 * F, likelihood=likelihood)
+    _, var = gp.predict(NEW, {}, diag=True, model=model)
+    mean, found = gp.predict(NEW, {}, diag=True, pred_noise=True, model=model)
+    np.testing.assert_allclose(found, var + own, rtol=1e-3)  # 5e6 has nine digits beyond the point
+    np.testing.assert_allclose(mean, gp.predict(NEW, {}, diag=True, model=model)[0], rtol=0, atol=1e-8)
+
+
 def test_the_mixture_over_draws_has_both_variances():
     model, gp = made(counts)
     idata = az.from_dict({"posterior": {"eta": np.array([[0.5, 1.0]])}})
