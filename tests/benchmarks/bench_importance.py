@@ -1,12 +1,13 @@
 """Posteriors by importance sampling: seconds, k-hat, effective sample sizes, and NUTS on the same model.
 
     python tests/benchmarks/bench_importance.py --data DIR [--parts exact,correct,vif,shapes] [--big]
-        [--nuts] [--seeds N]
+        [--nuts] [--seeds N] [--rows N]
 
 Sets are standardised; Matern 5/2 with one lengthscale for each input, LogNormal(log sqrt(d), 1), priors
 HalfNormal(2) and HalfNormal(.5) for eta and sigma. Seconds include compilation where machine code is
 already on disk. --nuts adds 4 x 500 draws of NUTS for the exact GP of 500 rows (a quarter of an hour),
---big corrections of 5000 rows and sets of 15 000 and 36 000. The part "shapes" needs no data: densities
+--big corrections of 5000 rows and sets of 15 000 and 36 000; --rows is for corrections of as many rows
+alone (10 000 take most of an hour). The part "shapes" needs no data: densities
 that are hard for importance sampling, whose means and sds are known, and what k-hat says of them.
 """
 
@@ -205,6 +206,7 @@ def main():
     parser.add_argument("--parts", default="exact,correct,vif")
     parser.add_argument("--seeds", type=int, default=10, help="of each shape")
     parser.add_argument("--big", action="store_true")
+    parser.add_argument("--rows", type=int, help="of the only correction")
     parser.add_argument("--nuts", action="store_true")
     args = parser.parse_args()
     import pymc as pm
@@ -223,7 +225,8 @@ def main():
     if "exact" in parts:
         found += exact_rows(pm, sgp, args.data, args.nuts)
     if "correct" in parts:
-        found += corrections(pm, sgp, args.data, (2000, 5000) if args.big else (2000,))
+        sizes = (2000, 5000) if args.big else (2000,)
+        found += corrections(pm, sgp, args.data, (args.rows,) if args.rows else sizes)
     if "vif" in parts:
         found += many_rows(pm, sgp, args.data, args.big)
     header = ["posterior of", "s", "k-hat", "ESS", "densities + gradients", "worst shift", "sds' ratio"]

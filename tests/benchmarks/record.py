@@ -47,6 +47,8 @@ RUNS = {
             "seeds": "bench_reliability.py --data DIR --parts seeds --seeds 5 --draws 1000",
             "doubled": "bench_reliability.py --data DIR --parts doubled --cores 1",
             "importance_large": "bench_importance.py --data DIR --parts vif --big",
+            "importance_correct": "bench_importance.py --data DIR --parts correct --big",
+            "importance_correct_more": "bench_importance.py --data DIR --parts correct --rows 10000",
             "large": "bench_reliability.py --parts large",
             "large_million": "bench_reliability.py --parts large --rows 1000000",
             "importance_shapes": "bench_importance.py --parts shapes",
