@@ -158,6 +158,7 @@ class PerGroup(EmbeddedKernel):
         places = pt.concatenate([scaled, _FAR * apart], axis=1)
         layout = pt.concatenate([columns[:, :-1], _LAID_APART * apart], axis=1)
         if self.kernel not in _VANISH or count >= BY_PRODUCT:
+            scale = pt.where(pt.isnan(codes), np.nan, scale)
             kernel = self.kernel(count, ls=rates, **self.params)
             return Embedded(kernel, inputs, places, layout, scale, codes)
         kernel = self.kernel(count + 1, ls=pt.concatenate([rates, [1.0]]), **self.params)

@@ -1,4 +1,4 @@
-"""Row blocks of an array, rows evenly spaced through it, and progress over what is done in turn."""
+"""Row blocks of an array, some of its rows, and progress over what is done in turn."""
 
 from collections.abc import Iterable, Iterator
 
@@ -28,7 +28,10 @@ def blocks(
         yield slice(start, min(start + size, n)), np.ascontiguousarray(X[start : start + size])
 
 
-def evenly(X: np.ndarray, count: int) -> np.ndarray:
-    """At most `count` rows, evenly spaced through X (n, d)."""
+def some_rows(X: np.ndarray, count: int) -> np.ndarray:
+    """At most `count` rows of X (n, d), in their order.
+
+    At random: rows that are evenly spaced may be those of a few columns of a grid, or of every other group.
+    """
     n = len(X)
-    return X[np.unique(np.linspace(0, n - 1, min(n, count)).astype(int))]
+    return X[np.sort(np.random.default_rng(0).choice(n, min(n, count), replace=False))]

@@ -459,6 +459,49 @@ def test_inputs_of_a_new_group_that_replace_the_training_inputs_are_refused(name
         gp.predict(X[:2], {"scale": 1.0}, model=model)
 
 
+def test_statistics_of_another_lengthscale_are_refused():
+    """A basis is told by its values at inputs, of which each has a label."""
+    made = [
+        sgp.GriefGP(cov_func=make("Matern52", ls, 1.2), approx="DTC", rank=20, grid=12) for ls in (0.3, 0.5)
+    ]
+    for gp in made:
+        gp.build(X)
+    statistics = made[0].summarize(X, Y, progressbar=False)
+    with pm.Model(), pytest.raises(ValueError, match="made in another basis"):
+        made[1].marginal_likelihood("y", statistics=statistics, sigma=0.3)
+
+
+def test_statistics_of_points_with_labels():
+    """Their basis was told by inputs between groups, where it is NaN: no statistics were its own."""
+    gp, found = sgp.CholQRMarginal(cov_func=make("Matern52", 0.8, 1.2), n_inducing=12, approx="DTC"), []
+    gp.build(X)
+    for data in ({"X": X, "y": Y}, {"statistics": gp.summarize(X, Y, progressbar=False)}):
+        with pm.Model() as model:
+            gp.marginal_likelihood("y", **data, sigma=0.3)
+        found.append(model.compile_logp(mode="FAST_COMPILE")({}))
+    assert_allclose(found[1], found[0], rtol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["Matern52", "RatQuad"])
+def test_rows_of_no_group_are_nan(kind):
+    """A kernel that does not vanish far away compares groups apart."""
+    bad = np.array([[0.0, 0.5], [1.0, 0.5]])
+    assert np.isnan(make(kind, 1.0, 1.0)(bad).eval()).all()
+
+
+def test_rows_of_a_group_that_the_build_did_not_have_are_refused():
+    """As where they are replaced: its features hold no variance there."""
+    known = X[:, 1] != 1.0
+    with pm.Model():
+        gp = sgp.GriefGP(cov_func=make("Matern52", 0.8, 1.2), approx="DTC", rank=20, grid=12)
+        gp.build(X[known])
+        with pytest.raises(ValueError, match="column 1 holds 1, which the inputs of the build do not have"):
+            gp.marginal_likelihood("y", X=X, y=Y, sigma=0.3)
+        gp.marginal_likelihood("y", X=X[known], y=Y[known], sigma=0.3)
+        with pytest.raises(ValueError, match="column 1 holds 1, which the inputs of the build do not have"):
+            gp.predict(X[:2], {}, given={"X": X, "y": Y, "sigma": 0.3})
+
+
 def test_a_group_without_a_point_is_warned_of():
     """SoftKI gives its rows the points of the nearest label."""
     kernel = make("Matern52", 0.8, 1.5)

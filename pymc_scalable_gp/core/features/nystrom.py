@@ -66,7 +66,8 @@ class NystromMap(FeatureMap):
 
     @property
     def input_range(self):
-        return InputRange(self.low, self.high)
+        probes = InputRange(self.low, self.high, labels=self.labels).probes  # at labels that there are
+        return InputRange(self.low, self.high, probes)
 
     @property
     def labels(self):

@@ -7,7 +7,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.utils.blocks import evenly
+from pymc_scalable_gp.utils.blocks import some_rows
 from pymc_scalable_gp.utils.checks import Refuse
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.warn import warn
@@ -31,8 +31,9 @@ class InputRange:
 
     Beyond them features die away, and without a term for the missing variance the model would be
     certain of the mean there. `probes` are a few inputs (p, d) at which the functions of another basis
-    have other values; five random ones within the range when left out. `labels` are those that the
-    features hold, by column, where the kernel compares categories: between two of them there is nothing.
+    have other values; random ones within the range when left out, with labels in turn. `labels` are
+    those that the features hold, by column, where the kernel compares categories: between two of them there
+    is nothing.
     """
 
     low: np.ndarray
@@ -41,10 +42,15 @@ class InputRange:
     labels: Mapping[int, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self):
-        if self.probes is None:
+        probes = self.probes
+        if probes is None:
             low, high = (np.where(np.isfinite(side), side, 0.0) for side in (self.low, self.high))
-            shares = np.random.default_rng(0).random((5, len(low)))
-            object.__setattr__(self, "probes", low + (high - low) * shares)
+            count = max([5, *map(len, self.labels.values())])
+            probes = low + (high - low) * np.random.default_rng(0).random((count, len(low)))
+        probes = np.array(probes)
+        for column, held in self.labels.items():
+            probes[:, column] = np.resize(held, len(probes))
+        object.__setattr__(self, "probes", probes)
 
     def _with_margin(self):
         margin = _MARGIN * (self.high - self.low)
@@ -87,7 +93,9 @@ class InputRange:
         return found
 
     def check(self, X: np.ndarray) -> None:
-        """Raise ValueError for inputs (n, d) beyond the range."""
+        """Raise ValueError for inputs (n, d) beyond the range, or with a label that no feature holds."""
+        if text := self.unknown(X):
+            raise ValueError(f"{text}: call gp.build(X), before the likelihood, on inputs with all labels")
         columns = self._columns_beyond(X)
         if len(columns):
             j = columns[0]
@@ -125,7 +133,7 @@ def _missed(feature_map, X: np.ndarray, point=None, model=None) -> np.ndarray:
 
 def missing_share(feature_map, data) -> float:
     """Mean share of prior variance that features do not explain at rows of the data, initially."""
-    return float(_missed(feature_map, evenly(data.value, feature_map.block_rows)).mean())
+    return float(_missed(feature_map, some_rows(data.value, feature_map.block_rows)).mean())
 
 
 def warn_beyond(feature_map, X: np.ndarray, point=dict, model=None) -> None:
@@ -164,7 +172,7 @@ def warn_together(feature_map, X: np.ndarray, point=dict, model=None) -> None:
         new = (counts > 1) & ~np.isin(labels, held)
         if not new.any():
             continue
-        lost = _missed(feature_map, evenly(X[new[place]], feature_map.block_rows), point(), model).max()
+        lost = _missed(feature_map, some_rows(X[new[place]], feature_map.block_rows), point(), model).max()
         if lost > MISSING_SHARE:
             warn(
                 f"Xnew has several rows with {in_words(labels[new])} in column {column}, which no feature "

@@ -10,11 +10,11 @@ from pymc_scalable_gp.cov.queries import used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.grief.features import GriefMap, Missing
 from pymc_scalable_gp.methods.grief.grid import check_grid, grid_nodes, least_resolving, node_ladder
 from pymc_scalable_gp.methods.grief.waves import WaveTerm
-from pymc_scalable_gp.utils.blocks import evenly
+from pymc_scalable_gp.utils.blocks import some_rows
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.warn import warn
 
-# Rows, evenly spaced through X, on which sets of nodes are compared.
+# Rows, some_rows spaced through X, on which sets of nodes are compared.
 NODE_PROBE_ROWS = 200
 
 
@@ -38,7 +38,7 @@ def fit_grief(cov_func, terms, grid, rank: int, X: np.ndarray, point=None) -> Gr
             f"rank={rank} exceeds the {sum(cells)} cells of the grid: using rank "
             f"{sum(cells)}. For a closer approximation give a finer grid="
         )
-    probe = evenly(X, PROBE_ROWS)
+    probe = some_rows(X, PROBE_ROWS)
     prior = evaluate([kernel_diag(cov_func, probe)], point)[0].sum()
     fits = [
         each.within(most, probe, point)
@@ -61,7 +61,7 @@ def _choose_nodes(term, X, sizes, point):
     ]
     if all(len(ladder) == 1 for ladder in ladders):
         return [ladder[0] for ladder in ladders]
-    probe = evenly(X, NODE_PROBE_ROWS)
+    probe = some_rows(X, NODE_PROBE_ROWS)
     points = [
         np.concatenate([probe[:, dim], *ladder]) for dim, ladder in zip(term.dims, ladders, strict=True)
     ]

@@ -21,7 +21,7 @@ from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.methods.kmcg.kronecker import LONG_AXIS, NoFeatures
 from pymc_scalable_gp.methods.kmcg.likelihood import DENSE_CELLS
-from pymc_scalable_gp.utils.blocks import evenly
+from pymc_scalable_gp.utils.blocks import some_rows
 
 # Products of eigenvectors, where no number is given.
 DEFAULT_PRODUCTS = 500
@@ -45,12 +45,9 @@ class CellMap(EigenfunctionMap):
     def of(cls, cov_func, cells: Data, rank: int, point=None) -> "CellMap":
         """At most `rank` products, chosen at a point of the model."""
         terms, grid = product_terms(cov_func, len(cells.grid.axes)), cells.grid
-        columns = [[evenly(grid.axes[dim], LONG_AXIS) for dim in term.dims] for term in terms]
+        columns = [[_evenly(grid.axes[dim], LONG_AXIS) for dim in term.dims] for term in terms]
         ranks = share_rank(rank, [int(np.prod([len(u) for u in each])) for each in columns])
-        n = len(cells.value)
-        # At random: evenly spaced cells are often those of a few columns.
-        chosen = np.random.default_rng(0).choice(n, min(n, PROBE_ROWS), replace=False)
-        probe = cells.value[np.sort(chosen)]
+        probe = some_rows(cells.value, PROBE_ROWS)
         parts = zip(terms, columns, ranks, strict=True)
         return cls(cov_func, [fit_term(*part, probe, point)[0] for part in parts], cells)
 
@@ -71,6 +68,12 @@ class CellMap(EigenfunctionMap):
         places = np.arange(grid.size) if grid.places is None else grid.places
         at = np.unravel_index(places, grid.shape)
         return term_grid.combined(pt.stack([factors[i][:, at[dim]] for i, dim in enumerate(dims)]))
+
+
+def _evenly(axis: np.ndarray, count: int) -> np.ndarray:
+    """At most `count` nodes, evenly spaced through an axis."""
+    n = len(axis)
+    return axis[np.unique(np.linspace(0, n - 1, min(n, count)).astype(int))]
 
 
 def likelihood_of_cells(data: MarginalData, gp, plain: bool) -> Likelihood:

@@ -16,13 +16,13 @@ from pymc_scalable_gp.ops.hadamard import (
 from pymc_scalable_gp.ops.segments import segment_times
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.whitened_columns import whiten, whitened_columns
-from pymc_scalable_gp.utils.blocks import evenly
+from pymc_scalable_gp.utils.blocks import some_rows
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.jitter import GRAM_JITTER
 from pymc_scalable_gp.utils.subspace import leading_eigenpairs
 
-# Rows, evenly spaced through X, that carry the frozen directions of every merge.
+# Rows, some_rows spaced through X, that carry the frozen directions of every merge.
 SUPPORT_ROWS = 3000
 
 
@@ -95,7 +95,7 @@ class TermTree:
     def __init__(self, term: ProductTerm, X, grid_size, rank, single, point):
         self.term, self.rank = term, rank
         columns = X[:, term.dims]
-        support = evenly(columns, SUPPORT_ROWS)
+        support = some_rows(columns, SUPPORT_ROWS)
         self._choose(columns, support, grid_size, point)
         self.single, self.cores = single, []
         roots = self._roots(fixed_shared(support))

@@ -19,7 +19,7 @@ from pymc_scalable_gp.methods.softki.points import (
     present_points,
     spread_points,
 )
-from pymc_scalable_gp.utils.blocks import evenly
+from pymc_scalable_gp.utils.blocks import some_rows
 from pymc_scalable_gp.utils.classes import as_typed
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import is_random
@@ -71,7 +71,7 @@ class _SoftKI(FeatureGP):
         TypeError, ValueError
             For bad inputs or points, more points than distinct rows, or columns that X lacks.
         """
-        return self._build(check_inputs(X).value, Xu=Xu, random_seed=random_seed)
+        return self._build(check_inputs(X), Xu=Xu, random_seed=random_seed)
 
     def _fit(self, X, Xu=None, random_seed=0) -> SoftKIMap:
         """Take the points given, or the k-means centres of X (n, d); note the range of X."""
@@ -98,7 +98,7 @@ class _SoftKI(FeatureGP):
 
     def _warn_untrained(self) -> None:
         """Warn of what points that were not learned make of the function, in the model of the context."""
-        rows = evenly(self.training.X.value, self.feature_map.block_rows)
+        rows = some_rows(self.training.X.value, self.feature_map.block_rows)
         if self._are_centres and len(rows) > self.rank:
             (weights,) = evaluate([self.feature_map.basis(pt.constant(rows))])
             alone = (weights.max(axis=1) > ALL).mean()
