@@ -14,6 +14,7 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_scalable_gp.cov.embedded import EmbeddedKernel
 from pymc_scalable_gp.cov.kernels import traits
+from pymc_scalable_gp.cov.objects import Numeric
 from pymc_scalable_gp.utils.compiled import evaluate, present_shape
 from pymc_scalable_gp.utils.internals import parts_of
 from pymc_scalable_gp.utils.warn import warn
@@ -132,6 +133,11 @@ def used_columns(cov_func, d: int) -> np.ndarray:
     if columns.max() >= d:
         raise ValueError(f"the kernel uses column {columns.max()}, but X has {d} columns")
     return np.unique(columns % d)  # some may be counted from the last
+
+
+def kept_matrix(cov_func) -> str | None:
+    """Name of a kernel whose matrix is computed once, where inputs are known; None without one."""
+    return next((type(leaf).__name__ for leaf in leaves(cov_func) if isinstance(leaf, Numeric)), None)
 
 
 def check_rows(cov_func, X: np.ndarray, name: str = "X") -> None:

@@ -15,6 +15,15 @@ class RefuseShape(Refuse):
     """`Refuse` of a shape that the graph specifies too: that raises under JAX, which leaves checks out."""
 
 
+def check_kernel_values(*values) -> None:
+    """Raise ValueError for values of a kernel, at the hyperparameters of a build, that are not finite."""
+    if not all(np.isfinite(each).all() for each in values):
+        raise ValueError(
+            "the kernel is not finite at the hyperparameters of the build: give build(X, point=...) other "
+            "ones"
+        )
+
+
 def check_choice(name: str, value, options) -> None:
     """Raise unless `value` is one of `options`."""
     if value not in options:

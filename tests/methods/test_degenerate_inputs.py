@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.methods.skip.tree import SUPPORT_ROWS
 from pymc_scalable_gp.utils.threads import ForThreads
 
 cov = pm.gp.cov
@@ -49,6 +50,45 @@ def test_rows_without_prior_variance():
         near.marginal_likelihood("y", X=X[1:], y=y[1:], sigma=0.3)
     mean, var = near.predict(X[:1], {}, diag=True, model=model)
     assert_allclose([mean[0], var[0]], 0.0, atol=1e-12)
+    for rows in (X[:3], X[[2, 0, 1]]):  # with other new rows too, whose neighbour it is
+        together, alone = (
+            near.predict(rows, {}, model=model),
+            near.predict(rows, {}, diag=True, model=model),
+        )
+        assert_allclose(together[0], alone[0], atol=1e-4)
+        assert_allclose(np.diag(together[1]), alone[1], atol=1e-4)
+    with pm.Model() as latent:
+        sgp.VecchiaLatent(cov_func=near.cov_func, n_inducing=0, neighbors=5, block=1).prior("f", X)
+        take = latent.compile_fn([latent["f"]], inputs=latent.value_vars, on_unused_input="ignore")
+        (f,) = take(latent.initial_point())
+    assert np.isfinite(f).all()
+
+
+def test_features_do_not_go_by_the_order_of_rows():
+    """Every other row is of the other group, and SKIP chooses directions at half of the rows."""
+    n = 2 * SUPPORT_ROWS
+    X = np.column_stack([np.random.default_rng(3).uniform(0.0, 4.0, (n, 2)), np.arange(n) % 2])
+    kernel = sgp.cov.PerGroup(cov.ExpQuad, 3, ls=[0.5, 0.5], scale=[1.0, 1.0], group_dim=2)
+    gp = sgp.SKIPMarginal(cov_func=kernel, grid_size=30, rank=8)
+    gp.build(X)
+    explained = (gp.features(X[:200]).eval() ** 2).sum(axis=1)
+    assert min(explained[::2].mean(), explained[1::2].mean()) > 0.95  # .99 and .26 at every other row
+
+
+def test_a_matrix_that_is_computed_once_is_not_chosen_again():
+    """Its rows are in the order of the build."""
+    X = np.column_stack([RNG.dirichlet([1.0, 1.0], 40), T])
+    with pm.Model():
+        ell = pm.InverseGamma("ell", 3, 3)
+        kernel = sgp.cov.HistogramIntersection(3, active_dims=[0, 1]) * cov.Matern52(
+            3, ls=ell, active_dims=[2]
+        )
+        gp = sgp.VecchiaMarginal(cov_func=kernel, n_inducing=8, neighbors=5)
+        gp.marginal_likelihood("y", X=X, y=np.sin(T), sigma=0.3)
+        with pytest.raises(ValueError, match="HistogramIntersection is computed once, in the order"):
+            gp.rebuild({"ell": 5.0})
+        idata = sgp.sample_importance(progressbar=False, random_seed=1, draws=30)  # nor by itself
+    assert idata.posterior.attrs["khat"] < 0.7
 
 
 @pytest.mark.parametrize("name", ["KMCG", "SKIP"])

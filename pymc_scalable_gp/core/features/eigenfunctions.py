@@ -14,6 +14,7 @@ from pymc_scalable_gp.cov.products import ProductTerm
 from pymc_scalable_gp.ops.khatri_rao import ColumnProducts, khatri_rao_features
 from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_product import stacked_product
+from pymc_scalable_gp.utils.checks import check_kernel_values
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared
 from pymc_scalable_gp.utils.jitter import GRAM_JITTER
@@ -217,11 +218,7 @@ def fit_term(
     rows = probe[:, term.dims].T
     outputs = [term.gram(nodes, nodes), term.gram(nodes, rows), term.scale]
     grams, crosses, scale = evaluate(outputs, point)
-    if not (np.isfinite(grams).all() and np.isfinite(crosses).all() and np.isfinite(scale)):
-        raise ValueError(
-            "the kernel is not finite at the hyperparameters of the build: give build(X, point=...) "
-            "other ones"
-        )
+    check_kernel_values(grams, crosses, scale)
     basis, used = np.zeros((d, m, m)), np.zeros((d, m), bool)
     factors = np.zeros((d, m, len(probe)))
     for i, column in enumerate(columns):
@@ -267,10 +264,13 @@ class EigenfunctionMap(FeatureMap):
 
     @property
     def input_range(self):
-        """Ends of the grid; infinite for columns that the kernel does not use."""
+        """Ends of the grid; infinite for columns that the kernel does not use.
+
+        Where a Fourier series, which comes after the grids, has the data's ends, those of a grid are taken.
+        """
         low, high = np.full(self.columns, -np.inf), np.full(self.columns, np.inf)
         labels, between = {}, set()
-        for grid in self.grids:
+        for grid in reversed(self.grids):
             for nodes, factor in zip(grid.nodes, grid.term.factors, strict=True):
                 low[factor.dim], high[factor.dim] = nodes.min(), nodes.max()
                 if factor.categorical:

@@ -8,6 +8,7 @@ from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.fit.subset_map import subset_map
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows
+from pymc_scalable_gp.cov.queries import kept_matrix
 from pymc_scalable_gp.importance.density import MOST_PARAMETERS, Density
 from pymc_scalable_gp.importance.mode import NEAR_GAIN, SMALL_STEPS, climb
 from pymc_scalable_gp.utils.compiled import compiled, model_inputs
@@ -34,10 +35,12 @@ def start_of_search(gp, density: Density) -> dict | None:
     known = training is not None and training.gaussian is not None and training.has_rows
     if not (known and model is gp.model) or training.data.weights is not None:
         return None
+    if is_random(training.X.tensor):
+        return None
     near = isinstance(training.gaussian, VecchiaRows)
     if near and (chosen := training.gaussian.plan.point):
         return {v.name: chosen[v.name] for v in model.free_RVs if v.name in chosen}
-    near = near and gp.is_built_unasked
+    near = near and gp.is_built_unasked and not kept_matrix(gp.prior_cov)
     X, y = held_value(training.X, "X"), held_value(training.data.y, "y")
     gaussian = not training.any_likelihood
     if gaussian and not model_inputs([training.sigma, *_kernel(gp, X)], model):

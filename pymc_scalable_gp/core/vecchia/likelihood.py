@@ -22,6 +22,7 @@ from pymc_scalable_gp.core.vecchia.normal import RegressedNormal, StationaryNorm
 from pymc_scalable_gp.core.vecchia.parts import PartsMap
 from pymc_scalable_gp.core.vecchia.precision import VecchiaPrecisions
 from pymc_scalable_gp.core.vecchia.predictor import VecchiaPredictor, joint_conditional
+from pymc_scalable_gp.cov.queries import kept_matrix
 from pymc_scalable_gp.ops.lowrank_posterior import lowrank_posterior
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.vecchia_color import vecchia_color
@@ -162,6 +163,11 @@ class NeighborRows(TrainingRows):
 
     def reorder(self, point=None) -> None:
         """Take order and neighbours of the rows from the hyperparameters at a point."""
+        if kept := kept_matrix(self.cov_func):
+            raise ValueError(
+                f"{kept} is computed once, in the order that the rows had then: to choose it again, call "
+                "build(X, point=...) and write the model again"
+            )
         X = self.present_inputs()
         if len(X) != len(self.plan.ordering.order):
             raise ValueError(
@@ -263,7 +269,8 @@ class VecchiaFunction(NeighborRows):
     @cached_property
     def noise(self):
         """A share of the prior variance, so that blocks can be factorised."""
-        return LOOSE_JITTER * self.feature_map.kernel_diag(self.inputs)
+        prior = self.feature_map.kernel_diag(self.inputs)
+        return LOOSE_JITTER * pt.switch(prior > 0, prior, prior.max())
 
     @cached_property
     def residual(self):

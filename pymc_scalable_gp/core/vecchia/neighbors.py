@@ -14,6 +14,7 @@ from pymc_scalable_gp.cov.embedded import EmbeddedKernel
 from pymc_scalable_gp.cov.kernels import traits
 from pymc_scalable_gp.cov.queries import leaves
 from pymc_scalable_gp.utils.blocks import blocks
+from pymc_scalable_gp.utils.checks import check_kernel_values
 from pymc_scalable_gp.utils.compiled import compiled
 
 # Candidates looked at for each neighbour that is taken.
@@ -54,6 +55,7 @@ class Metric:
     def coordinates(self, X: np.ndarray) -> np.ndarray:
         """Coordinates (n, p), float64."""
         found = [self._function(block, *self._values) for _, block in blocks(X)]
+        check_kernel_values(*found)
         return np.ascontiguousarray(np.concatenate(found), dtype=float)
 
 

@@ -71,7 +71,8 @@ class VecchiaPredictor(Predictor):
         alone = ROUNDING * prior + pt.minimum(training.slack, pt.switch(prior > 0, prior, 1.0))
         found = _regressions(kernels, training, X, phi, alone, near_)
         outputs = _given_neighbors(training, phi, mean, alone, found)
-        found = _regressions(kernels, training, X, phi, ROUNDING * prior, near_)
+        rounding = ROUNDING * pt.switch(prior > 0, prior, 1.0)
+        found = _regressions(kernels, training, X, phi, rounding, near_)
         before = pt.matrix("before", dtype="float64")
         white = pt.matrix("white", dtype="float64")
         columns = vecchia_color(white, *found, before)
@@ -80,7 +81,7 @@ class VecchiaPredictor(Predictor):
         # Compiled when first asked for: most callers want rows alone.
         given = [X, near, training.X, training.phi, training.noise, training.known, before, white]
         given += self.inputs
-        seen = [phi, ROUNDING * prior, columns, mean]
+        seen = [phi, rounding, columns, mean]
         self._jointly = cache(partial(compiled, given, seen))
 
     def _located(self, X, jointly=False):

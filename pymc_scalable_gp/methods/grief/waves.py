@@ -10,6 +10,7 @@ from pymc.gp.cov import Add, Cosine, Periodic
 from pymc_scalable_gp.cov.fourier import fourier_coefficients, waves
 from pymc_scalable_gp.cov.products import ProductTerm, product_terms
 from pymc_scalable_gp.cov.queries import leaves, split_scale
+from pymc_scalable_gp.utils.checks import check_kernel_values
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import as_scalar, depends_only_on, is_random
 from pymc_scalable_gp.utils.internals import parts_of
@@ -44,11 +45,7 @@ class WaveTerm:
         """With the harmonics that inputs (n, d) need at `point`, and at most `rank` features."""
         most = max(rank - 1, 0) // 2
         q = evaluate([fourier_coefficients(self._ls / 2.0, most)], point)[0]
-        if not np.isfinite(q).all():
-            raise ValueError(
-                "the kernel is not finite at the hyperparameters of the build: give build(X, point=...) "
-                "other ones"
-            )
+        check_kernel_values(q)
         needed = int(np.sum(1.0 - np.cumsum(q) > LEFT_OUT))
         column = X[:, self.term.dims[0]]
         nodes = np.array([[column.min(), column.max()]])

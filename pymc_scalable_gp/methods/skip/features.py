@@ -14,8 +14,9 @@ from pymc_scalable_gp.cov.kernels import kernel_diag
 from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.cov.queries import check_labels, leaves, used_columns, warn_unused_columns
 from pymc_scalable_gp.methods.skip.tree import OwnRoots, Roots, TermTree
-from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.checks import Refuse, check_count
 from pymc_scalable_gp.utils.compiled import present_shape
+from pymc_scalable_gp.utils.graphs import depends_only_on
 from pymc_scalable_gp.utils.warn import warn
 
 
@@ -141,8 +142,16 @@ class SKIPMap(FeatureMap):
         return parts[0] if len(parts) == 1 else pt.concatenate(parts, axis=1)
 
     def task_index(self, X):
-        """Task of each row (n,)."""
-        return X[:, self.task_dim].astype("int64")
+        """Task of each row (n,); where X may be replaced or is new, there has to be such a task."""
+        task = X[:, self.task_dim]
+        if not depends_only_on([X]):
+            good = pt.eq(task, pt.floor(task)) & (task >= 0)
+            good = good if self.task_count is None else good & (task < self.task_count)
+            words = (
+                f"tasks, column {self.task_dim}, are whole numbers from 0 below task_cov's number of rows"
+            )
+            task = Refuse(words)(task, good.all())
+        return task.astype("int64")
 
     @property
     def task_count(self) -> int | None:

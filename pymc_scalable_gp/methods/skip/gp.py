@@ -66,7 +66,7 @@ class _SKIP(FeatureGP):
         TypeError, ValueError
             For bad inputs, columns that X lacks, or tasks that are not 0, 1, ....
         """
-        return self._build(check_inputs(X).value, point=point)
+        return self._build(check_inputs(X), point=point)
 
 
 class SKIPMarginal(_SKIP, FeatureMarginal):

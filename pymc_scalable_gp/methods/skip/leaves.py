@@ -11,6 +11,7 @@ from pymc_scalable_gp.ops.stacked_cholesky import cholesky, inverse_cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.ops.whitened_columns import whitened_columns
+from pymc_scalable_gp.utils.checks import check_kernel_values
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.jitter import GRAM_JITTER
@@ -49,6 +50,7 @@ class GridLeaves:
         first = self.term.gram(nodes[:, :1], nodes)[:, 0]
         full = self.term.gram(nodes, nodes)
         numeric = evaluate([full], point)[0]
+        check_kernel_values(numeric)
         s = (support - self.anchor - self.origin) / self.step
         tables = []
         for i, K in enumerate(numeric):
@@ -122,7 +124,9 @@ class CategoryLeaf:
         G = np.eye(len(values))
         if len(values) > rank:
             selection = G[np.searchsorted(values, support)]
-            G = leading_directions(evaluate([K], point)[0], selection, rank, fill=False)
+            numeric = evaluate([K], point)[0]
+            check_kernel_values(numeric)
+            G = leading_directions(numeric, selection, rank, fill=False)
         G = fixed_shared(G)
         KG = pt.specify_shape(K @ G, G.type.shape)
         self.tables = [whitened_columns(KG, G, GRAM_JITTER)]

@@ -129,7 +129,7 @@ def _process(order, factor):
     """Table entry of a Matern kernel whose rate is `factor` over its lengthscale."""
 
     def terms(cov, harmonics):
-        rate = factor / _number(cov.ls)
+        rate = factor / pt.abs(_number(cov.ls))  # distances are squared in the kernel
         return [Term((order,), (rate,), pt.ones(1), _ones, 1)]
 
     return terms

@@ -162,3 +162,20 @@ def test_the_rank_bounds_the_harmonics_and_build_says_what_is_missing():
             assert gp.build(X, point={"ls": 0.1}) == 3
         with pytest.raises(ValueError, match="not finite at the hyperparameters"):
             gp.build(X, {"ls": np.nan})
+
+
+def test_a_grid_beyond_the_data_covers_what_a_series_does():
+    """The series' ends are those of the data, and it fades nowhere."""
+    X = np.linspace(0.0, 20.0, 60)[:, None]
+    with pm.Model():
+        eta = pm.HalfNormal("eta", shape=2)
+        kernel = eta[0] ** 2 * cov.ExpQuad(1, ls=1.0) + eta[1] ** 2 * cov.Periodic(1, period=1.0, ls=1.0)
+        gp = sgp.GriefGP(
+            cov_func=kernel,
+            grid=[np.linspace(0.0, 20.0, 80)],
+            basis="frozen",
+            reference={"eta": [1.0, 1.0]},
+        )
+        gp.build(X[X[:, 0] < 10.0])
+        gp.marginal_likelihood("y", X=X, y=np.sin(X[:, 0]), sigma=0.3)
+    assert gp.feature_map.input_range.high[0] == 20.0

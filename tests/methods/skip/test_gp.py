@@ -428,3 +428,21 @@ def test_products_in_every_back_end(mode):
         found.append(function(x))
     assert_allclose(found[1][0], found[0][0], rtol=1e-10)
     assert_allclose(found[1][1], found[0][1], rtol=1e-8)
+
+
+@pytest.mark.parametrize("make", [
+    lambda k: sgp.SKIPMarginal(cov_func=k, rank=5, grid_size=20),
+    lambda k: sgp.VecchiaMarginal(cov_func=k, n_inducing=0, neighbors=3),
+])  # fmt: skip
+def test_a_build_where_the_kernel_is_not_finite(make):
+    X = np.random.default_rng(0).uniform(0.0, 1.0, (30, 2))
+    with pm.Model():
+        gp = make(pm.gp.cov.ExpQuad(2, ls=pm.LogNormal("ell")))
+        with pytest.raises(ValueError, match="not finite at the hyperparameters of the build: give build"):
+            gp.build(X, point={"ell": 0.0}) if isinstance(gp, sgp.SKIPMarginal) else _at_zero(gp, X)
+
+
+def _at_zero(gp, X):
+    gp.build(X)
+    gp.marginal_likelihood("y", X=X, y=X[:, 0], sigma=0.3)
+    gp.rebuild({"ell": 0.0})

@@ -26,6 +26,23 @@ def tasks(n=60, s=4, seed=0):
     return X, rng.standard_normal(n), rng.standard_normal((s, 2))
 
 
+@pytest.mark.parametrize("task", [1.7, -1.0, 4.0])
+def test_tasks_that_replace_those_of_the_build_are_checked(task):
+    """1.7 counted as task 1, and -1 as the last one."""
+    X, y = tasks()[:2]
+    with pm.Model() as model:
+        data = pm.Data("X", X)
+        gp = sgp.SKIPMarginal(cov_func=COV, rank=5, task_dim=2, task_cov=np.ones((4, 1)), approx="FITC")
+        gp.marginal_likelihood("y", X=data, y=y, sigma=0.3)
+        logp = model.compile_logp(**FAST)
+        before = logp({})
+        pm.set_data({"X": np.where((np.arange(len(X)) == 3)[:, None] & [False, False, True], task, X)})
+        with pytest.raises(ValueError, match="tasks, column 2, are whole numbers from 0 below"):
+            logp({})
+        pm.set_data({"X": X})
+        assert logp({}) == before
+
+
 def exact(cov, X):
     return evaluate([cov(X)])[0]
 

@@ -403,3 +403,15 @@ def test_variances_before_the_first_row_of_years_under_a_line(eta):
     slope = 1.0 / (eta**-2.0 + t @ inverse @ t)
     expected = 1.0 - (k * (inverse @ k)).sum(axis=0) + slope * left**2
     np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_a_lengthscale_of_either_sign():
+    """Distances are squared in the kernel."""
+    found = []
+    for ls in (1.3, -1.3):
+        with pm.Model() as model:
+            sgp.StateSpaceMarginal(cov_func=pm.gp.cov.Matern32(1, ls=ls)).marginal_likelihood(
+                "y", X, Y, 0.3
+            )
+        found.append(model.compile_logp(mode="FAST_COMPILE")({}))
+    assert_allclose(found[1], found[0], rtol=1e-12)
