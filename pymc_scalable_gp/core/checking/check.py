@@ -59,6 +59,13 @@ class Comparison:
         training = self.training
         return isinstance(training, Likelihood) and training.has_rows and training.data.weights is None
 
+    @property
+    def frozen(self):
+        """The features of a frozen basis, of the likelihood where there is one: the GP's may be newer."""
+        newest = self.gp.frozen
+        own = None if self.training is None else self.training.prior_map()
+        return own if newest is not None and isinstance(own, type(newest)) else newest
+
 
 def check_gp(
     gp, given, X, y, *, rows, neighbors, most_rows, num_samples, progressbar, random_seed, model
@@ -124,8 +131,8 @@ def _take_subset(job) -> None:
         return
     job.pair = Pair(ExactRows(job.training.data.part(job.inside), job.gp.prior_cov), own)
     job.densities |= {"logp_exact": job.pair.better.logp(), "logp_approx": own.logp()}
-    if job.gp.frozen is not None:
-        data = replace(own.data, feature_map=job.gp.frozen.base)
+    if job.frozen is not None:
+        data = replace(own.data, feature_map=job.frozen.base)
         job.densities["logp_recomputed"] = FullRows(data).logp()
 
 
@@ -237,7 +244,7 @@ def _dataset(job, found) -> Check:
             _add_gap(gap, suffix, job, data, attrs, weigh=better != "logp_recomputed")
     if "laplace" in found:
         _add_laplace(found["laplace"], job, data, attrs)
-    if job.gp.frozen is not None:
+    if job.frozen is not None:
         data["excess"] = ("sample", np.maximum(-found["missing"].min(axis=1), 0.0))
         if len(job.points) > 1:
             data["from_reference"] = ("hyperparameter", _from_reference(job))
@@ -276,7 +283,7 @@ def _entries(job) -> list[np.ndarray]:
 
 def _from_reference(job) -> np.ndarray:
     """Distance of the draws' mean from a frozen basis' reference, in the draws' sds; NaN for others."""
-    reference = job.gp.frozen.reference
+    reference = job.frozen.reference
     found = []
     for name, flat in zip(job.posterior, _entries(job), strict=True):
         start = np.ravel(reference[name]) if name in reference else np.nan

@@ -40,8 +40,8 @@ def leave_out(gp, cache: Recent, idata, groups, num_samples, progressbar, random
         )
     refuse_replaced_by_missing(training)
     members = None if groups is None else check_groups(groups, len(held_value(training.X, "X")))
-    made_of = training, model, *_replaceable(gp.variable, training)
-    function = cache.get(made_of, "precisions", lambda: training.precisions(model))
+    made_of, now = (training, model), digest(*_replaceable(gp.variable, training))
+    function = cache.get(made_of, ("precisions", now), lambda: training.precisions(model))
     draws = posterior_draws(idata, function.inputs, num_samples, np.random.default_rng(random_seed))
     if len(draws) < FEWEST:
         raise ValueError(
@@ -64,7 +64,7 @@ def leave_out(gp, cache: Recent, idata, groups, num_samples, progressbar, random
         groups = {"posterior": posterior or {"none": np.zeros(shape)}, "log_likelihood": {"y": logp}}
         return LeaveOut(az.loo(az.from_dict(groups), var_name="y", pointwise=True), pit)
 
-    return make() if members else cache.get(made_of, digest(*posterior.values()), make)
+    return make() if members else cache.get(made_of, (digest(*posterior.values()), now), make)
 
 
 def _replaceable(variable, training) -> list[np.ndarray]:

@@ -146,6 +146,21 @@ def draws(count=40, spread=0.05):
     return az.from_dict({"posterior": values})
 
 
+def test_targets_changed_in_place():
+    """What is kept of a call before is that of other data."""
+    with pm.Model():
+        y = pm.Data("targets", Y)
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=pm.LogNormal("ell")), mean_func=MEAN)
+        gp.marginal_likelihood("y", X, y, 0.3)
+        before = gp.loo(draws())
+        y.get_value(borrow=True)[3] += 5.0
+        after = gp.loo(draws())
+        pm.set_data({"targets": Y})
+        again = gp.loo(draws())
+    assert after.elpd < before.elpd - 10.0
+    np.testing.assert_allclose(again.elpd, before.elpd, rtol=1e-10)
+
+
 @pytest.mark.parametrize("case", ["GriefGP FITC", "Exact"])
 def test_it_is_what_a_fit_without_the_row_predicts(case):
     gp, model = model_of(case)

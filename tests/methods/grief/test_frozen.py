@@ -193,6 +193,9 @@ def test_check_sees_what_moved():
         frozen.feature_map.reference["ell"], away["posterior"]["ell"].mean(("chain", "draw"))
     )
     assert frozen.model is model
+    again = frozen.check(away, **options)  # the likelihood's features are still those of the build before
+    np.testing.assert_allclose(again.from_reference, far.from_reference)
+    np.testing.assert_allclose(again.logp_recomputed, far.logp_recomputed)
 
 
 def test_check_of_statistics_takes_rows():
