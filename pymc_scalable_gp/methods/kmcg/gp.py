@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_target
+from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_target, refuse_other_columns
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.sums import Sum, joint_approx
@@ -15,7 +15,7 @@ from pymc_scalable_gp.methods.kmcg.checks import check_integrable, warn_of_featu
 from pymc_scalable_gp.methods.kmcg.features import KMCGMap
 from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator, warn_of_grid
 from pymc_scalable_gp.methods.kmcg.likelihood import KrylovSettings, likelihood_for
-from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid, at_cells
+from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid, at_cells, check_dates
 from pymc_scalable_gp.utils.checks import check_count, check_positive
 from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.warn import warn
@@ -325,7 +325,7 @@ class KMCGMarginal(FeatureMarginal):
             raise ValueError(f"{name} has {len(X.axes)} axes, the GP was built on {d}")
         points = X.points
         check_rows(self.cov_func, points, name)
-        return Data(fixed_shared(points), points, False, X)
+        return Data(fixed_shared(points), points, False, X, X.names)
 
     def _checked_pair(self, X, y) -> tuple[Data, Data]:
         data = self.inputs_of(X)
@@ -371,6 +371,8 @@ class KMCGMarginal(FeatureMarginal):
 
     def _new_inputs(self, Xnew, training):
         data = self.inputs_of(Xnew, "Xnew", training.X.value.shape[1], empty=True)
+        refuse_other_columns(data, training.X.columns, "Xnew")
+        check_dates(data.grid, training.X.grid)
         return data if training.X.grid is not None else replace(data, grid=None)
 
     def _make_predictor(self, data, training, feature_map, coef, noise, model):

@@ -66,6 +66,9 @@ class RegularGrid:
         if not self.axes:
             raise ValueError("axes must hold at least one axis")
         self.observed = _check_mask(observed, self.shape)
+        # Of an xarray.DataArray: names of the axes, and the date from which each counts, if it holds dates.
+        self.names: tuple[str, ...] = ()
+        self.dates: tuple[np.datetime64 | None, ...] = ()
 
     def __repr__(self):
         sizes = " x ".join(map(str, self.shape))
@@ -180,24 +183,42 @@ class RegularGrid:
         return cls(axes, None if observed.all() else observed), order
 
     @classmethod
-    def from_xarray(cls, data: xr.DataArray) -> tuple["RegularGrid", np.ndarray]:
+    def from_xarray(
+        cls, data: xr.DataArray, like: "RegularGrid | None" = None
+    ) -> tuple["RegularGrid", np.ndarray]:
         """The grid of a DataArray's coordinates, and its values (n,) that are not NaN.
 
-        Decreasing coordinates are reversed; dates count in days since the first.
+        Decreasing coordinates are reversed; dates count in days since the first, or since that of a grid
+        `like` this one, such as that of the training data.
         """
         if not isinstance(data, xr.DataArray):
             raise TypeError(f"data must be an xarray.DataArray, got {type(data).__name__}")
         data = data.sortby([dim for dim in data.dims if dim in data.coords])
-        axes = []
+        axes, dates, given = [], [], {} if like is None else dict(zip(like.names, like.dates, strict=True))
         for dim in data.dims:
-            axis = data[dim].values
+            axis, first = data[dim].values, None
             if axis.dtype.kind == "M":
-                axis = (axis - axis[0]) / np.timedelta64(1, "D")
+                first = given.get(str(dim), axis[0])
+                axis = (axis - first) / np.timedelta64(1, "D")
             axes.append(axis)
+            dates.append(first)
         values = data.values.astype("float64")
         observed = np.isfinite(values)
         grid = cls(axes, None if observed.all() else observed)
+        grid.names, grid.dates = tuple(map(str, data.dims)), tuple(dates)
         return grid, grid.ravel(values)
+
+
+def check_dates(new: RegularGrid | None, old: RegularGrid | None) -> None:
+    """Raise ValueError for a grid whose dates count from others than those of the training grid."""
+    if new is None or old is None:
+        return
+    for name, own, first in zip(new.names, new.dates, old.dates):  # noqa: B905  other grids have no dates
+        if own != first:
+            raise ValueError(
+                f"Xnew counts {name} in days since {own}, the grid of the likelihood since {first}: take "
+                "RegularGrid.from_xarray(data, like=grid) with that grid"
+            )
 
 
 def at_cells(grid: RegularGrid, values, name: str):

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from numpy.testing import assert_array_equal
 
 import pymc_scalable_gp as sgp
@@ -189,3 +190,30 @@ def test_columns_that_are_counted_from_the_last():
                     sgp.KMCGMarginal(cov_func=cov).marginal_likelihood("y", X=grid, y=Y, sigma=0.3)
                 found.append(float(model.compile_logp(mode="FAST_COMPILE")({})))
         np.testing.assert_allclose(found[:2], found[2:], rtol=1e-12)
+
+
+def test_new_grids_of_dates_count_from_those_of_the_training_grid():
+    """Days since each array's own first date are other dates: February was taken for January."""
+    dates = np.datetime64("2000-01-01") + np.arange(40)
+    data = xr.DataArray(np.sin(0.3 * np.arange(40.0)), coords={"time": dates}, dims="time")
+    grid, values = sgp.RegularGrid.from_xarray(data[:30])
+    with pm.Model():
+        gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.Matern52(1, ls=3.0))
+        gp.marginal_likelihood("y", X=grid, y=values, sigma=0.1)
+        new, _ = sgp.RegularGrid.from_xarray(data[30:])
+        with pytest.raises(ValueError, match="since 2000-01-31.*likelihood since 2000-01-01.*like=grid"):
+            gp.predict(new, {}, diag=True)
+        new, _ = sgp.RegularGrid.from_xarray(data[30:], like=grid)
+        np.testing.assert_allclose(new.points[:, 0], np.arange(30.0, 40.0))
+        found, expected = gp.predict(new, {}, diag=True), gp.predict(new.points, {}, diag=True)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_axes_of_another_array_in_another_order():
+    data = xr.DataArray(np.arange(20.0).reshape(4, 5), coords={"a": np.arange(4.0), "b": np.arange(5.0)})
+    grid, values = sgp.RegularGrid.from_xarray(data)
+    with pm.Model():
+        gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=[2.0, 3.0]))
+        gp.marginal_likelihood("y", X=grid, y=values - 10.0, sigma=0.1)
+        with pytest.raises(ValueError, match=r"Xnew has columns in another order.*as \['a', 'b'\]"):
+            gp.predict(sgp.RegularGrid.from_xarray(data.T)[0], {}, diag=True)
