@@ -155,8 +155,8 @@ class ExportedPredictor:
         came, names = [str(c) for c in getattr(Xnew, "columns", ())], self.settings.get("columns", [])
         if came != names and sorted(came) == sorted(names):
             raise ValueError(
-                "Xnew has the columns of X in another order, and columns go by their place: give "
-                f"Xnew[{names}]"
+                "Xnew has columns in another order than X had, and columns go by their place: give them "
+                f"as {names}"
             )
         if not np.isfinite(X).all():
             raise ValueError(f"Xnew has {(~np.isfinite(X)).sum()} values that are NaN or infinite")

@@ -7,7 +7,7 @@ from pymc.gp.cov import BaseCovariance
 from pymc.gp.gp import Base
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data.inputs import Data, check_inputs, digest
+from pymc_scalable_gp.core.data.inputs import Data, check_inputs, digest, refuse_other_columns
 from pymc_scalable_gp.core.data.keywords import check_arguments
 from pymc_scalable_gp.core.data.mean import check_mean
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
@@ -36,6 +36,8 @@ class BuiltGP(Listed, Base):
     def __init__(self, *, mean_func=None, cov_func):
         super().__init__(mean_func=check_mean(mean_func), cov_func=cov_func)
         self._map: FeatureMap | None = None
+        self._columns: tuple[str, ...] = ()
+        self._width = 0
         self._unasked: bytes | None = None
         self._reference: dict | None = None
 
@@ -57,6 +59,11 @@ class BuiltGP(Listed, Base):
         return self._map is not None
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of the table that it was built on; else none."""
+        return self._columns
+
+    @property
     def is_built_unasked(self) -> bool:
         """Whether a likelihood or prior built it, at the model's initial point."""
         return self._unasked is not None
@@ -73,30 +80,33 @@ class BuiltGP(Listed, Base):
 
     def features(self, X) -> TensorVariable:
         """Symbolic feature matrix (n, r) at inputs X (n, d); ``phi @ phi.T`` approximates the kernel."""
-        tensor = X if isinstance(X, TensorVariable) else check_inputs(X).tensor
+        tensor = X if isinstance(X, TensorVariable) else self.inputs_of(X).tensor
         self.build_missing(X)
         return self.feature_map.features(tensor)
 
     def inputs_of(self, X) -> Data:
         """Checked inputs, of whatever kind this class takes."""
-        return check_inputs(X, "X")
+        data = check_inputs(X, "X")
+        refuse_other_columns(data, self.columns, "X")
+        return data
 
     def build(self, X) -> int:
         """Fix what depends on the training inputs X (n, d); returns the rank.
 
         A likelihood that was made before keeps what it was made of.
         """
-        return self._build(check_inputs(X).value)
+        return self._build(check_inputs(X))
 
     @property
     def reference(self) -> dict | None:
         """Hyperparameters that the GP was built at, where they were given."""
         return self._reference
 
-    def _build(self, X: np.ndarray, **options) -> int:
+    def _build(self, X: Data, **options) -> int:
         self._reference, self._unasked = options.get("point"), None
-        check_rows(self.cov_func, X)
-        self._map = self._fit(X, **options)
+        check_rows(self.cov_func, X.value)
+        self._map = self._fit(X.value, **options)
+        self._columns, self._width = X.columns, X.value.shape[1]
         return self.rank
 
     def _fit(self, X: np.ndarray, **options) -> FeatureMap:
@@ -121,12 +131,15 @@ class BuiltGP(Listed, Base):
         """
         rows = digest(X.value)
         if self.is_built and (self._unasked in (None, rows) or not again):
-            check_rows(self.cov_func, X.value)
+            if X.value.shape[1] != self._width:
+                raise ValueError(f"X has {X.value.shape[1]} columns, the GP was built on {self._width}")
+            check_rows(self.prior_cov, X.value)
+            refuse_other_columns(X, self._columns, "X")
             if bound and self.feature_map.input_range and not is_random(X.tensor):
                 self.feature_map.input_range.check(X.value)
             return
         self._build_unasked(X.tensor if X.mutable else X.value)
-        self._unasked = rows
+        self._unasked, self._columns = rows, X.columns
 
     def _build_unasked(self, X) -> None:
         self.build(X)

@@ -13,11 +13,13 @@ from pymc_scalable_gp.core.checking.verdict import Check
 from pymc_scalable_gp.core.data.draws import CHECKED, EXPORTED, model_mean
 from pymc_scalable_gp.core.data.inputs import check_dims
 from pymc_scalable_gp.core.data.keywords import conditional_keywords
+from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.export import Export
 from pymc_scalable_gp.core.trained import TrainedGP
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.classes import as_typed
+from pymc_scalable_gp.utils.compiled import check_reached
 from pymc_scalable_gp.utils.threads import one_blas_thread
 
 # PyTensor compiles, and a compiled function runs, in one thread at a time.
@@ -178,12 +180,16 @@ class FeatureGP(TrainedGP):
             For an unknown keyword.
         """
         kwargs = conditional_keywords(self, kwargs)
+        model = self.model_of(given=given).root
         training, places = self._given(given)
         data = self._new_inputs(Xnew, training)
         self._warn_beyond(training, data, True)
         check_dims(kwargs.get("dims"), data, "Xnew")
         feature_map, coef = self._features_of(training, places, given)
         variance = self._noise(training, pred_noise) + jitter
+        X, noise = data.tensor, [] if training.sigma is None else [training.sigma]
+        used = [feature_map.features(X), feature_map.kernel_diag(X), mean_vector(self.mean_func, X)]
+        check_reached([*used, coef.mean, variance, *noise], model.basic_RVs)
         source = training.of_observations() if pred_noise else training
         return source.predictive.conditional(
             name, data, feature_map, self.mean_func, coef, variance, **kwargs

@@ -19,7 +19,6 @@ from pymc_scalable_gp.core.data.inputs import (
     check_target,
     digest,
     held_value,
-    refuse_other_columns,
     split_noise,
 )
 from pymc_scalable_gp.core.data.keywords import marginal_keywords
@@ -341,7 +340,7 @@ class ObservedGP(FeatureGP):
             return
         if (point := reference_on_subset(self, X, y, sigma)) is not None:
             self.build_at(X.tensor if X.mutable else X.value, point)
-            self._reference, self._unasked = point, rows
+            self._reference, self._unasked, self._columns = point, rows, X.columns
 
     def build_at(self, X, point) -> None:
         """Build on the rows X for the hyperparameters of `point`, where features go by them."""
@@ -382,12 +381,12 @@ class ObservedGP(FeatureGP):
         came = [given[name] for name in ("X", "y", "sigma")]
         if training is None:
             return self._likelihood_of(self._data(*came), False)
-        refuse_other_columns(given["X"], training.X, 'given["X"]')
         if training.gaussian is None:  # a latent function: its features and weights stay
             return self._likelihood_of(self._data(*came, training.weights, again=False), False)
         training = training.gaussian  # given data have Gaussian noise
         sigma, noise_cov = self._noise_parts(given["sigma"])
         X, y, sigma = self._checked(given["X"], given["y"], sigma)
+        self._check_inputs_as(training, X, 'given["X"]')
         if (limits := training.prediction_map().input_range) and self.approx not in KEEPS_ALL:
             limits.check(X.value)
         symbolic = [each if isinstance(each, Variable | BaseCovariance) else None for each in came]

@@ -85,6 +85,11 @@ class Additive(Sum):
                 part.build(X, **options)
         return self.rank
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those of the first part that was built on a table."""
+        return next((part.columns for part in self._parts if part.columns), ())
+
     def build_missing(self, X, asked=True) -> None:
         """Build the parts that were not built before."""
         for part in self._parts:

@@ -366,12 +366,65 @@ def test_a_model_that_the_gp_has_left():
         gp.predict(X[:3], {}, model=models[0])
     with models[0], pytest.raises(ValueError, match="has a likelihood in another model since"):
         gp.predict(X[:3], {})
+    with models[0], pytest.raises(ValueError, match="has a likelihood in another model since"):
+        gp.conditional("f", X[:3])
     found = gp.predict(X[:3], {}, model=models[1])[0]
     with models[0]:
         gp.marginal_likelihood("again", X, Y, 0.2)
     assert_allclose(gp.predict(X[:3], {}, model=models[0])[0], -found)
     with pytest.raises(TypeError, match="given must be a dictionary, got list"):
         gp.predict(X[:3], {}, given=[], model=models[0])
+
+
+def test_a_conditional_in_a_copy_of_the_model():
+    """Hyperparameters of the model itself would be drawn from their prior there."""
+    with pm.Model() as model:
+        gp = sgp.ExactMarginal(cov_func=pm.HalfNormal("eta") ** 2 * COV)
+        gp.marginal_likelihood("y", X, Y, pm.HalfNormal("sigma"))
+    with pm.do(model, {"sigma": 0.2}), pytest.raises(ValueError, match="eta, sigma of another model"):
+        gp.conditional("f", X[:3])
+
+
+@pytest.mark.parametrize("kind", [sgp.ExactMarginal, sgp.GriefGP])
+def test_inputs_given_have_the_columns_of_the_likelihood(kind):
+    with pm.Model():
+        gp = kind(cov_func=COV)
+        gp.marginal_likelihood("y", X, Y, 0.2)
+        wide = {"X": np.column_stack([X, X[:, 0]]), "y": Y, "sigma": 0.2}
+        with pytest.raises(ValueError, match=r"given\[\"X\"\] has 3 columns, the GP was built on 2"):
+            gp.predict(X[:3], {}, given=wide)
+        other = kind(cov_func=COV)
+        other.build(X)
+        with pytest.raises(ValueError, match="X has 3 columns, the GP was built on 2"):
+            other.marginal_likelihood("z", wide["X"], Y, 0.2)
+
+
+def test_outputs_given_are_whole_numbers():
+    """-1, as pandas codes a missing category, counted as the last output."""
+    outputs = np.column_stack([X[:, 0], np.arange(len(X)) % 2])
+    cov = pm.gp.cov.Matern52(2, ls=1.0, active_dims=[0]) * pm.gp.cov.Coregion(
+        2, B=np.eye(2), active_dims=[1]
+    )
+    with pm.Model():
+        gp = sgp.ExactMarginal(cov_func=cov)
+        gp.marginal_likelihood("y", outputs, Y, 0.2)
+        given = {"X": np.where(outputs == 1.0, -1.0, outputs), "y": Y, "sigma": 0.2}
+        with pytest.raises(ValueError, match=r"given\[\"X\"\] has -1 as output in row 1"):
+            gp.predict(outputs[:3], {}, given=given)
+
+
+def test_targets_whose_data_are_no_array():
+    """As those of a Series of pandas 2, whose `_data` holds its blocks."""
+    pd = pytest.importorskip("pandas")
+
+    class Series(pd.Series):
+        _data = property(lambda self: object())
+
+    with pm.Model() as model:
+        sgp.ExactMarginal(cov_func=COV).marginal_likelihood("y", X, Series(Y), 0.2)
+        sgp.ExactMarginal(cov_func=COV).marginal_likelihood("z", X, Y, 0.2)
+    y, z = (model.compile_logp(vars=model[name])({}) for name in "yz")
+    assert_allclose(y, z)
 
 
 def test_a_sigma_of_a_dimension_of_length_one():
@@ -414,10 +467,39 @@ def test_columns_of_a_table_in_another_order(missing):
     with pm.Model():
         gp = sgp.ExactMarginal(cov_func=COV)
         gp.marginal_likelihood("y", table, y, 0.2)
-    with pytest.raises(ValueError, match=r"give Xnew\[\['a', 'b'\]\]"):
+    with pytest.raises(ValueError, match=r"Xnew has columns in another order.*as \['a', 'b'\]"):
         gp.predict(table[["b", "a"]], {})
     renamed = table.set_axis(["c", "d"], axis=1)
     assert_allclose(gp.predict(renamed, {})[0], gp.predict(X, {})[0])
+
+
+@pytest.mark.parametrize("kind", [sgp.KMCGMarginal, sgp.GriefGP])
+def test_columns_of_a_likelihood_or_a_build_in_another_order(kind):
+    """In each class, and where a likelihood, or the user, built the GP."""
+    pd = pytest.importorskip("pandas")
+    table, words = pd.DataFrame(X, columns=["a", "b"]), "columns in another order"
+    other = table[["b", "a"]]
+    options = {"grid": 5, "rank": 9, "approx": "DTC"} if kind is sgp.GriefGP else {"n_iter": 8, "probes": 0}
+    with pm.Model():
+        gp = kind(cov_func=COV, **options)
+        gp.marginal_likelihood("y", table, Y, 0.2)
+        with pytest.raises(ValueError, match=f"Xnew has {words}"):
+            gp.predict(other, {})
+        if kind is sgp.KMCGMarginal:
+            return
+        with pytest.raises(ValueError, match=f"X has {words}"):
+            gp.summarize(other.assign(y=Y), "y", progressbar=False)
+        for wrong in (gp.features, lambda X: gp.check({}, X=X, progressbar=False)):
+            with pytest.raises(ValueError, match=f"X has {words}"):
+                wrong(other)
+        later = kind(cov_func=COV, **options)
+        later.build(table)
+        statistics = later.summarize(table.assign(y=Y), "y", progressbar=False)
+    for data in ({"statistics": statistics}, {"X": X, "y": Y}):
+        with pm.Model():
+            later.marginal_likelihood("z", **data, sigma=0.2)
+            with pytest.raises(ValueError, match=f"Xnew has {words}"):
+                later.predict(other, {})
 
 
 @pytest.mark.parametrize("kind", [sgp.ExactMarginal, sgp.GriefGP])

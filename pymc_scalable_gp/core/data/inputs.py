@@ -58,13 +58,17 @@ class Data:
         return cls(fixed_shared(value), value, False)
 
 
-def refuse_other_columns(X, before: Data, name: str) -> None:
-    """Raise ValueError for a table, or :class:`Data` of one, with columns of `before` in another order."""
-    names = tuple(str(c) for c in getattr(X, "columns", ()))
-    if names != before.columns and sorted(names) == sorted(before.columns):
+def names_of(X) -> tuple[str, ...]:
+    """Names of the columns of a table, or of what was made of one; else none."""
+    return tuple(str(c) for c in getattr(X, "columns", ()))
+
+
+def refuse_other_columns(X, names: tuple[str, ...], name: str) -> None:
+    """Raise ValueError for a table, or what was made of one, with these columns in another order."""
+    if names_of(X) != names and sorted(names_of(X)) == sorted(names):
         raise ValueError(
-            f"{name} has the columns of X in another order, and columns go by their place: give "
-            f"{name}[{list(before.columns)}]"
+            f"{name} has columns in another order than before, and columns go by their place: give them "
+            f"as {list(names)}"
         )
 
 
@@ -78,8 +82,7 @@ def held_value(data: Data, name: str) -> np.ndarray:
 
 def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) -> Data:
     """Inputs (n, d) of any array kind, shared data or expression as float64 :class:`Data`."""
-    columns = tuple(str(c) for c in getattr(X, "columns", ()))
-    data = _as_data(with_observations(X), name)
+    columns, data = names_of(X), _as_data(with_observations(X), name)
     value = data.value
     if value.ndim != 2:
         hint = "; reshape a single column with X[:, None]" if value.ndim == 1 else ""

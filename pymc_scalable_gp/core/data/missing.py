@@ -20,7 +20,8 @@ def rows_with_targets(X, y, sigma):
     refuse_another_order(X, y)
     refuse_another_order(X, sigma, "sigma")
     refuse_another_order(y, sigma, "sigma", "y")
-    values, missing = np.ma.getdata(y), np.ma.getmaskarray(y) if np.ma.isMA(y) else False
+    masked = np.ma.isMA(y)  # others may have a `_data` that is no array, as a Series of pandas 2
+    values, missing = (y.data, np.ma.getmaskarray(y)) if masked else (np.asarray(y), False)
     if values.dtype.kind == "f":
         missing = np.isnan(values) | missing
     elif values.dtype.kind == "O":

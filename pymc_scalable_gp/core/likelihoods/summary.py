@@ -1,7 +1,7 @@
 """Likelihoods whose rows are seen once, in a fixed basis: from arrays, or from statistics alone."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -240,7 +240,7 @@ def likelihood_of(gp, statistics, sigma, weights=None) -> SummarizedRows:
         summary = RowSummary.of(statistics.triangle, statistics.mark.columns, statistics.size)
     else:
         summary = RotatedSummary.of_statistics(statistics, rotation)
-    ends = check_inputs(np.stack([statistics.low, statistics.high]))
+    ends = replace(check_inputs(np.stack([statistics.low, statistics.high])), columns=gp.columns)
     target = Data.fixed(summary.projected[:, -1])
     feature_map = gp.feature_map.covering(statistics.low, statistics.high)
     data = MarginalData(feature_map, gp.mean_func, ends, target, sigma, "DTC", weights)

@@ -8,6 +8,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.progress_bar import create_simple_progress
 
+from pymc_scalable_gp.core.data.inputs import refuse_other_columns
 from pymc_scalable_gp.core.data.mean import MeanDesign, mean_design
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.rows.sources import Block, Source
@@ -27,12 +28,16 @@ def row_function(basis, design: MeanDesign) -> RowFunction:
 
 
 class Basis(NamedTuple):
-    """The functions that rows are summarised in: features, columns of the mean, both compiled; a mark."""
+    """The functions that rows are summarised in: features, columns of the mean, both compiled; a mark.
+
+    And the names of the inputs, where the GP was built on a table.
+    """
 
     feature_map: FeatureMap
     design: MeanDesign
     function: RowFunction
     mark: BasisMark
+    columns: tuple[str, ...]
 
     @classmethod
     def of(cls, gp) -> "Basis":
@@ -63,13 +68,15 @@ class Basis(NamedTuple):
         function = row_function(feature_map.basis, design)
         values = function(probes)
         columns = values.shape[1] - 1 - design.count
-        return cls(feature_map, design, function, BasisMark(probes, values, columns, design.count))
+        mark = BasisMark(probes, values, columns, design.count)
+        return cls(feature_map, design, function, mark, gp.columns)
 
     def check(self, block: Block, label: str) -> None:
         """Raise ValueError for rows that the basis does not describe."""
         d = self.mark.inputs.shape[1]
         if block.X.shape[1] != d:
             raise ValueError(f"{label}: X has {block.X.shape[1]} columns, the GP was built on {d}")
+        refuse_other_columns(block, self.columns, f"{label}: X")
         low, high = block.X.min(axis=0), block.X.max(axis=0)
         found = self.feature_map.covering(low, high)
         text = found.outside(block.X) or found.input_range.unknown(block.X)

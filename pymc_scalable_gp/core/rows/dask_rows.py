@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import numpy as np
 from pymc.progress_bar import create_simple_progress
 
-from pymc_scalable_gp.core.data.inputs import check_block
+from pymc_scalable_gp.core.data.inputs import check_block, names_of
 from pymc_scalable_gp.core.rows.collect import Basis, Collector, collect
 from pymc_scalable_gp.core.rows.sources import Block, dataset_arrays, open_source, table_names
 from pymc_scalable_gp.core.rows.statistics import RowStatistics
@@ -46,13 +46,13 @@ def collect_dask(basis: Basis, source, y, columns, progressbar) -> RowStatistics
     """As ``collect``, of dask arrays or tables; ValueError also for chunks that cannot be aligned."""
     from dask import compute, delayed
 
-    pairs, label, size = _chunks(source, y, columns)
+    pairs, label, size, names = _chunks(source, y, columns)
     width = len(basis.mark.values[0])
     limit = -1.0 if size is not None and size * float(width) ** 2 > QR_LIMIT else np.inf
     shared = delayed(basis, traverse=False)
     leaf, join = delayed(_leaf), delayed(_join)
     parts = [
-        leaf(shared, X, target, f"{label}, block {number}", limit, dask_key_name=f"{_LEAF}-{number}")
+        leaf(shared, X, target, f"{label}, block {number}", limit, names, dask_key_name=f"{_LEAF}-{number}")
         for number, (X, target) in enumerate(pairs)
     ]
     count = len(parts)
@@ -65,16 +65,21 @@ def collect_dask(basis: Basis, source, y, columns, progressbar) -> RowStatistics
     return found
 
 
-def _chunks(source, y, columns) -> tuple[list, str, int | None]:
-    """Pairs of delayed chunks (X, y), a name for errors, and the number of rows where it is known."""
+def _chunks(source, y, columns) -> tuple[list, str, int | None, tuple[str, ...]]:
+    """Pairs of delayed chunks (X, y), a name for errors, the number of rows where it is known.
+
+    And the names of the inputs, where the chunks do not have them.
+    """
+    names = ()
     if isinstance(source, tuple) and len(source) == 2 and y is None:
         source, y = source
     if hasattr(source, "data_vars"):
         source, y = dataset_arrays(source, y, columns)
+        names = tuple(str(name) for name in source["variable"].values)
     elif hasattr(source, "npartitions") and hasattr(source, "columns"):
         y, columns = table_names(list(source.columns), y, columns)
         parts = zip(source[columns].to_delayed(), source[y].to_delayed(), strict=True)
-        return list(parts), "dask DataFrame", None
+        return list(parts), "dask DataFrame", None, names
     elif columns is not None:
         raise TypeError("columns= is for tables: of an array take X[:, ...]")
     X, y = _bare(source), _bare(np.asarray(y) if isinstance(y, list | tuple) else y)
@@ -95,16 +100,17 @@ def _chunks(source, y, columns) -> tuple[list, str, int | None]:
     elif len(X.chunks[0]) != len(y.chunks[0]):
         raise ValueError("X and y have different chunks, of unknown lengths: call compute_chunk_sizes()")
     pairs = zip(X.to_delayed().ravel(), y.to_delayed(), strict=True)
-    return list(pairs), "dask array", None if unknown else X.shape[0]
+    return list(pairs), "dask array", None if unknown else X.shape[0], names
 
 
-def _leaf(basis, X, y, label, limit) -> RowStatistics | None:
+def _leaf(basis, X, y, label, limit, names) -> RowStatistics | None:
     """Statistics of one chunk; None where it is empty."""
+    names = names_of(X) or names
     X, y = check_block(X, y, label, 0)
     if not len(y):
         return None
     collector = Collector(basis, limit)
-    collector.add(Block(0, X, y), label)
+    collector.add(Block(0, X, y, names), label)
     return collector.statistics()
 
 

@@ -8,39 +8,45 @@ from typing import Any, NamedTuple
 import numpy as np
 from pytensor.graph.basic import Variable
 
-from pymc_scalable_gp.core.data.inputs import check_block, refuse_another_order
+from pymc_scalable_gp.core.data.inputs import check_block, names_of, refuse_another_order
 
 # Rows that are read at a time where the source does not say.
 ROWS = 65536
 
 
 class Block(NamedTuple):
-    """Checked rows: the place of the first, inputs (b, d), targets (b,)."""
+    """Checked rows: the place of the first, inputs (b, d), targets (b,); names of a table's inputs."""
 
     start: int
     X: np.ndarray
     y: np.ndarray
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Source:
-    """Rows that come in blocks: their number, where it is known, and how to read from some row on."""
+    """Rows that come in blocks: their number, where it is known, and how to read from some row on.
+
+    `columns` are the names of the inputs, where the blocks themselves have none.
+    """
 
     label: str
     size: int | None
     read: Callable[[int], Iterator[tuple[Any, Any]]]
+    columns: tuple[str, ...] = ()
 
     def blocks(self, start: int = 0) -> Iterator[Block]:
         """Checked blocks from row `start` on; errors name source, block and row."""
         width = None
         for number, (X, y) in enumerate(self.read(start)):
             where = f"{self.label}, block {number} (rows from {start})"
+            names = names_of(X) or self.columns
             X, y = check_block(X, y, where, start)
             if width is not None and X.shape[1] != width:
                 raise ValueError(f"{where}: X has {X.shape[1]} columns, the blocks before {width}")
             width = X.shape[1]
             if len(y):
-                yield Block(start, X, y)
+                yield Block(start, X, y, names)
             start += len(y)
 
 
@@ -57,7 +63,8 @@ def open_source(source, y=None, columns=None) -> Source:
     if isinstance(source, str | Path):
         return _parquet(Path(source), y, columns)
     if hasattr(source, "data_vars"):
-        return _arrays(*dataset_arrays(source, y, columns))
+        X, y = dataset_arrays(source, y, columns)
+        return _arrays(X, y, [str(name) for name in X["variable"].values])
     if hasattr(source, "columns") and hasattr(source, "iloc"):
         return _table(source, y, columns)
     if hasattr(source, "shape"):
@@ -75,7 +82,7 @@ def open_source(source, y=None, columns=None) -> Source:
     )
 
 
-def _arrays(X, y) -> Source:
+def _arrays(X, y, columns=()) -> Source:
     if y is None:
         raise ValueError("give the targets y beside X")
     if isinstance(y, str):
@@ -101,7 +108,7 @@ def _arrays(X, y) -> Source:
             yield X[start:stop], y[start:stop]
             start = stop
 
-    return Source(type(X).__name__, n, read)
+    return Source(type(X).__name__, n, read, tuple(columns))
 
 
 def table_names(table, y, columns):
@@ -119,10 +126,11 @@ def table_names(table, y, columns):
 
 def _table(table, y, columns) -> Source:
     if np.ndim(y):
-        inputs = table if columns is None else table[list(columns)]
-        return _arrays(inputs.to_numpy(), np.asarray(y))
-    y, columns = table_names(list(table.columns), y, columns)
-    return _arrays(table[columns].to_numpy(), table[y].to_numpy())
+        inputs, y = table if columns is None else table[list(columns)], np.asarray(y)
+    else:
+        y, columns = table_names(list(table.columns), y, columns)
+        inputs, y = table[columns], table[y].to_numpy()
+    return _arrays(inputs.to_numpy(), y, names_of(inputs))
 
 
 def dataset_arrays(dataset, y, columns):
@@ -164,7 +172,7 @@ def _parquet(path, y, columns) -> Source:
             X = [rows.column(c).to_numpy(zero_copy_only=False) for c in columns]
             yield np.column_stack(X), rows.column(y).to_numpy(zero_copy_only=False)
 
-    return Source(str(path), n, read)
+    return Source(str(path), n, read, tuple(columns))
 
 
 def _is_number(kind) -> bool:

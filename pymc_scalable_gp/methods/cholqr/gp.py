@@ -153,7 +153,7 @@ class CholQRMarginal(FeatureMarginal):
         UserWarning
             If fewer than n_inducing rows are independent up to rounding: those are taken.
         """
-        return self._build(check_inputs(X).value, indices=indices, random_seed=random_seed, point=point)
+        return self._build(check_inputs(X), indices=indices, random_seed=random_seed, point=point)
 
     def _fit(self, X, indices=None, random_seed=0, point=None) -> NystromMap:
         """Take rows of X (n, d) as points: the given ones, or those that the kernel alone suggests."""
@@ -259,7 +259,8 @@ class CholQRMarginal(FeatureMarginal):
         """
         if model is None:
             model = pm.Model.get_context(error_if_none=False)
-        inputs = check_inputs(X).value
+        data = check_inputs(X)
+        inputs = data.value
         target_y = check_target(y, len(inputs), X).value
         noise_sd = check_sigma(sigma, len(inputs), X, y)
         if noise_sd.ndim:
@@ -283,7 +284,7 @@ class CholQRMarginal(FeatureMarginal):
                 "(duplicates, or a smooth kernel): going on with those"
             )
         found = target.hyper.untransformed(hybrid.theta)
-        self._build(inputs, indices=hybrid.pivots, point=found)
+        self._build(data, indices=hybrid.pivots, point=found)
         return InducingSelection(hybrid.pivots, found, history, proposed, accepted)
 
     def _build_unasked(self, X) -> None:

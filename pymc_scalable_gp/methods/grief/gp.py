@@ -215,7 +215,7 @@ class GriefGP(FeatureMarginal, FeatureLatent):
             raise TypeError("build takes statistics with rotate=True only")
         data = check_inputs(X)
         point = self.given_reference if point is None else point
-        self._build(data.value, point=point)
+        self._build(data, point=point)
         found = self.feature_map
         # Weights of a fixed kernel's features may make up for what they miss, as neighbours do.
         if not found.is_constant and self.approx not in KEEPS_ALL:

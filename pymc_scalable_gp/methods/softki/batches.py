@@ -90,7 +90,7 @@ def _reservoir(source: Source, most: int, rng) -> tuple[Batch, int, float]:
     """A random sample of at most `most` rows, the number of all, and the variance of y, in one pass."""
     sample, seen = None, 0
     total, squares, shift = 0.0, 0.0, None
-    for start, X, y in source.blocks():
+    for start, X, y, _ in source.blocks():
         rows = np.arange(start, start + len(y))
         shift = y[0] if shift is None else shift  # of all sums: no digits are lost to an offset
         total, squares = total + (y - shift).sum(), squares + ((y - shift) ** 2).sum()

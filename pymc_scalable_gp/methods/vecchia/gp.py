@@ -67,7 +67,7 @@ class PivotedGP(FeatureGP):
         TypeError, ValueError
             For bad inputs, or, outside the model context, random hyperparameters.
         """
-        return self._build(check_inputs(X).value, point=point, random_seed=random_seed)
+        return self._build(check_inputs(X), point=point, random_seed=random_seed)
 
     def move_points(self, feature_map, X, point) -> None:
         """Choose inducing points again."""

@@ -76,6 +76,19 @@ def test_tables_and_unknown_lengths(built):
             assert_same(gp.summarize(source, **options), expected)
 
 
+def test_columns_in_another_order_than_those_of_the_build():
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    xarray = pytest.importorskip("xarray")
+    frame = pd.DataFrame({"b": X[:, 1], "a": X[:, 0], "y": Y})
+    with pm.Model(), dask.config.set(scheduler="synchronous"):
+        gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), inducing=X[:5])
+        gp.build(frame[["a", "b"]])
+        chunked = {c: ("row", da.from_array(frame[c].to_numpy(), chunks=99)) for c in frame}
+        for source in (dd.from_pandas(frame, npartitions=2), xarray.Dataset(chunked)):
+            with pytest.raises(ValueError, match=r"columns in another order.*as \['a', 'b'\]"):
+                gp.summarize(source, "y")
+
+
 def test_the_whole_is_never_there(built):
     """No task gets more rows than a chunk has."""
     gp, model, expected = built

@@ -185,6 +185,31 @@ def sources(folder):
     }  # fmt: skip
 
 
+def test_columns_in_another_order_than_those_of_the_build(tmp_path):
+    """They would be taken by their place; names that are others are none of ours."""
+    pandas, xarray = pytest.importorskip("pandas"), pytest.importorskip("xarray")
+    pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame({"b": X[:, 1], "a": X[:, 0], "y": Y})
+    frame.to_parquet(tmp_path / "rows.parquet")
+    swapped = frame[["b", "a"]]
+    with pm.Model():
+        gp, sigma = make(rows=frame[["a", "b"]])
+        sources = [
+            (frame, {"y": "y"}), (swapped, {"y": Y}), ([(swapped[:9], Y[:9])], {}),
+            (tmp_path / "rows.parquet", {"y": "y"}),
+            (xarray.Dataset({c: ("row", frame[c].to_numpy()) for c in frame}), {"y": "y"}),
+        ]  # fmt: skip
+        for source, options in sources:
+            with pytest.raises(ValueError, match=r"columns in another order.*as \['a', 'b'\]"):
+                gp.summarize(source, **options, progressbar=False)
+        expected = gp.summarize(X, Y, progressbar=False)
+        for source, columns in [(frame, ["a", "b"]), (frame.rename(columns={"a": "c"}), ["c", "b"])]:
+            assert_same(gp.summarize(source, "y", columns=columns, progressbar=False), expected)
+        for likely in (gp, sgp.GriefGP(cov_func=gp.cov_func, grid=8, rank=20) + gp):
+            with pytest.raises(ValueError, match=r"X has columns in another order.*as \['a', 'b'\]"):
+                likely.marginal_likelihood("z", X=swapped, y=Y, sigma=sigma)
+
+
 def test_every_source_gives_the_same(softki, tmp_path):
     model, gp, _ = softki
     with model:
