@@ -24,7 +24,7 @@ EIGENVALUE_CUTOFF = 1e-10
 # Part of a column's mass that is divided equally among its nodes. Measured on seven UCI sets at rank 1000:
 # 0 to 0.5 differ by 2% in RMSE, and 0.25 misses 1.1 to 4 times less prior variance than equal masses.
 EVEN_MASS = 0.25
-# Rows, evenly spaced through X, on which eigenfunctions are compared.
+# Rows of X on which eigenfunctions are compared.
 PROBE_ROWS = 2048
 # Hadamard powers tried for directions whose eigenvalues are rounding errors at the build's hyperparameters.
 POWERS = 6

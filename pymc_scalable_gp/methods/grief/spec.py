@@ -14,7 +14,7 @@ from pymc_scalable_gp.utils.blocks import some_rows
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.warn import warn
 
-# Rows, some_rows spaced through X, on which sets of nodes are compared.
+# Rows of X on which sets of nodes are compared.
 NODE_PROBE_ROWS = 200
 
 

@@ -22,7 +22,7 @@ from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.jitter import GRAM_JITTER
 from pymc_scalable_gp.utils.subspace import leading_eigenpairs
 
-# Rows, some_rows spaced through X, that carry the frozen directions of every merge.
+# Rows of X that carry the frozen directions of every merge.
 SUPPORT_ROWS = 3000
 
 
