@@ -22,8 +22,13 @@ class NumericGram(GufuncOp):
         """Inputs are taken as they are."""
         return tensor
 
+    def values(self, X, Z) -> np.ndarray:
+        """The matrix; what overflows there does so in silence, as in compiled code."""
+        with np.errstate(all="ignore"):
+            return np.ascontiguousarray(self.matrix(X, Z), dtype="float64")
+
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = np.asarray(self.matrix(*inputs), dtype="float64")
+        output_storage[0][0] = self.values(*inputs)
 
     def connection_pattern(self, node):
         return [[False], [False]]
@@ -31,14 +36,13 @@ class NumericGram(GufuncOp):
 
 @nb.register_funcify_and_cache_key(NumericGram)
 def numba_numeric_gram(op, node=None, **kwargs):
-    def matrix(X, Z):
-        return np.ascontiguousarray(op.matrix(X, Z), dtype="float64")
+    values = op.values
 
     # The kernel is Python: it is called, not compiled, and nothing is kept on disk.
     @nb.numba_njit
     def numeric_gram(X, Z):
         with numba.objmode(out="float64[:,::1]"):
-            out = matrix(X, Z)
+            out = values(X, Z)
         return out
 
     return numeric_gram, None
@@ -48,6 +52,6 @@ def numba_numeric_gram(op, node=None, **kwargs):
 def jax_numeric_gram(op):
     def forward(X, Z):
         shape = jax.ShapeDtypeStruct((X.shape[0], Z.shape[0]), "float64")
-        return jax.pure_callback(lambda a, b: op.matrix(np.asarray(a), np.asarray(b)), shape, X, Z)
+        return jax.pure_callback(lambda a, b: op.values(np.asarray(a), np.asarray(b)), shape, X, Z)
 
     return forward
