@@ -386,7 +386,7 @@ class ObservedGP(FeatureGP):
         training = training.gaussian  # given data have Gaussian noise
         sigma, noise_cov = self._noise_parts(given["sigma"])
         X, y, sigma = self._checked(given["X"], given["y"], sigma)
-        self._check_inputs_as(training, X, 'given["X"]')
+        self._check_inputs_as(training, X, 'given["X"]', [part.prior_cov for part in self.parts])
         if (limits := training.prediction_map().input_range) and self.approx not in KEEPS_ALL:
             limits.check(X.value)
         symbolic = [each if isinstance(each, Variable | BaseCovariance) else None for each in came]

@@ -87,21 +87,20 @@ class TrainedGP(BuiltGP):
 
     def _new_inputs(self, Xnew, training) -> Data:
         """Checked inputs of a prediction."""
-        data = check_inputs(Xnew, "Xnew", training.X.value.shape[1], empty=True)
-        self._check_inputs_as(training, data, "Xnew")
+        data = check_inputs(Xnew, "Xnew", empty=True)
+        self._check_inputs_as(training, data, "Xnew", [part.cov_func for part in self.parts])
         if len(data.value):
             training.predictive.prediction_map().outside(data.value)  # raises for categories that are new
         return data
 
-    def _check_inputs_as(self, training, data: Data, name: str) -> None:
-        """Raise ValueError for columns that are not those of a likelihood, or rows that no kernel takes."""
+    def _check_inputs_as(self, training, data: Data, name: str, kernels: Sequence) -> None:
+        """Raise ValueError for columns that are no likelihood's, or rows that the kernels do not take."""
         came, d = data.value.shape[1], training.X.value.shape[1]
         if came != d:
             raise ValueError(f"{name} has {came} columns, the GP was built on {d}")
         refuse_other_columns(data, training.X.columns or self.columns, name)
-        for part in self.parts if len(data.value) else ():
-            # What features say of new tasks is said in their words.
-            check_rows(part.cov_func if name == "Xnew" else part.prior_cov, data.value, name)
+        for cov_func in kernels if len(data.value) else ():
+            check_rows(cov_func, data.value, name)
 
     @staticmethod
     def _warn_beyond(training, data, together: bool, point=dict, model=None) -> None:

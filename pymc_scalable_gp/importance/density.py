@@ -157,7 +157,8 @@ class Density:
     def from_prior(self, count: int, rng, centre=None, reach=2.0) -> np.ndarray:
         """Vectors (count, p) drawn from the prior; fewer where draws put others' parameters out of range.
 
-        If that is improper, from within `reach` (p,) of a `centre` (p,), by default the initial point.
+        If that is improper, or none is left, from within `reach` (p,) of a `centre` (p,), by default the
+        initial point.
         """
         found = []
         with suppress(NotImplementedError):

@@ -109,6 +109,13 @@ class RegularGrid:
         mean = steps.mean()
         return float(mean) if np.abs(steps - mean).max() <= EQUAL_SPACING * mean else None
 
+    def first_date(self, name: str) -> np.datetime64:
+        """The date from which an axis counts; ValueError for a grid that holds no dates of that name."""
+        found = dict(zip(self.names, self.dates, strict=True)).get(name)
+        if found is None:
+            raise ValueError(f"like= has no dates along {name}: give the grid that from_xarray made")
+        return found
+
     def ravel(self, y, name: str = "y") -> np.ndarray:
         """Values (n,) at the observed cells, from an array of the grid's shape or of those values.
 
@@ -194,11 +201,11 @@ class RegularGrid:
         if not isinstance(data, xr.DataArray):
             raise TypeError(f"data must be an xarray.DataArray, got {type(data).__name__}")
         data = data.sortby([dim for dim in data.dims if dim in data.coords])
-        axes, dates, given = [], [], {} if like is None else dict(zip(like.names, like.dates, strict=True))
+        axes, dates = [], []
         for dim in data.dims:
             axis, first = data[dim].values, None
             if axis.dtype.kind == "M":
-                first = given.get(str(dim), axis[0])
+                first = axis[0] if like is None else like.first_date(str(dim))
                 axis = (axis - first) / np.timedelta64(1, "D")
             axes.append(axis)
             dates.append(first)

@@ -203,6 +203,8 @@ def test_new_grids_of_dates_count_from_those_of_the_training_grid():
         new, _ = sgp.RegularGrid.from_xarray(data[30:])
         with pytest.raises(ValueError, match="since 2000-01-31.*likelihood since 2000-01-01.*like=grid"):
             gp.predict(new, {}, diag=True)
+        with pytest.raises(ValueError, match="like= has no dates along time"):
+            sgp.RegularGrid.from_xarray(data[30:], like=sgp.RegularGrid(grid.axes))
         new, _ = sgp.RegularGrid.from_xarray(data[30:], like=grid)
         np.testing.assert_allclose(new.points[:, 0], np.arange(30.0, 40.0))
         found, expected = gp.predict(new, {}, diag=True), gp.predict(new.points, {}, diag=True)
