@@ -89,7 +89,7 @@ class ExportedPredictor:
     Attributes
     ----------
     settings : dict
-        The names: class, version of the package, kernel and mean, and the number of draws.
+        The names: class, inputs and their columns, neighbours, kernel and mean, and the number of draws.
     arrays : dict
         The numbers, by name.
     """

@@ -68,7 +68,7 @@ def suggest(
         Over ``candidate``, in this order: within the budget by ``ranked``, the exact ones first, then by
         ``minutes``; beyond it by how far they exceed it. ``ranked`` is ``loss``, but 0 below 1 nat over all
         rows, and at least 100 where it is known at one point (a frozen basis) or not at all. ``why`` says
-        it in words. ``class_name``; ``settings``, a dictionary of keywords; ``seconds_a_gradient``;
+        it in words. ``class_name``; ``settings``, a dictionary of keywords; ``seconds_per_gradient``;
         ``memory`` in bytes; ``missed``, the unexplained share of the prior variance; ``fits``.
         ``attrs``: ``facts``, ``verdict``, ``notes``, and ``code`` for the first. `print` shows five of
         the columns and these; ``to_dataframe()`` has all.
@@ -146,7 +146,7 @@ def compare(facts: Facts, sample: Sample, minutes, memory, notes=()) -> Suggesti
         gradient, once = seconds(each.class_name, cost)
         row = {
             "candidate": each.call(), "made_by": each, "label": each.label, "settings": each.settings,
-            "class_name": each.class_name, "seconds_a_gradient": gradient,
+            "class_name": each.class_name, "seconds_per_gradient": gradient,
             "minutes": (once + each.gradients * gradient) / 60.0,
             "memory": held(cost, facts, cores, each.steps is None), **loss._asdict(),
         }  # fmt: skip

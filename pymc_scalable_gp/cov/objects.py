@@ -175,7 +175,7 @@ class FromFunction(_OnObjects):
         return out
 
     def diagonal(self, X):
-        """One call a row."""
+        """One call per row."""
         return np.array([self._value(i, i) for i in self.places(X)])
 
 
@@ -258,7 +258,7 @@ class HistogramIntersection(Numeric):
 
     Notes
     -----
-    O(d) an entry; there is no gradient in X.
+    O(d) per entry; there is no gradient in X.
 
     References
     ----------

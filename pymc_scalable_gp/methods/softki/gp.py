@@ -132,9 +132,9 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
         w_j(x) = \frac{\exp(-\|(x - z_j)/T\|)}{\sum_k \exp(-\|(x - z_k)/T\|)}
 
     Any kernel can be used, and the cost hardly depends on the number of inputs. The points have to be
-    *learned*: train them first with :func:`~pymc_scalable_gp.fit_inducing`; with k-means centres errors are
-    about twice as large. With points and temperature fixed, W is summarised once in row blocks, and a
-    likelihood over all of the kernel's parameters and sigma costs O(m^3) **whatever n**.
+    *learned*: train them first with :func:`~pymc_scalable_gp.fit_inducing`. With points and temperature
+    fixed, W is summarised once in row blocks, and a likelihood over all of the kernel's parameters and sigma
+    costs O(m^3) **whatever n**.
 
     Parameters
     ----------

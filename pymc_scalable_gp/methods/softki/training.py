@@ -116,8 +116,7 @@ def fit_inducing(
     validation : float
         Share of the rows, in [0, 1), held out to stop early: training ends when their error has not fallen
         for `patience` epochs, and the values of the best epoch are returned. Without it noisy data are
-        overfitted (protein: error .61 after 15 epochs, .85 after 50). With 0, all epochs are run and the
-        last values returned, as in the paper.
+        overfitted. With 0, all epochs are run and the last values returned, as in the paper.
     patience : int
         See `validation`.
     start : InducingFit, optional
