@@ -38,6 +38,13 @@ def local_rows(neighbors, part, first, n, g, xp):
     return xp.maximum(places, 0), places >= 0
 
 
+def fitting(neighbors, first, n, g, xp):
+    """Which blocks (b,) have neighbours before their own rows, and padding after these alone."""
+    starts = xp.minimum(first + g * xp.arange(len(neighbors)), n)[:, None]
+    last = (neighbors[:, 1:] < 0) | (neighbors[:, :-1] >= 0)
+    return (neighbors < starts).all(axis=1) & last.all(axis=1)
+
+
 def gather(values, places, there, xp):
     """Rows (b, s, q), zeros where there are none."""
     return xp.where(there[:, :, None], values[places], 0.0)
@@ -79,13 +86,15 @@ def factor(blocks_of, phi, noise, neighbors, first, g, xp):
     """A, L and F; ``blocks_of(part, places)`` gives kernel blocks."""
     (n, r), k = phi.shape, neighbors.shape[1]
     s, found = k + g, []
+    good = fitting(neighbors, first, n, g, xp)
+    neighbors = xp.where(good[:, None], neighbors, -1)
     for part in batches(len(neighbors), s * (s + r), xp):
         places, there = local_rows(neighbors, part, first, n, g, xp)
         local, eye = phi[places], xp.eye(s)
         M = blocks_of(part, places) - local @ local.swapaxes(1, 2)
         M = M + noise[places][:, :, None] * eye
         root = cholesky(xp.where(there[:, :, None] & there[:, None, :], M, eye), xp)
-        bad = ~xp.isfinite(root).all(axis=(1, 2))[:, None, None]
+        bad = ~(xp.isfinite(root).all(axis=(1, 2)) & good[part])[:, None, None]
         root = xp.where(bad, eye, root)
         F, cross, L = root[:, :k, :k], root[:, k:, :k], root[:, k:, k:]
         A = solve(F, cross, xp, right=True)
@@ -112,6 +121,8 @@ def factor_grad(kernel_bar, phi, noise, neighbors, first, A, L, F, A_bar, L_bar,
     def bar_of(part):
         return covariance_bar(A[part], L[part], F[part], A_bar[part], L_bar[part], xp)
 
+    good = fitting(neighbors, first, len(phi), A.shape[1], xp)  # A and L of the others are NaN
+    neighbors = xp.where(good[:, None], neighbors, -1)
     return residual_grad(bar_of, kernel_bar, phi, neighbors, first, A.shape[1], xp)
 
 
@@ -201,8 +212,7 @@ def where_blocks_fit(function, inputs, neighbors, rest, xp):
     nan = tuple(xp.full(x.shape, xp.nan) for x in (inputs if rest else (Z,)))
     if n > len(neighbors) * g:
         return nan
-    starts = first + np.minimum(np.arange(len(neighbors)) * g, n)[:, None]
-    good = (neighbors < starts).all() & ((neighbors[:, 1:] < 0) | (neighbors[:, :-1] >= 0)).all()
+    good = fitting(neighbors, first, first + n, g, xp).all()
     found = function(*inputs, xp.where(good, neighbors, -1), *rest)
     found = found if rest else (found,)
     return tuple(xp.where(good, x, each) for x, each in zip(found, nan, strict=True))

@@ -31,14 +31,21 @@ def count_known(neighbors):
 
 
 @register_jitable
+def count_fitting(neighbors, start):
+    """As `count_known`, and -1 unless all are rows before `start` and the padding comes last."""
+    known = count_known(neighbors)
+    for i in range(len(neighbors)):
+        if neighbors[i] >= start or (i >= known and neighbors[i] >= 0):
+            return -1
+    return known
+
+
+@register_jitable
 def blocks_fit(neighbors, n, first, block):
     """Whether blocks hold all n rows from `first` on, neighbours come before, and their padding last."""
     for b in range(len(neighbors)):
-        row, start = neighbors[b], first + min(b * block, n)
-        known = count_known(row)
-        for i in range(len(row)):
-            if row[i] >= start or (i >= known and row[i] >= 0):
-                return False
+        if count_fitting(neighbors[b], first + min(b * block, n)) < 0:
+            return False
     return n <= len(neighbors) * block
 
 
@@ -233,12 +240,18 @@ def to_stack(M, known, g, stacked):
 def factor_blocks(
     blocks, X, scale, variance, shape, rows, phi, noise, neighbors, first, terms, g
 ):  # fmt: skip
-    """A, L and F, block after block; without `terms` the kernel is read from `blocks` (b, s, s)."""
+    """A, L and F, block after block; without `terms` the kernel is read from `blocks` (b, s, s).
+
+    NaN where neighbours are not rows before the block.
+    """
     count, k = neighbors.shape
     A, L, F = np.empty((count, g, k)), np.empty((count, g, g)), np.empty((count, k, k))
     for b in range(count):
         start, own = own_rows(phi.shape[0], first, g, b)
-        known = count_known(neighbors[b])
+        known = count_fitting(neighbors[b], min(start, phi.shape[0]))
+        if known < 0:
+            A[b], L[b], F[b] = np.nan, np.nan, np.nan
+            continue
         places = local_places(neighbors[b], known, start, own)
         s = known + own
         if len(terms) == 0:
@@ -264,7 +277,7 @@ def factor_blocks_grad(
     phi_bar, noise_bar = zero_matrix(phi.shape[0], phi.shape[1]), np.zeros(noise.shape)
     for b in range(neighbors.shape[0]):
         start, own = own_rows(phi.shape[0], first, g, b)
-        known = count_known(neighbors[b])
+        known = max(count_fitting(neighbors[b], min(start, phi.shape[0])), 0)  # else A, L are NaN
         places = local_places(neighbors[b], known, start, own)
         s = known + own
         M_bar = factor_block_grad(A[b], L[b], F[b], A_bar[b], L_bar[b], known, own)

@@ -69,7 +69,8 @@ def vecchia_factor(blocks, phi, noise, neighbors, first=0):
 
     Notes
     -----
-    O((k + g)^2 (r + k + g)) per block. A covariance that is not positive definite gives NaN for its block.
+    O((k + g)^2 (r + k + g)) per block. A covariance that is not positive definite gives NaN for its block,
+    as neighbours do that are no rows before it.
     Differentiable once in `blocks` (as a symmetric matrix), `phi` and `noise`.
 
     Examples

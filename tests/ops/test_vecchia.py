@@ -236,3 +236,19 @@ def test_what_does_not_fit_gives_nan(op, mode):
         found = run(V, A, L, np.array([[-1, -1], bad]))
         assert [x.shape for x in found] == [V.shape, V.shape, A.shape, L.shape]
         assert all(np.isnan(x).all() for x in found)
+
+
+@pytest.mark.parametrize("mode", [IN_PYTHON, "NUMBA", *(["JAX"] if jax is not None else [])])
+def test_a_block_whose_neighbors_do_not_fit_is_nan(mode):
+    """Its own regression, and the gradient in its own rows; a block beyond the rows has the same limit."""
+    phi, neighbors = pt.dmatrix(), pt.matrix(dtype="int64", shape=(3, 2))
+    A, L = vecchia_factor(np.tile(np.eye(4), (3, 1, 1)), phi, np.ones(4), neighbors)
+    run = pytensor.function([phi, neighbors], [A, L, pt.grad(A.sum() + L.sum(), phi)], mode=mode)
+    features, none = np.full((4, 1), 0.3), [-1, -1]
+    assert all(np.isfinite(x).all() for x in run(features, np.array([none, [0, 1], [1, 3]])))
+    for bad in [0, 4], [10**6, 0], [2, -1], [-1, 0]:
+        A, L, bar = run(features, np.array([none, bad, none]))
+        assert np.isnan(A[1]).all() and np.isnan(L[1]).all() and np.isnan(bar[2:]).all()
+        assert all(np.isfinite(x).all() for x in (A[::2], L[::2], bar[:2]))
+    A, L, _ = run(features, np.array([none, none, [0, 4]]))  # row 4 is before the third block, but not there
+    assert np.isnan(A[2]).all() and np.isfinite(A[:2]).all()
