@@ -12,6 +12,7 @@ from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.utils.checks import Refuse
 from pymc_scalable_gp.utils.graphs import present_value
+from pymc_scalable_gp.utils.warn import warn
 
 _LOG_2PI = np.log(2.0 * np.pi)
 # How closely the first basis vector must follow the residual that it was made from.
@@ -44,10 +45,16 @@ class KrylovNormal(StructuredNormal):
         return draw_low_rank(self.mean, product(self.Q, self.A), self.noise, rng, size)
 
     def logp(self, value):
-        """In the coordinates q."""
+        """In the coordinates q; it warns of other targets than the basis starts at."""
         Q, noise, residual, count = self.Q, self.noise, value - self.mean, self.A.shape[0]
         length = pt.sqrt((residual**2).sum())
-        aligned = self.targets is not None and np.array_equal(present_value(value), self.targets)
+        known = present_value(value)
+        aligned = self.targets is not None and np.array_equal(known, self.targets)
+        if not (aligned or self.mutable or known is None or self.targets is None):
+            warn(
+                "the steps start at the targets that the model was written with, and explain others less, "
+                "as those of pm.observe: write the model with these"
+            )
         A = self.own if aligned and self.own is not None else self.A
         if aligned:
             projected, rest = pt.concatenate([length[None], pt.zeros(count - 1)]), 0.0

@@ -272,9 +272,10 @@ def test_probes_replace_the_determinant_only():
     quadratic = y @ np.linalg.solve(phi @ phi.T + 0.04 * np.eye(grid.n), y)
     expected = -0.5 * (quadratic + np.mean(logs) + grid.n * np.log(2 * np.pi))
     assert_allclose(model.compile_logp(**FAST)({}), expected, rtol=1e-7)
-    # Other targets, of which the basis knows nothing: the same determinant.
+    # Other targets, of which the basis knows nothing: the same determinant, and a warning.
     with pm.Model() as other:
         gp.marginal_likelihood("y", X=grid, y=y, sigma=0.2)
+    with pytest.warns(UserWarning, match="steps start at the targets that the model was written with"):
         value = pm.logp(other["y"], pt.constant(y + 1.0))
     quadratic = (y + 1.0) @ np.linalg.solve(phi @ phi.T + 0.04 * np.eye(grid.n), y + 1.0)
     expected = -0.5 * (quadratic + np.mean(logs) + grid.n * np.log(2 * np.pi))
