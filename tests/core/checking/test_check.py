@@ -85,6 +85,7 @@ def test_a_good_one_is_called_good(case):
     gp, model = model_of(*GOOD[case])
     found = gp.check(draws(), model=model, **OPTIONS)
     assert "Good" in str(found)
+    assert all(type(value) in (str, int, float) for value in found.attrs.values())  # netCDF has no others
     on_all = gp.check(draws(), model=model, rows=N, progressbar=False)
     assert on_all.attrs["verdict"].startswith("Good.\n")  # there are no more rows to compare
     assert found.attrs["lost"] < 0.1
