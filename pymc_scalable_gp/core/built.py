@@ -99,7 +99,7 @@ class BuiltGP(Listed, Base):
 
     @property
     def reference(self) -> dict | None:
-        """Hyperparameters that the GP was built at, where they were given."""
+        """Hyperparameters that the GP was built or rebuilt at, where they were given or found."""
         return self._reference
 
     def _build(self, X: Data, **options) -> int:

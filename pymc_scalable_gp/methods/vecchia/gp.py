@@ -70,8 +70,9 @@ class PivotedGP(FeatureGP):
         return self._build(check_inputs(X), point=point, random_seed=random_seed)
 
     def move_points(self, feature_map, X, point) -> None:
-        """Choose inducing points again."""
+        """Choose inducing points again; the point is then that of the build."""
         feature_map.move(self._points(X, point))
+        self._reference = point
 
 
 class VecchiaMarginal(PivotedGP, FeatureMarginal):

@@ -118,6 +118,7 @@ def test_with_few_rows_a_few_steps_lead_there(caplog):
     assert any("after a few steps" in r.message for r in caplog.records)
     after = gp.training.plan.neighbors.get_value()
     assert not np.array_equal(after, before)
+    assert gp.reference == found  # what is to be saved, to make the same GP again
     with model:
         gp.rebuild(found)
     np.testing.assert_array_equal(gp.training.plan.neighbors.get_value(), after)
