@@ -248,7 +248,8 @@ def test_a_block_whose_neighbors_do_not_fit_is_nan(mode):
     assert all(np.isfinite(x).all() for x in run(features, np.array([none, [0, 1], [1, 3]])))
     for bad in [0, 4], [10**6, 0], [2, -1], [-1, 0]:
         A, L, bar = run(features, np.array([none, bad, none]))
-        assert np.isnan(A[1]).all() and np.isnan(L[1]).all() and np.isnan(bar[2:]).all()
+        assert all(np.isnan(x).all() for x in (A[1], L[1], bar[2:]))
         assert all(np.isfinite(x).all() for x in (A[::2], L[::2], bar[:2]))
-    A, L, _ = run(features, np.array([none, none, [0, 4]]))  # row 4 is before the third block, but not there
-    assert np.isnan(A[2]).all() and np.isfinite(A[:2]).all()
+    A, L, _ = run(features, np.array([none, none, [0, 4]]))  # row 4 would be before the third block
+    assert np.isnan(A[2]).all()
+    assert np.isfinite(A[:2]).all()

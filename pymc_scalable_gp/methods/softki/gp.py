@@ -133,8 +133,8 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
 
     Any kernel can be used, and the cost hardly depends on the number of inputs. The points have to be
     *learned*: train them first with :func:`~pymc_scalable_gp.fit_inducing`. With points and temperature
-    fixed, W is summarised once in row blocks, and a likelihood over all of the kernel's parameters and sigma
-    costs O(m^3) **whatever n**.
+    fixed, W is summarised once in row blocks, and a likelihood over all of the kernel's parameters and
+    sigma costs O(m^3) **whatever n**.
 
     Parameters
     ----------
