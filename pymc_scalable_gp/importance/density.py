@@ -1,6 +1,6 @@
 """A model's log density and its gradient as functions of one flat vector."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from functools import cached_property
 from time import perf_counter
@@ -11,11 +11,13 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.distributions import transforms
 from pymc.initial_point import make_initial_point_fn
+from pymc.ode import DifferentialEquation
 from pymc.pytensorf import collect_default_updates, reseed_rngs
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.inner_function import HasInnerFunction
 from pytensor.compile.mode import get_mode
 from pytensor.compile.ops import FromFunctionOp
 from pytensor.graph.traversal import ancestors
-from pytensor.scan.op import Scan
 from pytensor.tensor.random.type import RandomType
 
 from pymc_scalable_gp.ops._by_ops import some_calls
@@ -230,11 +232,27 @@ class Density:
 def _is_known(graph) -> bool:
     """Whether all operations of a graph may run in Python, in several threads.
 
-    Not a user's loops, whose steps would take long there, nor a user's own operations.
+    Not a user's loops, whose steps would take long there, nor a user's own operations, nor those that call
+    one compiled function, as solvers do: its inputs are those of all threads.
     """
-    ops = [v.owner.op for v in ancestors([graph]) if v.owner is not None]
+    ops = list(_operations([graph]))
     packages = {type(op).__module__.split(".")[0] for op in ops}
-    return packages <= set(KNOWN) and not any(isinstance(op, Scan | FromFunctionOp) for op in ops)
+    return packages <= set(KNOWN) and not any(
+        isinstance(op, FromFunctionOp | DifferentialEquation)
+        or (isinstance(op, HasInnerFunction) and not isinstance(op, OpFromGraph))
+        for op in ops
+    )
+
+
+def _operations(outputs) -> Iterator:
+    """Operations of graphs: of vectorised ones what each entry has, and those that others are made of."""
+    for v in ancestors(outputs):
+        if v.owner is not None:
+            op = v.owner.op
+            op = getattr(op, "core_op", getattr(op, "scalar_op", op))
+            yield op
+            if isinstance(op, OpFromGraph):
+                yield from _operations(op.inner_outputs)
 
 
 def checked_point(model: pm.Model) -> dict:

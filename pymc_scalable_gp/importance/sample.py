@@ -75,7 +75,8 @@ def sample_importance(
     cores : int, optional
         Threads that evaluate densities side by side; results do not depend on it, up to rounding.
         Default: one for each processor, at most four. One alone under JAX, which has a device or all
-        processors to itself, and for a model with ``pytensor.scan`` or with operations of your own.
+        processors to itself, and for a model with ``pytensor.scan``, ``pm.ode``,
+        ``pytensor.tensor.optimize`` or operations of your own.
     client : distributed.Client, optional
         Densities are evaluated on its workers, which are processes.
     max_evaluations : int, optional

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from threading import Lock
 
@@ -14,15 +14,17 @@ from pymc_scalable_gp.utils.threads import one_blas_thread
 PIECES = 4  # tasks for each worker: whoever is done early takes another
 
 
-# Graphs of a worker, unpickled once, so that each compiles once per process.
-_graphs, _unpickling = lru_cache(maxsize=2)(cloudpickle.loads), Lock()
+# Graphs of a worker, unpickled once, so that each compiles once per process. It has threads of its own.
+_graphs, _turn = lru_cache(maxsize=2)(cloudpickle.loads), Lock()
 
 
 def _evaluate(payload: bytes, kind: str, points: np.ndarray) -> np.ndarray:
     """Rows at `points` in a worker."""
-    with _unpickling:
+    points = np.array(points)  # what came over a network need not be aligned in memory
+    with _turn:
         graphs = _graphs(payload)
-    return graphs.rows(kind, np.array(points))  # what came over a network need not be aligned in memory
+    with nullcontext() if graphs.by_ops else _turn:
+        return graphs.rows(kind, points)
 
 
 @contextmanager

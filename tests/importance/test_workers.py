@@ -1,5 +1,10 @@
 """Densities side by side: the same numbers as one after the other."""
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Lock
+from time import sleep
+
 import cloudpickle
 import numpy as np
 import pymc as pm
@@ -7,6 +12,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from marks import often
+from pytensor.compile.builders import OpFromGraph
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.importance import run as run_module
@@ -86,13 +92,20 @@ def loop():
     return model
 
 
+INSIDE = Lock()
+
+
 class Own(pytensor.graph.Op):
-    """An operation that this package does not know."""
+    """An operation that this package does not know, and that runs in one thread at a time."""
 
     itypes = otypes = (pt.dscalar,)
 
     def perform(self, node, inputs, output_storage):
+        if not INSIDE.acquire(blocking=False):
+            raise RuntimeError("in two threads at once")
+        sleep(1e-3)
         output_storage[0][0] = np.asarray(inputs[0] ** 2)
+        INSIDE.release()
 
 
 @pytensor.wrap_py([pt.dscalar], [pt.dscalar])
@@ -107,7 +120,35 @@ def with_operation(op):
     return model
 
 
-@pytest.mark.parametrize("make", [loop, lambda: with_operation(Own()), lambda: with_operation(wrapped)])
+def solution(x):
+    """Of a differential equation."""
+    solve = pm.ode.DifferentialEquation(lambda y, t, p: p * y, times=[1.0], n_states=1, n_theta=1)
+    return solve(y0=[1.0], theta=[x]).sum()
+
+
+def minimum(x):
+    """Where a function of x is least."""
+    at = pt.sqr(x)  # where its search begins
+    return pt.optimize.minimize((at - x) ** 2, at)[0]
+
+
+def each(x):
+    """A user's function of each entry."""
+    return pt.vectorize(wrapped)(pt.stack([x, x])).sum()
+
+
+def within(x):
+    """The same in an operation that is made of others."""
+    inner = pt.dscalar("inner")
+    return OpFromGraph([inner], [wrapped(inner)])(x)
+
+
+OF_USERS = [Own(), wrapped, each, within]
+
+
+@pytest.mark.parametrize(
+    "make", [loop, *(partial(with_operation, op) for op in [*OF_USERS, solution, minimum])]
+)
 def test_loops_and_operations_of_users_run_in_their_mode_and_in_one_thread(make):
     density = Density(make())
     assert not density.graphs.by_ops
@@ -124,6 +165,16 @@ def test_threads_are_those_asked_for_or_as_many_as_processors(monkeypatch):
     assert run_module._cores(density, run_module.Budget(400, most_cores=2)) == 2
     monkeypatch.setattr(run_module, "cpu_count", lambda: 30)
     assert run_module._cores(density, run_module.Budget(400)) == run_module.MOST_CORES
+
+
+def test_workers_run_them_one_at_a_time_too():
+    """A worker of a cluster has threads of its own."""
+    density = Density(with_operation(Own()))
+    points, payload = density.initial + np.arange(8.0)[:, None], cloudpickle.dumps(density.graphs)
+    with ThreadPoolExecutor(4) as pool:
+        pieces = np.split(points, 8)
+        found = list(pool.map(_evaluate, [payload] * 8, ["density"] * 8, pieces))
+    np.testing.assert_allclose(np.concatenate(found), density.graphs.rows("density", points))
 
 
 def test_workers_take_points_that_are_not_aligned():
