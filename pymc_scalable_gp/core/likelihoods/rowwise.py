@@ -17,6 +17,7 @@ from pymc_scalable_gp.utils.compiled import (
     compiled,
     model_inputs,
     point_values,
+    present_shape,
     zero_outside,
 )
 from pymc_scalable_gp.utils.graphs import parameters_of, present_value
@@ -135,7 +136,7 @@ class RowDistribution:
         """Raise ValueError where parameters have one value for each of the n training rows."""
         for v in self.dependencies:
             value = present_value(v)
-            shape = v.type.shape if value is None else np.shape(value)
+            shape = present_shape(v) if value is None else np.shape(value)
             if v is not self.f and n > 1 and n in shape:
                 raise ValueError(
                     f"likelihood= has {v.name or 'an array'} with a value for each of the {n} training "

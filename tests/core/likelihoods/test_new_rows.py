@@ -219,6 +219,20 @@ def test_nor_are_those_behind_a_deterministic(data):
         gp.predict(X, POINT | {"base": 1.0}, diag=True, pred_noise=True, model=model)
 
 
+@pytest.mark.parametrize("size", [{"shape": 30}, {"dims": "obs"}])
+def test_nor_are_effects_of_training_rows(size):
+    """Their length is known where a dimension's name stands for it, too."""
+    with pm.Model(coords={"obs": range(30), "group": range(3)}) as model:
+        effect, level = pm.Normal("effect", **size), pm.Normal("level", dims="group")
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.Matern52(1, ls=0.8))
+        gp.marginal_likelihood(
+            "y", X=X, y=COUNTS, likelihood=lambda f: pm.Poisson.dist(exp(f + effect + level.sum()))
+        )
+    point = {"effect": np.linspace(-2.0, 2.0, 30), "level": np.zeros(3)}
+    with pytest.raises(ValueError, match="has effect with a value for each of the 30 training rows"):
+        gp.predict(X, point, diag=True, pred_noise=True, model=model)
+
+
 def test_a_scalar_from_the_rows_is_one_of_new_rows_too():
     with pm.Model() as model:
         base = pm.HalfNormal("base", 1)
