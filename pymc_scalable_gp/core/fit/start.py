@@ -2,6 +2,7 @@
 
 import logging
 
+import numpy as np
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.inputs import held_value
@@ -59,9 +60,15 @@ def start_of_search(gp, density: Density) -> dict | None:
     return point
 
 
-def _after_steps(gp, density) -> dict:
-    """Where a few steps with all rows lead; neighbours are chosen again there."""
-    location, *_ = climb(density, density.initial, maxiter=STEPS, gain=NEAR_GAIN, steps=SMALL_STEPS)
+def _after_steps(gp, density) -> dict | None:
+    """Where a few steps with all rows lead; neighbours are chosen again there.
+
+    None where the density is not finite at the start, which the search of the mode refuses: the next one
+    may begin elsewhere, and neighbours are chosen for good.
+    """
+    location, value, _ = climb(density, density.initial, maxiter=STEPS, gain=NEAR_GAIN, steps=SMALL_STEPS)
+    if not np.isfinite(value):
+        return None
     shown = density.shown(location[None])
     point = {v.name: shown[v.name][0] for v in density.model.free_RVs}
     with density.model:

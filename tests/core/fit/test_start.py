@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 import pytest
 
 import pymc_scalable_gp as sgp
@@ -146,6 +147,19 @@ def test_neighbors_are_chosen_once_and_what_the_user_rebuilt_stays(rows):
     assert not np.array_equal(rebuilt, chosen)
     assert offered_start(Density(model)) == {"ell": [9.0, 0.3]}
     np.testing.assert_array_equal(plan.neighbors.get_value(), rebuilt)
+
+
+def test_neighbors_stay_where_no_density_is_finite():
+    """They were chosen there for good, and later calls began there again."""
+    model, gp = model_of(rows=79)
+    with model:
+        pm.Potential("narrow", pt.switch(model["sigma"] < 0.5, 0.0, -np.inf))  # it begins at 1
+    before = gp.training.plan.neighbors.get_value()
+    assert offered_start(Density(model)) is None
+    np.testing.assert_array_equal(gp.training.plan.neighbors.get_value(), before)
+    model.set_initval(model["sigma"], 0.3)
+    assert offered_start(Density(model))["sigma"] < 0.5
+    assert not np.array_equal(gp.training.plan.neighbors.get_value(), before)
 
 
 def test_nothing_is_offered_for_built_few_rows_known_hyperparameters_or_copies():
