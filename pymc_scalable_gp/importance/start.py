@@ -1,5 +1,6 @@
-"""Where the search of a mode starts: what an observed variable offers, or the initial point."""
+"""Where the search of a mode starts: what observed variables offer, or the initial point."""
 
+from collections import ChainMap
 from collections.abc import Callable
 
 
@@ -21,10 +22,11 @@ class Offer:
 
 
 def offered_start(density) -> dict | None:
-    """The first point that an observed variable of the density's model offers; None where none does."""
-    for rv in density.model.observed_RVs:
-        offer = getattr(rv.tag, "start", None)
-        point = offer(density) if isinstance(offer, Offer) else None
-        if point is not None:
-            return point
-    return None
+    """The point that observed variables of the density's model offer; None where none does.
+
+    All are asked, as each may have neighbours to choose. Where two have a value of one variable, the first
+    one's is taken.
+    """
+    offers = [getattr(rv.tag, "start", None) for rv in density.model.observed_RVs]
+    points = [offer(density) for offer in offers if isinstance(offer, Offer)]
+    return dict(ChainMap(*(point for point in points if point is not None))) or None

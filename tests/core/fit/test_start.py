@@ -162,6 +162,26 @@ def test_neighbors_stay_where_no_density_is_finite():
     assert not np.array_equal(gp.training.plan.neighbors.get_value(), before)
 
 
+def test_each_of_two_gps_chooses_its_neighbors_again():
+    """The second kept those of the initial point."""
+    with pm.Model() as model:
+        gps = []
+        for name in ("a", "b"):
+            cov = pm.gp.cov.ExpQuad(2, ls=pm.LogNormal(f"ell_{name}", 1.0, 1.0, shape=2))
+            gps.append(sgp.VecchiaMarginal(cov_func=cov, n_inducing=5, neighbors=4))
+            gps[-1].marginal_likelihood(f"y_{name}", X[:79], Y[:79], 0.1)
+    before = gps[1].training.plan.neighbors.get_value()
+    first = offered_start(Density(model))
+    assert first.keys() == {"ell_a", "ell_b"}
+    chosen = [gp.training.plan.neighbors.get_value() for gp in gps]
+    assert not np.array_equal(chosen[1], before)
+    again = offered_start(Density(model))
+    for name, value in first.items():
+        np.testing.assert_array_equal(again[name], value)
+    for gp, own in zip(gps, chosen, strict=True):
+        np.testing.assert_array_equal(gp.training.plan.neighbors.get_value(), own)
+
+
 def test_nothing_is_offered_for_built_few_rows_known_hyperparameters_or_copies():
     assert offered_start(Density(model_of(rows=79, built=True)[0])) is None
     for rows in (79, 80):
