@@ -28,7 +28,8 @@ def compare_evidence(results: Mapping) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        Without models, or for a result that has no log evidence.
+        Without models, for a result that has no log evidence, or where some models have flat priors that
+        others lack.
 
     Examples
     --------
@@ -59,6 +60,13 @@ def compare_evidence(results: Mapping) -> pd.DataFrame:
         raise ValueError(
             f"{', '.join(without)}: no log evidence; it comes with sample_importance, and neither with "
             "pm.sample nor with otherwise='nuts' where that took over"
+        )
+    flat = {str(name): each.get("flat_priors", "") for name, each in attrs.items()}
+    if len(set(flat.values())) > 1:
+        shown = "; ".join(f"{name}: {which}" for name, which in flat.items() if which)
+        raise ValueError(
+            "an evidence under flat priors has an arbitrary factor, which these models do not share "
+            f"({shown}): give the variables proper priors"
         )
     columns = {"log_evidence": "log_evidence", "se": "log_evidence_se", "khat": "khat"}
     table = pd.DataFrame(

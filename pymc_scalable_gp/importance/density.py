@@ -10,6 +10,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions import transforms
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.initial_point import make_initial_point_fn
 from pymc.ode import DifferentialEquation
 from pymc.pytensorf import collect_default_updates, reseed_rngs
@@ -106,6 +107,17 @@ class Density:
     def size(self) -> int:
         """Number p of unconstrained parameters."""
         return len(self.initial)
+
+    @property
+    def flat_priors(self) -> str:
+        """Names and lengths of variables whose prior has no constant; none beside potentials.
+
+        A potential may be their prior.
+        """
+        values = self.model.rvs_to_values
+        flat = [v for v in self.model.free_RVs if isinstance(v.owner.op, FlatRV | HalfFlatRV)]
+        flat = [] if self.model.potentials else flat
+        return ", ".join(sorted(f"{v.name} ({np.size(self._point[values[v].name])})" for v in flat))
 
     def flat(self, point) -> np.ndarray:
         """Vector (p,) of a point of unconstrained values by name."""

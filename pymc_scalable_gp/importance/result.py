@@ -80,6 +80,7 @@ def as_tree(density, weighed, seconds: dict, rng):
         "failures": len(density.failed),
         "log_evidence": weighed.log_evidence,
         "log_evidence_se": weighed.log_evidence_se,
+        "flat_priors": density.flat_priors,
         "seconds": json.dumps({name: round(v, 3) for name, v in seconds.items()}),
     }
     dims = ("chain", "draw")

@@ -59,7 +59,9 @@ def sample_importance(
 
     The log evidence ``log p(y)`` is the log of the mean weight. It errs low where tails are hard to
     reach, as points are weighed under proposals that were fitted to them; its standard error counts the
-    difference from the estimate of each round under its own proposal.
+    difference from the estimate of each round under its own proposal. Priors count as they are written: k
+    independent variables under ``ordered`` keep 1 / k! of their mass, which takes ``log k!`` off, and a
+    transform or a Potential of your own takes its share. A flat prior leaves an arbitrary constant.
 
     Parameters
     ----------
@@ -102,7 +104,8 @@ def sample_importance(
         the weights are worth, each chain made from points of its own; ``sample_stats`` with ``lp``, the
         log density of the unconstrained parameters, and ``log_weight``; data. ``posterior.attrs`` has
         ``khat``, ``ess``, ``evaluations``, ``gradients``, ``failures`` (points where the density was
-        NaN, which have weight 0), ``log_evidence``, ``log_evidence_se``, and ``seconds`` by phase (JSON).
+        NaN, which have weight 0), ``log_evidence``, ``log_evidence_se``, ``flat_priors`` (variables that
+        have one), and ``seconds`` by phase (JSON).
 
     Raises
     ------

@@ -12,6 +12,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from marks import often
+from pymc.distributions.transforms import ordered
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from scipy import stats
@@ -357,6 +358,28 @@ def test_evidences_in_a_table():
     del results["sd 1"].posterior.attrs["log_evidence"]
     with pytest.raises(ValueError, match="sd 1: no log evidence"):
         sgp.compare_evidence(results)
+
+
+def test_an_ordered_prior_keeps_a_share_of_its_mass():
+    """As three numbers are in order in one of six cases."""
+    with pm.Model():
+        pm.Normal("cuts", shape=3, transform=ordered, initval=[-1.0, 0.0, 1.0])
+        attrs = run().posterior.attrs
+    assert abs(attrs["log_evidence"] + np.log(6.0)) < 4 * attrs["log_evidence_se"]
+
+
+def test_flat_priors_that_models_do_not_share_are_refused():
+    results = {}
+    for name, prior, sd in [("flat", pm.Flat, 1.0), ("wide", pm.Flat, 2.0), ("normal", pm.Normal, 1.0)]:
+        with pm.Model():
+            pm.Normal("y", prior("mu"), sd, observed=Y)
+            results[name] = run(draws=20)
+    flat = {name: results[name] for name in ("flat", "wide")}
+    assert list(sgp.compare_evidence(flat).index) == ["flat", "wide"]
+    with pytest.raises(ValueError, match=r"do not share \(flat: mu \(1\); wide: mu \(1\)\)"):
+        sgp.compare_evidence(results)
+    of_own = potential(lambda x: -0.5 * x**2, ())  # may be a prior
+    assert run(model=of_own, draws=20).posterior.attrs["flat_priors"] == ""
 
 
 @pytest.mark.slow
