@@ -23,7 +23,7 @@ def nuts_on_density(density, weighed, draws: int, rng, progressbar: bool):
     graphs = density.graphs
     with pm.Model(model=None) as model:  # not a part of the model of the context
         theta = pm.Flat("theta", shape=density.size)
-        pm.Potential("logp", graph_replace(graphs.logp, {graphs.theta: theta}))
+        pm.Potential("logp", graph_replace(graphs.logp, {graphs.theta: theta.astype("float64")}))
     starts = {"theta": weighed.moments()[0]}
     found = _sample(model, starts, density.size, weighed, draws, rng, progressbar)
     posterior = found["posterior"].dataset

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from pymc.distributions import transforms
@@ -12,6 +13,8 @@ from scipy import integrate, stats
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.importance.density import Density, Graphs
 from pymc_scalable_gp.importance.mode import find_mode
+from pymc_scalable_gp.importance.nuts import nuts_on_density
+from pymc_scalable_gp.importance.rounds import sample
 
 Y = np.array([1.0, -0.5, 0.3, 0.2])
 EFFECTS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
@@ -124,6 +127,17 @@ def test_nuts_goes_on_with_scalars_and_what_depends_on_them():
     idata = run(model=model, draws=200, max_evaluations=4, otherwise="nuts")
     np.testing.assert_allclose(idata.posterior["m"].mean(), 1.0, atol=0.2)
     assert idata.posterior["double"].shape == idata.posterior["m"].shape
+
+
+def test_nuts_goes_on_under_single_precision():
+    """The density's parameters are float64, and those of NUTS, as of any model there, are not."""
+    with pytensor.config.change_flags(floatX="float32"):
+        with pm.Model() as model:
+            pm.Normal("y", pm.Normal("m"), 1.0, observed=[1.0, 2.0])
+        density, rng = Density(model), np.random.default_rng(1)
+        weighed = sample(density, [find_mode(density, density.initial)], 20, rng)
+        idata = nuts_on_density(density, weighed, 200, rng, False)
+    np.testing.assert_allclose(idata.posterior["m"].mean(), 1.0, atol=0.2)
 
 
 def scaled_model():
