@@ -1,6 +1,6 @@
 """A model's log density and its gradient as functions of one flat vector."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from functools import cached_property
 from time import perf_counter
@@ -22,7 +22,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
 from pymc_scalable_gp.ops._by_ops import some_calls
-from pymc_scalable_gp.utils.compiled import TURN, ZERO_OUTSIDE, compiled, in_jax
+from pymc_scalable_gp.utils.compiled import TURN, ZERO_OUTSIDE, as_point, compiled, in_jax
 from pymc_scalable_gp.utils.graphs import on_vector, raveled
 from pymc_scalable_gp.utils.internals import compiled_as_one
 from pymc_scalable_gp.utils.threads import ForThreads
@@ -125,8 +125,7 @@ class Density:
 
     def start(self, point) -> np.ndarray:
         """Vector (p,) of a point of values, transformed or not; those left out are the initial point's."""
-        if not isinstance(point, Mapping):
-            raise TypeError(f"start must be a dictionary of values by name, got {type(point).__name__}")
+        point = as_point(point, "start")
         names = {v.name for v in self.model.free_RVs}
         unknown = sorted(set(point) - names - set(self.model.named_vars) - set(self._point))
         if unknown:

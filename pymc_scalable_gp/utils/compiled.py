@@ -154,25 +154,11 @@ def check_reached(outputs, inputs) -> None:
 def point_values(inputs, point, model, fill: bool = False, whole: bool = True) -> list[np.ndarray]:
     """Values of `inputs` from `point`; missing ones from the initial point when `fill`.
 
-    Before the model is `whole`, a point may hold names that it does not know yet, unless they resemble
-    what is missing.
+    Names are those that `check_names` lets pass.
     """
     point = as_point(point)
     missing = [v.name for v in inputs if v.name not in point]
-    check_untransformed(point, [v for v in inputs if v.name in missing], model)
-    known = set(model.named_vars).union(v.name for v in model.value_vars)
-    unknown = sorted(name for name in point if name not in known)
-    close = {name: get_close_matches(name, known if whole else missing, 1, 0.5) for name in unknown}
-    words = [
-        f"{name} (is {found[0]} meant?)" if found else name
-        for name, found in close.items() if found or whole
-    ]  # fmt: skip
-    if words:
-        free = sorted(v.name for v in model.free_RVs)
-        raise ValueError(
-            f"point has {', '.join(words)}, which the model does not know; its free variables are "
-            f"{', '.join(free) or 'none'}"
-        )
+    check_names(point, [v for v in inputs if v.name in missing], model, whole)
     if missing and not fill:
         raise ValueError(f"point lacks a value for {', '.join(missing)}; it holds {list(point)}")
     start = make_initial_point_fn(model=model, return_transformed=False)(0) if missing else {}
@@ -186,18 +172,39 @@ def point_values(inputs, point, model, fill: bool = False, whole: bool = True) -
     return found
 
 
-def check_untransformed(point, missing, model) -> None:
-    """Raise ValueError if a point has values of the `missing` variables of a model, but unconstrained."""
+def check_names(point, missing, model, whole: bool = True) -> None:
+    """Raise ValueError for names of a point that a model does not know, or knows as unconstrained.
+
+    `missing` are variables that the point has no value of. Before the model is `whole`, a point may hold
+    names that it does not know yet, unless they resemble those.
+    """
     values = {v.name: model.rvs_to_values[v].name for v in missing if v in model.rvs_to_values}
     if wrong := {value: name for name, value in values.items() if value in point}:
         raise ValueError(
             f"point has {', '.join(wrong)}, unconstrained: give {', '.join(wrong.values())} itself, as "
             "pm.find_MAP does beside it"
         )
+    known = set(model.named_vars).union(v.name for v in model.value_vars)
+    unknown = sorted(name for name in point if name not in known)
+    near = known if whole else [v.name for v in missing]
+    close = {name: get_close_matches(name, near, 1, 0.5) for name in unknown}
+    words = [
+        f"{name} (is {found[0]} meant?)" if found else name
+        for name, found in close.items() if found or whole
+    ]  # fmt: skip
+    if words:
+        free = sorted(v.name for v in model.free_RVs)
+        raise ValueError(
+            f"point has {', '.join(words)}, which the model does not know; its free variables are "
+            f"{', '.join(free) or 'none'}"
+        )
 
 
-def as_point(point) -> dict:
-    """A point from a dictionary, from the single draw that ``pm.find_MAP`` may return, or from None."""
+def as_point(point, label: str = "point") -> dict:
+    """A point, by name, from a dictionary, the single draw that ``pm.find_MAP`` may return, or None.
+
+    Variables may stand for their names, as in ``pm.sample(initvals=...)``.
+    """
     if point is None:
         return {}
     if "posterior" in getattr(point, "children", {}):
@@ -211,10 +218,10 @@ def as_point(point) -> dict:
         return {name: v.values[0, 0] for name, v in draws.data_vars.items()}
     if not isinstance(point, Mapping):
         raise TypeError(
-            "point must be a dictionary of values by name, such as pm.find_MAP returns, or posterior "
+            f"{label} must be a dictionary of values by name, such as pm.find_MAP returns, or posterior "
             f"draws where these are taken, got {type(point).__name__} {point!r:.50}"
         )
-    return dict(point)
+    return {getattr(name, "name", name): value for name, value in point.items()}
 
 
 def compile_outputs(outputs, model):

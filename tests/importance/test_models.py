@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
@@ -161,6 +162,22 @@ def test_a_start_may_hold_transformed_values(point, sd):
     density = Density(scaled_model())
     mu = point.get("mu", np.zeros(2))
     np.testing.assert_allclose(density.start(point), [*mu, np.log(sd)], atol=1e-12)
+
+
+def test_a_start_is_what_find_map_and_initvals_are():
+    """The single draw of ``pm.find_MAP(return_inferencedata=True)``, and variables as keys."""
+    model = scaled_model()
+    values = {"mu": np.array([1.0, 2.0]), "sd": 3.0}
+    draw = {name: np.asarray(value)[None, None] for name, value in values.items()}
+    density = Density(model)
+    for point in (
+        az.from_dict({"posterior": draw}),
+        {model[name]: value for name, value in values.items()},
+    ):
+        np.testing.assert_allclose(density.start(point), [1.0, 2.0, np.log(3.0)], atol=1e-12)
+    many = az.from_dict({"posterior": {"sd": np.ones((1, 2))}})
+    with pytest.raises(ValueError, match="one value of each variable, got 1 x 2 draws"):
+        density.start(many)
 
 
 def test_a_start_of_another_shape_is_refused():

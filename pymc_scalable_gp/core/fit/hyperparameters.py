@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.traversal import ancestors
 
-from pymc_scalable_gp.utils.compiled import check_reached, check_untransformed, compiled
+from pymc_scalable_gp.utils.compiled import as_point, check_names, check_reached, compiled
 from pymc_scalable_gp.utils.graphs import on_vector, raveled
 from pymc_scalable_gp.utils.lbfgs import lowest
 
@@ -69,14 +69,18 @@ class Hyperparameters:
         """Flat values (p,) of a point of untransformed values, by name.
 
         The model's initial point stands in for variables that `point` lacks; names that are none of
-        the variables are passed over, as a point may come with more than these graphs need.
+        the variables are passed over, as a point may come with more than these graphs need, unless the
+        model does not know them and they resemble what is lacking.
 
-        Raises ValueError for a value of another shape, outside its prior's support, or unconstrained alone.
+        Raises ValueError for such names, a value of another shape, outside its prior's support, or
+        unconstrained alone.
         """
-        point = {} if point is None else point
+        point = as_point(point)
         # As arrays: PyTensor tries Python's numbers in half precision first, where large ones overflow.
         given = {name: np.asarray(point[name], float) for name in self.names if name in point}
-        check_untransformed(point, [rv for rv in self.free if rv.name not in given], self.model)
+        if self.free:
+            lacking = [rv for rv in self.free if rv.name not in given]
+            check_names(point, lacking, self.model, whole=False)
         if not given:
             return self.initial.copy()
         initial = self.untransformed(self.initial)

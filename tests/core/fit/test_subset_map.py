@@ -2,6 +2,7 @@
 
 import warnings
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
@@ -125,6 +126,22 @@ def test_a_start_where_the_density_is_not_finite_is_refused_with_its_values(bad)
     point = {"ell": 3.0, "eta": 0.5}
     found = sgp.subset_map(gp, X, Y, sigma, point=point, model=model, **QUIET)
     assert_allclose([found[k] for k in ("ell", "eta", "sigma")], best(True), rtol=1e-2)
+
+
+def test_a_point_is_what_build_takes():
+    """The single draw of ``pm.find_MAP(return_inferencedata=True)``, which was passed over in silence."""
+    gp, model, sigma = problem(ell=1.5)
+    options, values = {"maxiter": 1, "model": model} | QUIET, {"ell": 4.0, "eta": 0.3}
+    draw = az.from_dict({"posterior": {name: np.full((1, 1), value) for name, value in values.items()}})
+    dictionary = values | {"of another part": 1.0}
+    ours, theirs, none = (
+        sgp.subset_map(gp, X, Y, sigma, point=point, **options)["ell"] for point in (draw, dictionary, None)
+    )
+    assert ours == theirs != none
+    with pytest.raises(
+        ValueError, match=r"point has els \(is ell meant\?\), which the model does not know"
+    ):
+        sgp.subset_map(gp, X, Y, sigma, point={"els": 4.0}, **options)
 
 
 @pytest.mark.parametrize("ls", [lambda: 1.0, lambda: 1.0 + pm.Normal("shift", shape=0).sum()])
