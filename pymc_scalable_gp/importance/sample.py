@@ -85,7 +85,7 @@ def sample_importance(
         Limit of densities, those of the mode's search left out. Default: 40 rounds, 5120 for
         up to twelve parameters; thousands of `draws` may need more.
     max_seconds : float, optional
-        No round begins later than this.
+        No further round begins later than this; the first one always does.
     otherwise : {"warn", "nuts"}
         What to do where k-hat exceeds .7, or the effective sample size stays below a quarter of
         `draws`: warn, or go on with ``pm.sample`` from the weighted mean, with the weighted covariance
