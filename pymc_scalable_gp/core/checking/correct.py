@@ -37,6 +37,10 @@ FEWEST_DRAWS = 25
 ARRAYS, ARRAYS_OF_JAX = 4, 8
 NEIGHBORS = 60  # of the better likelihood, where inducing points alone were given
 GIB = 2.0**30
+COMPLETE = (
+    ". Draws of all free variables are needed: if gp.conditional added one, write the model again, and "
+    "call gp.conditional after gp.correct"
+)
 
 
 def correct_gp(
@@ -54,7 +58,7 @@ def correct_gp(
     if isinstance(gp.variable.owner.op, MinibatchRandomVariable):
         raise ValueError("a likelihood with total_size= is no density of its rows: leave it out to correct")
     free = list(model.free_RVs)
-    given = posterior_draws(idata, free, at_most(idata, MOST_DRAWS, MOST_DRAWS), rng)
+    given = posterior_draws(idata, free, at_most(idata, MOST_DRAWS, MOST_DRAWS), rng, COMPLETE)
     if len(given) < FEWEST_DRAWS:
         raise ValueError(
             f"idata has {len(given)} draws, and the proposals need at least {FEWEST_DRAWS}: take more"

@@ -42,10 +42,10 @@ def _posterior(idata):
     return idata["posterior"] if "posterior" in getattr(idata, "children", {}) else idata
 
 
-def _check_present(posterior, names) -> None:
+def _check_present(posterior, names, remedy: str = "") -> None:
     missing = [name for name in names if name not in posterior]
     if missing:
-        raise ValueError(f"the posterior has no {', '.join(missing)}; it holds {list(posterior)}")
+        raise ValueError(f"the posterior has no {', '.join(missing)}; it holds {list(posterior)}{remedy}")
 
 
 def at_most(idata, num_samples: int | None, usual: int) -> int | None:
@@ -55,11 +55,12 @@ def at_most(idata, num_samples: int | None, usual: int) -> int | None:
     return None if few and num_samples == usual else num_samples
 
 
-def posterior_draws(idata, inputs, num_samples=None, rng=None) -> Draws:
+def posterior_draws(idata, inputs, num_samples=None, rng=None, remedy: str = "") -> Draws:
     """Values of `inputs` at all or some posterior draws.
 
     Takes a DataTree with a ``posterior`` group or that group itself, with dimensions chain and draw in
-    any order, one of them left out, or both stacked to ``sample`` as `az.extract` does.
+    any order, one of them left out, or both stacked to ``sample`` as `az.extract` does. What the
+    posterior lacks is refused, with a `remedy` at the end.
     """
     posterior = _posterior(idata)
     sizes = getattr(posterior, "sizes", None)
@@ -68,7 +69,7 @@ def posterior_draws(idata, inputs, num_samples=None, rng=None) -> Draws:
             "idata must be what pm.sample returns, its posterior group, or az.extract of it, got "
             f"{type(idata).__name__}"
         )
-    _check_present(posterior, [v.name for v in inputs])
+    _check_present(posterior, [v.name for v in inputs], remedy)
     order = _dims(sizes)
     if not order:
         raise ValueError(f"the posterior has no dimension chain, draw or sample, only {list(sizes)}")

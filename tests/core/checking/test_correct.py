@@ -231,7 +231,7 @@ def test_refusals_in_words(corrected, monkeypatch):
         gp.correct(idata, "better", neighbors=5, model=model)
     with pytest.raises(ValueError, match="keeps the Gaussian process: leave out neighbors="):
         gp.correct(idata, "likelihood", neighbors=5, model=model)
-    with pytest.raises(ValueError, match="posterior has no sigma"):
+    with pytest.raises(ValueError, match="posterior has no sigma.*conditional.*after gp.correct"):
         gp.correct(idata.posterior.dataset[["ell"]], model=model)
     monkeypatch.setattr(module, "MOST_EXACT_ROWS", 39)
     with pytest.raises(ValueError, match=r"40 rows are too many.* seconds and .* GiB.*neighbors="):
