@@ -65,10 +65,11 @@ class RegularGrid:
         self.axes = tuple(_check_axis(axis, i) for i, axis in enumerate(axes))
         if not self.axes:
             raise ValueError("axes must hold at least one axis")
-        self.observed = _check_mask(observed, self.shape)
         # Of an xarray.DataArray: names of the axes, and the date from which each counts, if it holds dates.
         self.names: tuple[str, ...] = ()
         self.dates: tuple[np.datetime64 | None, ...] = ()
+        self.observed: np.ndarray | None = None
+        self.observed = _check_mask(self._in_order(observed, "observed"), self.shape)
 
     def __repr__(self):
         sizes = " x ".join(map(str, self.shape))
@@ -119,11 +120,15 @@ class RegularGrid:
     def ravel(self, y, name: str = "y") -> np.ndarray:
         """Values (n,) at the observed cells, from an array of the grid's shape or of those values.
 
+        A DataArray is taken by its dimensions and coordinates.
+
         Raises
         ------
         ValueError
-            For another shape, or a value at an observed cell that is NaN, infinite or masked.
+            For another shape, other coordinates, or a value at an observed cell that is NaN, infinite or
+            masked.
         """
+        y = self._in_order(y, name)
         if isinstance(y, np.ma.MaskedArray):
             y = y.astype("float64").filled(np.nan)
         y = np.asarray(y, dtype="float64")
@@ -141,6 +146,28 @@ class RegularGrid:
                 f"values are NaN): pass RegularGrid(axes, observed=np.isfinite({name}))"
             )
         return y
+
+    def _in_order(self, data, name):
+        """A DataArray in the order of the axes, by its dimensions and coordinates; others as they are.
+
+        Raises ValueError for coordinates of other cells.
+        """
+        if not isinstance(data, xr.DataArray):
+            return data
+        if sorted(map(str, data.dims)) == sorted(self.names):
+            data = data.transpose(*sorted(data.dims, key=lambda dim: self.names.index(str(dim))))
+        axes = self.axes if data.shape == self.shape else self.points.T
+        for dim, axis, first in zip(data.dims, axes, self.dates or [None] * len(axes), strict=False):
+            if dim not in data.coords or data.sizes[dim] != len(axis):
+                continue
+            order = _order_along(data[dim].values, axis, first) if data.ndim == len(axes) else None
+            if order is None:
+                raise ValueError(
+                    f"{name} has other coordinates along {dim} than the grid: select and sort its cells, "
+                    f"or give {name}.values, which goes by place"
+                )
+            data = data.isel({dim: order})
+        return data
 
     def unravel(self, values) -> np.ndarray:
         """Array of the grid's shape from values (n,) at the observed cells; NaN at the others."""
@@ -206,7 +233,7 @@ class RegularGrid:
             axis, first = data[dim].values, None
             if axis.dtype.kind == "M":
                 first = axis[0] if like is None else like.first_date(str(dim))
-                axis = (axis - first) / np.timedelta64(1, "D")
+                axis = _days(axis, first)
             axes.append(axis)
             dates.append(first)
         values = data.values.astype("float64")
@@ -214,6 +241,26 @@ class RegularGrid:
         grid = cls(axes, None if observed.all() else observed)
         grid.names, grid.dates = tuple(map(str, data.dims)), tuple(dates)
         return grid, grid.ravel(values)
+
+
+def _days(dates, first) -> np.ndarray:
+    """Days since the first."""
+    return (dates - first) / np.timedelta64(1, "D")
+
+
+def _order_along(found, axis, first) -> np.ndarray | None:
+    """Order that makes coordinates those of an axis, which may count from a date; None for others.
+
+    What cannot be compared with an axis, such as dates with numbers, has to increase as that does.
+    """
+    if found.dtype.kind == "M" and first is not None:
+        found = _days(found, first)
+    if found.dtype.kind not in "fiu":
+        return np.arange(len(found)) if (found[1:] > found[:-1]).all() else None
+    order = np.argsort(found, kind="stable")
+    # What single precision makes of coordinates is less, and steps are more.
+    near = min(1e-3 * np.diff(axis).min(initial=np.inf), 1e-6 * np.abs(axis).max())
+    return order if np.abs(found[order] - axis).max() <= near else None
 
 
 def check_dates(new: RegularGrid | None, old: RegularGrid | None) -> None:

@@ -9,6 +9,7 @@ import xarray as xr
 from numpy.testing import assert_array_equal
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.methods.kmcg.regular_grid import at_cells
 
 AXES = [np.arange(4.0), np.arange(5.0)]
 Y = np.arange(20.0).reshape((4, 5))
@@ -219,3 +220,54 @@ def test_axes_of_another_array_in_another_order():
         gp.marginal_likelihood("y", X=grid, y=values - 10.0, sigma=0.1)
         with pytest.raises(ValueError, match=r"Xnew has columns in another order.*as \['a', 'b'\]"):
             gp.predict(sgp.RegularGrid.from_xarray(data.T)[0], {}, diag=True)
+
+
+LATITUDES = np.array([60.0, 50.0, 40.0])
+RASTER = xr.DataArray(
+    np.arange(9.0).reshape(3, 3), coords={"lat": LATITUDES, "lon": [1.0, 2.0, 3.0]}, dims=("lat", "lon")
+)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_data_arrays_are_taken_by_their_coordinates(named):
+    """`from_xarray` turns decreasing latitudes: y= and sigma= beside its grid came upside down."""
+    grid, y = sgp.RegularGrid.from_xarray(RASTER)
+    grid = grid if named else sgp.RegularGrid(grid.axes)
+    for other in (RASTER, RASTER[::-1], RASTER[[1, 0, 2]], *([RASTER.T, RASTER.T[::-1]] if named else [])):
+        assert_array_equal(at_cells(grid, other, "sigma"), y)
+    single = RASTER.assign_coords(lon=RASTER["lon"].astype("float32") * np.float32(1.0 + 1e-7))
+    assert_array_equal(grid.ravel(single), y)
+    assert_array_equal(grid.ravel(RASTER.drop_vars(["lat", "lon"]).rename(lat="a")), RASTER.values.ravel())
+    for moved in (
+        RASTER.assign_coords(lat=LATITUDES + 1.0),
+        RASTER.assign_coords(lat=["c", "b", "a"]),
+        RASTER.stack(cell=("lat", "lon")),
+    ):
+        with pytest.raises(
+            ValueError, match=r"sigma has other coordinates along (lat|cell) .*sigma\.values"
+        ):
+            at_cells(grid, moved, "sigma")
+    with pytest.raises(ValueError, match=r"must have the grid's shape \(3, 3\)"):
+        grid.ravel(RASTER[:2])
+
+
+def test_observed_may_be_a_data_array():
+    grid = sgp.RegularGrid([LATITUDES[::-1], RASTER["lon"]], observed=RASTER > 2.5)
+    assert_array_equal(grid.observed, RASTER.values[::-1] > 2.5)
+    assert_array_equal(grid.ravel(RASTER), RASTER.values[::-1][grid.observed])
+
+
+def test_series_are_taken_by_their_dates():
+    """With a gap: all of them, or those that are observed."""
+    dates = np.datetime64("2000-01-01") + np.arange(5)
+    data = xr.DataArray(np.arange(5.0), coords={"time": dates}, dims="time")
+    grid, y = sgp.RegularGrid.from_xarray(data.where(data != 2.0))
+    for other in (data, data[::-1], data[[4, 0, 1, 3]]):
+        assert_array_equal(grid.ravel(other), y)
+    for other in (data.assign_coords(time=dates + np.timedelta64(1, "D")), data[1:]):
+        with pytest.raises(ValueError, match="y has other coordinates along time than the grid"):
+            grid.ravel(other)
+    counted = sgp.RegularGrid([np.arange(5.0)])  # in whatever way
+    assert_array_equal(counted.ravel(data), data)
+    with pytest.raises(ValueError, match="y has other coordinates along time than the grid"):
+        counted.ravel(data[::-1])
