@@ -182,7 +182,7 @@ class FeatureGP(TrainedGP):
         kwargs = conditional_keywords(self, kwargs)
         model = self.model_of(given=given).root
         training, places = self._given(given)
-        data = self._new_inputs(Xnew, training)
+        data = self._new_inputs(Xnew, training, pred_noise)
         self._warn_beyond(training, data, True)
         check_dims(kwargs.get("dims"), data, "Xnew")
         feature_map, coef = self._features_of(training, places, given)
@@ -244,7 +244,7 @@ class FeatureGP(TrainedGP):
         with ONE_AT_A_TIME, ExitStack() as stack:
             training, places = self._given(given, exact)
             stack.enter_context(blas_threads(training))
-            data = self._new_inputs(Xnew, training)
+            data = self._new_inputs(Xnew, training, pred_noise)
             model = self.model_of(model, given)
             if not diag:
                 data = replace(data, grid=None)  # a dense covariance is asked for
@@ -302,7 +302,7 @@ class FeatureGP(TrainedGP):
         with ONE_AT_A_TIME, ExitStack() as stack:
             training, places = self._given(given, exact)
             stack.enter_context(blas_threads(training))
-            data = self._new_inputs(Xnew, training)
+            data = self._new_inputs(Xnew, training, pred_noise)
             model = self.model_of(model, given)
             predictor = self._predictor(data, training, places, given, pred_noise, model, likelihood)
             found = predictor.mixture(data.value, idata, num_samples, draws, progressbar, random_seed)

@@ -33,6 +33,7 @@ from pymc_scalable_gp.core.likelihoods.summary import can_summarize, likelihood_
 from pymc_scalable_gp.core.rows.dask_rows import summarize_source
 from pymc_scalable_gp.core.rows.statistics import RowStatistics
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows, VecchiaSettings
+from pymc_scalable_gp.cov.queries import check_taken
 from pymc_scalable_gp.importance.start import Offer
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.utils.checks import check_choice
@@ -350,6 +351,7 @@ class ObservedGP(FeatureGP):
         """Checked data with this GP's features, which are built on X where :meth:`build_for` does."""
         sigma, noise_cov = self._noise_parts(sigma)
         X, y, sigma = self._checked(X, y, sigma)
+        check_taken(noise_cov, X.value)
         feature_map = self._map_for(X, again)
         approx = self.approx if weights is None else "DTC"
         return MarginalData(feature_map, self.mean_func, X, y, sigma, approx, weights, noise_cov)
@@ -386,7 +388,7 @@ class ObservedGP(FeatureGP):
         training = training.gaussian  # given data have Gaussian noise
         sigma, noise_cov = self._noise_parts(given["sigma"])
         X, y, sigma = self._checked(given["X"], given["y"], sigma)
-        self._check_inputs_as(training, X, 'given["X"]', [part.prior_cov for part in self.parts])
+        self._check_inputs_as(training, X, 'given["X"]', [*(p.prior_cov for p in self.parts), noise_cov])
         if (limits := training.prediction_map().input_range) and self.approx not in KEEPS_ALL:
             limits.check(X.value)
         symbolic = [each if isinstance(each, Variable | BaseCovariance) else None for each in came]

@@ -15,7 +15,7 @@ from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.reach import warn_beyond, warn_together
 from pymc_scalable_gp.core.likelihoods.base import Training
-from pymc_scalable_gp.cov.queries import check_rows
+from pymc_scalable_gp.cov.queries import check_taken
 from pymc_scalable_gp.utils.classes import as_typed
 from pymc_scalable_gp.utils.graphs import model_here
 from pymc_scalable_gp.utils.recent import Recent
@@ -85,10 +85,12 @@ class TrainedGP(BuiltGP):
         """Whether predictions followed from a likelihood or prior in this model, and no longer do."""
         return model is not self._model and model in self._left
 
-    def _new_inputs(self, Xnew, training) -> Data:
+    def _new_inputs(self, Xnew, training, pred_noise=False) -> Data:
         """Checked inputs of a prediction."""
         data = check_inputs(Xnew, "Xnew", empty=True)
-        self._check_inputs_as(training, data, "Xnew", [part.cov_func for part in self.parts])
+        noise_cov = training.noise_cov if pred_noise else None
+        kernels = [*(part.cov_func for part in self.parts), noise_cov]
+        self._check_inputs_as(training, data, "Xnew", kernels)
         if len(data.value):
             training.predictive.prediction_map().outside(data.value)  # raises for categories that are new
         return data
@@ -100,7 +102,7 @@ class TrainedGP(BuiltGP):
             raise ValueError(f"{name} has {came} columns, the GP was built on {d}")
         refuse_other_columns(data, training.X.columns or self.columns, name)
         for cov_func in kernels if len(data.value) else ():
-            check_rows(cov_func, data.value, name)
+            check_taken(cov_func, data.value, name)
 
     @staticmethod
     def _warn_beyond(training, data, together: bool, point=dict, model=None) -> None:

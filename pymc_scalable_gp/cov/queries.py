@@ -83,6 +83,8 @@ def check_kernel(
             raise ValueError(f"WhiteNoise is no part of the function: {noise}")
         if isinstance(leaf, _WRAPPED):
             check_kernel(leaf.cov_func, noise, arrays)
+        if isinstance(leaf, pm.gp.cov.ScaledCov):
+            used_columns(leaf.cov_func, len(leaf.active_dims), f"{_handed(leaf)} of ScaledCov")
         _check_lengthscales(leaf)
         scale = leaf.c if isinstance(leaf, Constant) else leaf
         tensor = pt.constant(1.0) if isinstance(scale, BaseCovariance) else pt.as_tensor_variable(scale)
@@ -126,12 +128,12 @@ def _always_zero(tensor) -> np.ndarray | bool:
     return False
 
 
-def used_columns(cov_func, d: int) -> np.ndarray:
+def used_columns(cov_func, d: int, name: str = "X") -> np.ndarray:
     """Columns of X (n, d) that the kernel looks at, all for a constant one; ValueError for one beyond d."""
     kernels = [leaf for leaf in leaves(cov_func) if isinstance(leaf, Covariance)]
     columns = np.unique(np.concatenate([leaf.active_dims for leaf in kernels] or [np.arange(d)]))
-    if columns.max() >= d:
-        raise ValueError(f"the kernel uses column {columns.max()}, but X has {d} columns")
+    if len(beyond := columns[(columns >= d) | (columns < -d)]):
+        raise ValueError(f"the kernel uses column {beyond[-1]}, but {name} has {d} columns")
     return np.unique(columns % d)  # some may be counted from the last
 
 
@@ -140,13 +142,27 @@ def kept_matrix(cov_func) -> str | None:
     return next((type(leaf).__name__ for leaf in leaves(cov_func) if isinstance(leaf, Numeric)), None)
 
 
+def _handed(leaf, name: str = "X") -> str:
+    """The inputs, in words, that a kernel with a scale along them hands on."""
+    return f"{name}[:, {leaf.active_dims.tolist()}]"
+
+
+def check_taken(cov_func, X: np.ndarray, name: str = "X") -> None:
+    """Raise ValueError for inputs (n, d) whose columns or rows a kernel does not take; None takes all."""
+    if cov_func is not None:
+        used_columns(cov_func, X.shape[1], name)
+        check_rows(cov_func, X, name)
+
+
 def check_rows(cov_func, X: np.ndarray, name: str = "X") -> None:
     """Raise ValueError for inputs (n, d) of which a part of the covariance is no kernel."""
     for leaf in leaves(cov_func):
-        if isinstance(leaf, _WRAPPED):
-            continue  # that looks at other inputs
         if getattr(leaf, "active_dims", np.array([X.shape[1]])).max() >= X.shape[1]:
             continue  # refused where the columns are
+        if isinstance(leaf, pm.gp.cov.ScaledCov):
+            check_rows(leaf.cov_func, X[:, leaf.active_dims], _handed(leaf, name))
+        if isinstance(leaf, _WRAPPED):
+            continue  # that looks at other inputs
         if isinstance(leaf, EmbeddedKernel):
             leaf.check_rows(X, name)
         if isinstance(leaf, pm.gp.cov.Coregion):

@@ -144,3 +144,25 @@ def test_a_lengthscale_that_is_always_zero():
             with pytest.raises(ValueError, match=f"{place}.* of ExpQuad is 0 whatever its prior"):
                 sgp.ExactMarginal(cov_func=2.0 * kernel)
         sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(3, ls=(1.0 + sds) * pm.InverseGamma("w", 3.0, 3.0)))
+
+
+def test_a_scaled_kernel_sees_the_columns_that_are_handed_on():
+    """Compiled code read beyond them without a word, labels and columns."""
+    ones, inner = (lambda x: pt.ones(x.shape[0])), pm.gp.cov.Matern52(2, ls=0.5, active_dims=[1])
+    with pytest.raises(ValueError, match=r"uses column 1, but X\[:, \[1\]\] of ScaledCov has 1 columns"):
+        sgp.ExactMarginal(cov_func=pm.gp.cov.ScaledCov(2, inner, ones, active_dims=[1]))
+    sgp.ExactMarginal(cov_func=pm.gp.cov.ScaledCov(2, inner, ones))
+    outputs = pm.gp.cov.Coregion(1, W=np.ones((2, 1)), kappa=np.ones(2), active_dims=[0])
+    gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ScaledCov(3, outputs, ones, active_dims=[2]))
+    labels = np.column_stack([X[:, :2], np.arange(12) % 3])
+    with (
+        pm.Model(),
+        pytest.raises(ValueError, match=r"X\[:, \[2\]\] has 2 as output in row 2, column 0: .* 2"),
+    ):
+        gp.marginal_likelihood("y", labels, Y, 0.3)
+
+
+def test_columns_that_are_counted_from_the_last_are_there():
+    gp = sgp.ExactMarginal(cov_func=pm.gp.cov.Matern52(4, ls=0.5, active_dims=[-4]))
+    with pm.Model(), pytest.raises(ValueError, match="the kernel uses column -4, but X has 3 columns"):
+        gp.marginal_likelihood("y", X, Y, 0.3)

@@ -369,7 +369,7 @@ class KMCGMarginal(FeatureMarginal):
             raise ValueError("probes need one sigma for all rows")
         return self.probes
 
-    def _new_inputs(self, Xnew, training):
+    def _new_inputs(self, Xnew, training, pred_noise=False):
         data = self.inputs_of(Xnew, "Xnew", training.X.value.shape[1], empty=True)
         refuse_other_columns(data, training.X.columns, "Xnew")
         check_dates(data.grid, training.X.grid)

@@ -172,3 +172,34 @@ def test_it_is_not_exported(tmp_path):
     idata = pm.sample_prior_predictive(4, model=model, random_seed=1)
     with pytest.raises(ValueError, match="noise with a kernel cannot be exported"):
         gp.export(idata.prior, tmp_path / "file.npz", model=model)
+
+
+def test_columns_and_labels_of_the_noise():
+    """Compiled code reads beyond the columns, or its matrix, without a word; so do new runs."""
+    numbered = np.column_stack([X, np.arange(30) % 2])
+    wrong, point = np.column_stack([X, 1 + np.arange(30) % 2]), {}
+    noise = cov.Matern32(2, ls=0.4, active_dims=[0]) * cov.Coregion(
+        2, W=np.ones((2, 1)), kappa=np.ones(2), active_dims=[1]
+    ) + cov.WhiteNoise(0.2)
+    beyond = cov.Matern32(2, ls=0.4, active_dims=[2]) + cov.WhiteNoise(0.2)
+    said = " has 2 as output in row 1, column 1: .* from 0 below 2"
+    with pm.Model() as model:
+        gp = sgp.ExactMarginal(cov_func=cov.ExpQuad(2, ls=1.0, active_dims=[0]))
+        with pytest.raises(ValueError, match="X" + said):
+            gp.marginal_likelihood("bad", wrong, Y, noise)
+        with pytest.raises(ValueError, match="the kernel uses column 2, but X has 2 columns"):
+            gp.marginal_likelihood("bad", numbered, Y, beyond)
+        with pytest.raises(ValueError, match="the kernel uses column 2, but X has 2 columns"):
+            sgp.subset_map(gp, numbered, Y, beyond, progressbar=False)
+        gp.marginal_likelihood("y", numbered, Y, noise)
+        for call in (
+            lambda X, **to: gp.predict(X, point, **to),
+            lambda X, **to: gp.conditional("f", X, **to),
+        ):
+            with pytest.raises(ValueError, match="Xnew" + said):
+                call(wrong, pred_noise=True)
+        with pytest.raises(ValueError, match=r'given\["X"\]' + said):
+            gp.predict(numbered, point, given={"X": wrong, "y": Y, "sigma": noise})
+    both = (gp.predict(at, point, model=model) for at in (wrong, numbered))
+    for found, expected in zip(*both, strict=True):  # of the function, whatever the instrument
+        assert_allclose(found, expected, rtol=1e-12)
