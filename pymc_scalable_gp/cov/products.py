@@ -180,6 +180,11 @@ def product_terms(cov: BaseCovariance, d: int | None = None) -> list[ProductTerm
     return [_term(parts, d) for parts in _expand(cov)]
 
 
+def one_factor(cov: Covariance, d: int | None = None) -> ProductTerm:
+    """A kernel of one column, whatever it is made of, as a product of one factor."""
+    return _term([cov], d)
+
+
 def _expand(cov) -> list[list]:
     """Sum of products: a list (sum) of lists (product) of scalars and atomic kernels."""
     if isinstance(cov, pm.gp.cov.WhiteNoise):

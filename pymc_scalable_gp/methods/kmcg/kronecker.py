@@ -11,7 +11,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData
-from pymc_scalable_gp.cov.products import product_terms
+from pymc_scalable_gp.cov.products import one_factor, product_terms
 from pymc_scalable_gp.methods.kmcg.kernel_operator import axis_kernel
 from pymc_scalable_gp.methods.kmcg.kronecker_conditional import CellsGivenCells, rows_given_cells
 from pymc_scalable_gp.methods.kmcg.kronecker_normal import KroneckerNormal
@@ -70,9 +70,13 @@ class KroneckerRows(Likelihood):
         """The cells."""
         return self.data.X.grid
 
-    def factors(self, rows, columns=None) -> tuple[TensorVariable, ...]:
-        """Kernel matrices between coordinates along each axis; the first has the kernel's scale."""
-        (term,) = product_terms(self.cov_func, len(self.grid.axes))
+    def factors(self, rows, columns=None, cov_func=None) -> tuple[TensorVariable, ...]:
+        """Kernel matrices between coordinates along each axis; the first has the kernel's scale.
+
+        `cov_func` may be that of a part of a sum: a sum is one product where all are of one column.
+        """
+        whole, d = cov_func is None or cov_func is self.cov_func, len(self.grid.axes)
+        (term,) = product_terms(self.cov_func, d) if whole else [one_factor(cov_func, d)]
         columns = rows if columns is None else columns
         found = [axis_kernel(term, i, a, b) for i, (a, b) in enumerate(zip(rows, columns, strict=True))]
         return term.scale * found[0], *found[1:]
@@ -96,20 +100,28 @@ class KroneckerRows(Likelihood):
         target, noise = self.handed(None, None)
         return [*self.kernels, noise, (target - self.data.mean).reshape(self.grid.shape)]
 
+    def of_parts(self, parts, places):
+        """The parts' kernel, without features."""
+        first, *rest = (parts[place].cov_func for place in places)
+        return NoFeatures(sum(rest, start=first)), self.coefficients()
+
     def precisions(self, model):
         """In the eigenbasis: the diagonal by products with the squares of the eigenvectors."""
         return KroneckerPrecisions(self, model)
 
     def predictor(self, feature_map, mean_func, coef, noise, model):
         """Rows in blocks."""
-        return KroneckerPoints(self, mean_func, noise, model)
+        return KroneckerPoints(self, feature_map.cov_func, mean_func, noise, model)
 
     def cell_predictor(self, data, feature_map, mean_func, coef, noise, model):
-        """At the observed cells of another grid, axis by axis."""
+        """At the observed cells of another grid, axis by axis; of a part of a sum at their points."""
+        if feature_map.cov_func is not self.cov_func:
+            return self.predictor(feature_map, mean_func, coef, noise, model)
         return KroneckerCells(self, data, mean_func, noise, model)
 
     def conditional(self, name, data, feature_map, mean_func, coef, variance, **kwargs):
-        """Draws axis by axis at the cells of a grid; dense at other rows."""
-        if data.grid is None:
-            return rows_given_cells(self, name, data.tensor, mean_func, variance, **kwargs)
+        """Draws axis by axis at the cells of a grid; dense at other rows, and of a part of a sum."""
+        if data.grid is None or feature_map.cov_func is not self.cov_func:
+            cov_func, X = feature_map.cov_func, data.tensor
+            return rows_given_cells(self, name, cov_func, X, mean_func, variance, **kwargs)
         return CellsGivenCells.of(self, data, mean_func, variance).variable(name, **kwargs)

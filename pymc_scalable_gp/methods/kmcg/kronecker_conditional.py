@@ -68,14 +68,17 @@ class CellsGivenCells(StructuredNormal):
         return gaussian_logp(cov, self.own * pt.ones(len(places)), value - self.mean)
 
 
-def rows_given_cells(likelihood, name, X, mean_func, own, **kwargs) -> TensorVariable:
-    """A `pm.MvNormal` at rows X, with a variance added to each: dense, of rows times cells."""
+def rows_given_cells(likelihood, name, cov_func, X, mean_func, own, **kwargs) -> TensorVariable:
+    """A `pm.MvNormal` at rows X, with a variance added to each: dense, of rows times cells.
+
+    Of the function with the kernel `cov_func`, the likelihood's or that of a part of the sum.
+    """
     target, noise = likelihood.handed(None, None)
     axes = likelihood.grid.axes
-    cross, *rest = likelihood.factors([X[:, i] for i in range(len(axes))], axes)
+    cross, *rest = likelihood.factors([X[:, i] for i in range(len(axes))], axes, cov_func)
     for k in rest:
         cross = (cross[:, :, None] * k[:, None, :]).reshape((X.shape[0], -1))
     both = pt.concatenate([(target - likelihood.data.mean)[None], cross], axis=0).T
     found = product(cross, likelihood.normal(noise).solve(both))
-    cov = kernel_matrix(likelihood.cov_func, X) - found[:, 1:] + own * pt.eye(X.shape[0])
+    cov = kernel_matrix(cov_func, X) - found[:, 1:] + own * pt.eye(X.shape[0])
     return pm.MvNormal(name, mean_vector(mean_func, X) + found[:, 0], cov=cov, **kwargs)

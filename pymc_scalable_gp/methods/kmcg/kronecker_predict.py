@@ -82,18 +82,19 @@ class KroneckerPoints(Predictor):
 
     With ``q = (k_1(x_1) U_1) (x) (k_2(x_2) U_2) (x) ...`` and ``A = alpha / (lambda + noise)`` the mean
     is :math:`q^\top A`, and the variance :math:`k(x, x) - \sum_j q_j^2 / (\lambda_j + \sigma^2)`.
+    The kernel k is the likelihood's, or that of a part of the sum.
     """
 
     _combined = staticmethod(in_rows)
 
-    def __init__(self, likelihood, mean_func, noise, model):
+    def __init__(self, likelihood, cov_func, mean_func, noise, model):
         self.model, grid = model, likelihood.grid
         self.block_rows = max(1, _ENTRIES // max(grid.size // grid.shape[0], max(grid.shape)))
         X = pt.matrix("Xnew", dtype="float64")
         columns = [X[:, i] for i in range(len(grid.axes))]
-        outer = kernel_diag(likelihood.cov_func, X), mean_vector(mean_func, X)
-        rows = [*likelihood.factors(columns, grid.axes), *outer]
-        kernel = kernel_matrix(likelihood.cov_func, X)
+        outer = kernel_diag(cov_func, X), mean_vector(mean_func, X)
+        rows = [*likelihood.factors(columns, grid.axes, cov_func), *outer]
+        kernel = kernel_matrix(cov_func, X)
         self.inputs, self._state, self._features, self._kernel = in_two_stages(
             [X], [noise, *likelihood.posterior], [], model, rows, [kernel]
         )

@@ -340,3 +340,36 @@ def test_few_cells_of_a_grid_with_gaps_are_exact():
         assert c.eval({ell: 0.7}).shape == (len(POINTS),)
     for one, two in zip(*found, strict=True):
         assert_allclose(one, two, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("axes", [AXES[:1], AXES], ids=["series", "one of two axes"])
+def test_parts_of_a_sum(axes):
+    """Kernels of one column add to one product, whose parts failed in Python's words."""
+    d, grid = len(axes), sgp.RegularGrid(axes)
+    y = np.sin(2.0 * grid.points[:, 0]) + grid.points[:, -1] ** 2
+    new = OTHER if d == 2 else sgp.RegularGrid(OTHER.axes[:1])
+    c, own = pm.gp.cov, {"input_dim": d, "active_dims": [d - 1]}
+    found, draws = [], xr.Dataset({"ell": (("chain", "draw"), [[0.7, 0.9]])})
+    for kind, X, cells in ((sgp.KMCGMarginal, grid, new), (sgp.ExactMarginal, grid.points, new.points)):
+        with pm.Model() as model:
+            ell = pm.LogNormal("ell")
+            kernels = (
+                c.Matern52(ls=ell, **own), (c.Linear(c=0.3, **own) + 0.5) * c.ExpQuad(ls=1.5, **own),
+                0.4 * c.Periodic(period=1.3, ls=1.0, **own),
+            )  # fmt: skip
+            parts = [kind(cov_func=k, mean_func=pm.gp.mean.Constant(m)) for m, k in enumerate(kernels)]
+            total = parts[0] + parts[1] + parts[2]
+            total.marginal_likelihood("y", X=X, y=y, sigma=0.3)
+            to, values = {"given": {"gp": total}}, []
+            for gp in (parts[1], parts[0] + parts[2]):
+                f = gp.conditional(f"f{len(values)}", cells, jitter=1e-4, **to)
+                values += evaluate(f.owner.op.dist_params(f.owner), {"ell": 0.7}, model)
+                values += gp.predict(cells, {"ell": 0.7}, diag=True, **to)
+                values += gp.predict(new.points + 0.1, {"ell": 0.7}, **to)
+                mixed = gp.predict_posterior(cells, draws, draws=True, progressbar=False, **to)
+                assert mixed["f"].shape == (1, 2, new.n)
+                values += [mixed["mean"], mixed["sd"]]
+        found.append(values)
+        assert total.likelihood_path == ("kronecker" if X is grid else "exact")
+    for one, two in zip(*found, strict=True):
+        assert_allclose(one, two, rtol=1e-8, atol=1e-9)
