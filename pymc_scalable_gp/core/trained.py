@@ -4,18 +4,25 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from weakref import WeakSet
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.built import BuiltGP
 from pymc_scalable_gp.core.checking.comparison import check_comparable, exact_rows
-from pymc_scalable_gp.core.data.inputs import Data, check_given, check_inputs, refuse_other_columns
+from pymc_scalable_gp.core.data.inputs import (
+    Data,
+    check_given,
+    check_inputs,
+    held_value,
+    refuse_other_columns,
+)
 from pymc_scalable_gp.core.data.missing import refuse_replaced_by_missing
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.reach import warn_beyond, warn_together
 from pymc_scalable_gp.core.likelihoods.base import Training
-from pymc_scalable_gp.cov.queries import check_taken
+from pymc_scalable_gp.cov.queries import check_taken, fixed_matrices
 from pymc_scalable_gp.utils.classes import as_typed
 from pymc_scalable_gp.utils.graphs import model_here
 from pymc_scalable_gp.utils.recent import Recent
@@ -89,6 +96,8 @@ class TrainedGP(BuiltGP):
         """Checked inputs of a prediction."""
         data = check_inputs(Xnew, "Xnew", empty=True)
         noise_cov = training.noise_cov if pred_noise else None
+        if fixed_matrices(self.cov_func):
+            _refuse_elsewhere(data, training.X)
         kernels = [*(part.cov_func for part in self.parts), noise_cov]
         self._check_inputs_as(training, data, "Xnew", kernels)
         if len(data.value):
@@ -187,3 +196,12 @@ class TrainedGP(BuiltGP):
 
     def _make_predictor(self, data, training, feature_map, coef, noise, model):
         return training.predictive.predictor(feature_map, self.mean_func, coef, noise, model)
+
+
+def _refuse_elsewhere(new: Data, rows: Data) -> None:
+    """Raise ValueError unless new inputs are those of the likelihood, at which a fixed matrix is known."""
+    if new.mutable or not np.array_equal(new.value, held_value(rows, "X")):
+        raise ValueError(
+            "cov_func holds a fixed matrix, which is known at the likelihood's rows alone: give their X as "
+            'Xnew; or predict a GP without it, that is a part of a sum, with given={"gp": gp1 + gp2}'
+        )

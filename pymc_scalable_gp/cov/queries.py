@@ -142,6 +142,18 @@ def kept_matrix(cov_func) -> str | None:
     return next((type(leaf).__name__ for leaf in leaves(cov_func) if isinstance(leaf, Numeric)), None)
 
 
+def fixed_matrices(cov_func) -> list[TensorVariable]:
+    """Matrices in a sum or product of kernels, which belong to the rows of one kernel matrix."""
+    found = []
+    for leaf in leaves(cov_func):
+        if isinstance(leaf, _WRAPPED):
+            found += fixed_matrices(leaf.cov_func)
+        elif not isinstance(leaf, BaseCovariance):
+            tensor = pt.as_tensor_variable(leaf)
+            found += [tensor] if tensor.ndim == 2 and tensor.type.shape != (1, 1) else []
+    return found
+
+
 def _handed(leaf, name: str = "X") -> str:
     """The inputs, in words, that a kernel with a scale along them hands on."""
     return f"{name}[:, {leaf.active_dims.tolist()}]"
@@ -156,6 +168,12 @@ def check_taken(cov_func, X: np.ndarray, name: str = "X") -> None:
 
 def check_rows(cov_func, X: np.ndarray, name: str = "X") -> None:
     """Raise ValueError for inputs (n, d) of which a part of the covariance is no kernel."""
+    for matrix in fixed_matrices(cov_func):
+        if (rows := present_shape(matrix)[0]) not in (None, len(X)):
+            raise ValueError(
+                f"{name} has {len(X)} rows, but cov_func holds a fixed matrix of {rows}: one for each of "
+                "the likelihood's, which are those with targets"
+            )
     for leaf in leaves(cov_func):
         if getattr(leaf, "active_dims", np.array([X.shape[1]])).max() >= X.shape[1]:
             continue  # refused where the columns are

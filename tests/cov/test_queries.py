@@ -109,6 +109,47 @@ def test_the_exact_gp_takes_a_matrix():
     assert found[0] == pytest.approx(found[1], rel=1e-8)
 
 
+def test_a_matrix_is_known_at_the_likelihoods_rows_alone(monkeypatch):
+    """It was added to the covariance with any other rows, where these were as many."""
+    monkeypatch.setattr("pymc_scalable_gp.core.likelihoods.exact._BLOCK", 5, raising=False)
+    kernel = c.ExpQuad(3, ls=0.5)
+    with pm.Model():
+        smooth, rest = (sgp.ExactMarginal(cov_func=k) for k in (kernel, 0.5 * kernel + WEIGHTS))
+        gp = smooth + rest
+        gp.marginal_likelihood("y", X, Y, 0.1)
+        for call in (
+            lambda: gp.predict(X + 100.0, {}, diag=True),
+            lambda: rest.predict(X[:5], {}, given={"gp": gp}),
+            lambda: gp.conditional("f", X[::-1]),
+            lambda: gp.conditional("f", pm.Data("new", X)),
+        ):
+            with pytest.raises(
+                ValueError, match="holds a fixed matrix, which is known at the likelihood's"
+            ):
+                call()
+        for call in (
+            lambda: gp.predict(X, {}, given={"X": X[:5], "y": Y[:5], "sigma": 0.1}),
+            lambda: gp.check({}, rows=5, progressbar=False),
+            lambda: sgp.subset_map(gp, X, Y, 0.1, max_rows=5, progressbar=False),
+        ):
+            with pytest.raises(ValueError, match="has 5 rows, but cov_func holds a fixed matrix of 12"):
+                call()
+        mean, var = gp.predict(X, {}, diag=True)
+        part, _ = smooth.predict(X[:5] + 0.1, {}, diag=True, given={"gp": gp})
+        assert gp.check({}, progressbar=False).attrs["gap"] == 0.0
+        other, holes = sgp.ExactMarginal(cov_func=kernel + WEIGHTS), np.where(X[:, 0] < 0.5, Y, np.nan)
+        with (
+            pytest.warns(UserWarning, match="missing"),
+            pytest.raises(ValueError, match="fixed matrix of 12"),
+        ):
+            other.marginal_likelihood("z", X, holes, 0.1)
+    K = 1.5 * kernel(X).eval() + WEIGHTS
+    solved = np.linalg.solve(K + 0.01 * np.eye(12), np.c_[Y, K])
+    np.testing.assert_allclose(mean, K @ solved[:, 0], rtol=1e-9)
+    np.testing.assert_allclose(var, np.diag(K - K @ solved[:, 1:]), rtol=1e-7)
+    np.testing.assert_allclose(part, kernel(X[:5] + 0.1, X).eval() @ solved[:, 0], rtol=1e-9)
+
+
 @pytest.mark.parametrize("label", [2.0, -1.0, 0.5])
 @pytest.mark.parametrize("make", [sgp.ExactMarginal, sgp.VecchiaMarginal, sgp.CholQRMarginal])
 def test_labels_of_outputs_are_rows_of_their_matrix(make, label):

@@ -25,6 +25,7 @@ from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.rows.subsamples import subsamples
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.cov.kernels import kernel_matrix
+from pymc_scalable_gp.cov.queries import check_rows
 from pymc_scalable_gp.importance.rounds import smoothed_tail
 from pymc_scalable_gp.utils.blocks import with_progress
 from pymc_scalable_gp.utils.compiled import (
@@ -114,6 +115,7 @@ def _begin(gp, X, y, rows, rng, model) -> Comparison:
     else:
         values = held_value(training.X, "X")
     inside, outside = subsamples(values, rows, rows // 2, rng)
+    check_rows(gp.prior_cov, values[inside], "the subsample of rows=")
     if training is None or training.gaussian is None:
         return Comparison(gp, training, model, values, inside, outside)
     if isinstance(training.gaussian, NeighborRows):

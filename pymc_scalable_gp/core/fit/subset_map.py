@@ -8,7 +8,7 @@ from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.data.missing import rows_with_targets
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 from pymc_scalable_gp.cov.kernels import kernel_matrix
-from pymc_scalable_gp.cov.queries import check_taken
+from pymc_scalable_gp.cov.queries import check_rows, check_taken
 from pymc_scalable_gp.ops.gaussian_logp import gaussian_logp
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.compiled import compiled
@@ -87,6 +87,7 @@ def subset_map(
     sigma = check_sigma(sigma, X.shape[0], given, y)
     rng = np.random.default_rng(random_seed)
     rows = np.sort(rng.permutation(X.shape[0])[: min(count, X.shape[0])])
+    check_rows(whole, X[rows], "the choice of max_rows=")
     Xs, ys = pt.constant(X[rows]), target[rows]
     noise = sigma[rows] if sigma.ndim else sigma
     prior_cov = kernel_matrix(whole, Xs)

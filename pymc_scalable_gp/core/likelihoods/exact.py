@@ -17,10 +17,14 @@ from pymc_scalable_gp.core.likelihoods.precision import DensePrecisions
 from pymc_scalable_gp.core.likelihoods.predictor import Predictor, in_two_stages
 from pymc_scalable_gp.core.likelihoods.structured_normal import StructuredNormal, product_of, white
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
+from pymc_scalable_gp.cov.queries import fixed_matrices
 from pymc_scalable_gp.ops.gaussian_logp import GaussianLogp, gaussian_logp
 from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_solve import stacked_solve
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
+
+# New rows of which cross-covariances are formed at a time; all, where a fixed matrix holds them.
+_BLOCK = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +126,8 @@ class ExactPredictor(Predictor):
     """
 
     def __init__(self, likelihood, cov_func, mean_func, noise, model):
-        self.model, self.block_rows = model, 2048
+        self.model = model
+        self.block_rows = len(likelihood.X.value) if fixed_matrices(cov_func) else _BLOCK
         X, (inverse, white) = pt.matrix("Xnew", dtype="float64"), likelihood.whitened()
         V = inverse @ kernel_matrix(cov_func, likelihood.X.tensor, X)
         mean = mean_vector(mean_func, X) + V.T @ white

@@ -49,6 +49,9 @@ class ExactMarginal(FeatureMarginal):
     O(n^3) per likelihood or gradient, and about five arrays (n, n). No jitter is added: a covariance that
     is not positive definite gives NaN.
 
+    A kernel may hold a fixed matrix, ``k + M``, with a row for each of the likelihood's: predictions are at
+    those rows alone, but for a part of a sum of GPs without the matrix.
+
     References
     ----------
     .. [1] Rasmussen, C. E. and Williams, C. K. I. (2006). Gaussian Processes for Machine Learning.
