@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_target, refuse_other_columns
+from pymc_scalable_gp.core.data.inputs import Data, check_inputs, check_target
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.marginal import FeatureMarginal
 from pymc_scalable_gp.core.sums import Sum, joint_approx
@@ -221,11 +221,10 @@ class KMCGMarginal(FeatureMarginal):
         )  # fmt: skip
         gaussian = self._training.gaussian
         self._map = gaussian.data.feature_map
-        if not gaussian.is_exact:
-            if integrated:
-                warn_of_features(gaussian.data)
-            else:
-                warn_of_logdet(self._training, self.probes)
+        if integrated and not gaussian.is_exact:
+            warn_of_features(gaussian.data)
+        elif not gaussian.is_exact:
+            warn_of_logdet(self._training, self.probes)
         return variable
 
     def check_summarizable(self, approx=None):
@@ -249,8 +248,7 @@ class KMCGMarginal(FeatureMarginal):
         int
             Number of features P.
         """
-        X, y = self._checked_pair(X, y)
-        return self._keep(X, y)
+        return self._keep(*self._checked_pair(X, y))
 
     def _keep(self, X, y) -> int:
         residual = y.tensor - mean_vector(self.mean_func, X.tensor)
@@ -341,8 +339,7 @@ class KMCGMarginal(FeatureMarginal):
         return data, check_target(y, data.value.shape[0], X)
 
     def _checked(self, X, y, sigma):
-        if isinstance(X, RegularGrid):
-            sigma = at_cells(X, sigma, "sigma")
+        sigma = at_cells(X, sigma, "sigma") if isinstance(X, RegularGrid) else sigma
         return super()._checked(X, y, sigma)
 
     def _map_for(self, X, again=True):
@@ -371,9 +368,12 @@ class KMCGMarginal(FeatureMarginal):
 
     def _new_inputs(self, Xnew, training, pred_noise=False):
         data = self.inputs_of(Xnew, "Xnew", training.X.value.shape[1], empty=True)
-        refuse_other_columns(data, training.X.columns, "Xnew")
-        check_dates(data.grid, training.X.grid)
+        self._check_inputs_as(training, data, "Xnew", ())
         return data if training.X.grid is not None else replace(data, grid=None)
+
+    def _check_inputs_as(self, training, data, name, kernels):
+        super()._check_inputs_as(training, data, name, kernels)
+        check_dates(data.grid, training.X.grid, name)
 
     def _make_predictor(self, data, training, feature_map, coef, noise, model):
         if data.grid is None or not hasattr(training, "cell_predictor"):

@@ -263,14 +263,14 @@ def _order_along(found, axis, first) -> np.ndarray | None:
     return order if np.abs(found[order] - axis).max() <= near else None
 
 
-def check_dates(new: RegularGrid | None, old: RegularGrid | None) -> None:
+def check_dates(new: RegularGrid | None, old: RegularGrid | None, name: str) -> None:
     """Raise ValueError for a grid whose dates count from others than those of the training grid."""
     if new is None or old is None:
         return
-    for name, own, first in zip(new.names, new.dates, old.dates):  # noqa: B905  other grids have no dates
+    for axis, own, first in zip(new.names, new.dates, old.dates):  # noqa: B905  other grids have no dates
         if own != first:
             raise ValueError(
-                f"Xnew counts {name} in days since {own}, the grid of the likelihood since {first}: take "
+                f"{name} counts {axis} in days since {own}, the grid of the likelihood since {first}: take "
                 "RegularGrid.from_xarray(data, like=grid) with that grid"
             )
 

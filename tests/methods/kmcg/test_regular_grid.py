@@ -204,6 +204,11 @@ def test_new_grids_of_dates_count_from_those_of_the_training_grid():
         new, _ = sgp.RegularGrid.from_xarray(data[30:])
         with pytest.raises(ValueError, match="since 2000-01-31.*likelihood since 2000-01-01.*like=grid"):
             gp.predict(new, {}, diag=True)
+        given = {"X": new, "y": data[30:], "sigma": 0.1}
+        with pytest.raises(
+            ValueError, match=r'given\["X"\] counts time in days since 2000-01-31.*like=grid'
+        ):
+            gp.predict(grid, {}, diag=True, given=given)
         with pytest.raises(ValueError, match="like= has no dates along time"):
             sgp.RegularGrid.from_xarray(data[30:], like=sgp.RegularGrid(grid.axes))
         new, _ = sgp.RegularGrid.from_xarray(data[30:], like=grid)
