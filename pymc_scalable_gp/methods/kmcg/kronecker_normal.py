@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
@@ -30,14 +31,15 @@ class KroneckerNormal(StructuredNormal):
         return kronecker_logp(self.factors, self.noise, (value - self.mean).reshape(shape))
 
     def solve(self, values):
-        """By the factors' eigenvectors."""
+        """By the factors' eigenvectors; NaN where the covariance is not positive definite."""
         spread, turned = pt.ones(1), []
         for K in self.factors:
             lengths, vectors = pt.linalg.eigh(K)
             turned.append(pt.specify_shape(vectors, K.type.shape))
             spread = (spread[:, None] * lengths).ravel()
-        turn = Kronecker(turned)
-        return turn.matmat(turn.T.matmat(values) / (spread + self.noise)[:, None])
+        turn, spread = Kronecker(turned), spread + self.noise
+        spread = pt.switch(spread > 0.0, spread, np.nan)
+        return turn.matmat(turn.T.matmat(values) / spread[:, None])
 
 
 def root_of(K):

@@ -24,7 +24,7 @@ class GridState(NamedTuple):
     values: tuple
     noise: float  # added to predictions
     vectors: list[np.ndarray]  # (m_i, m_i), in columns
-    inverse: np.ndarray  # 1 / (lambda + noise), of the grid's shape
+    inverse: np.ndarray  # 1 / (lambda + noise), of the grid's shape; NaN where that is not positive
     scaled: np.ndarray  # that times the residual's coordinates
     residual: np.ndarray
     own: float  # of the targets
@@ -33,7 +33,8 @@ class GridState(NamedTuple):
     def of(cls, values, noise, kernels, own, residual) -> "GridState":
         """From values of `KroneckerRows.posterior`."""
         pairs = [eigen(K) for K in kernels]
-        inverse = 1.0 / (reduce(np.multiply.outer, [lengths for lengths, _ in pairs]) + own)
+        spread = reduce(np.multiply.outer, [lengths for lengths, _ in pairs]) + own
+        inverse = 1.0 / np.where(spread > 0.0, spread, np.nan)
         vectors = [each for _, each in pairs]
         scaled = along([V.T for V in vectors], residual) * inverse
         return cls(tuple(values), float(noise), vectors, inverse, scaled, residual, float(own))

@@ -299,6 +299,19 @@ def test_bad_values_give_nan(both):
     assert np.isnan(var).all()
 
 
+def test_predictions_are_nan_where_the_density_is():
+    """Under next to no noise rounding makes variances in the eigenbasis negative."""
+    grid = sgp.RegularGrid([np.linspace(0.0, 3.0, 30)])
+    with pm.Model() as model:
+        gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=3.0))
+        gp.marginal_likelihood("y", grid, np.sin(grid.points[:, 0]), sigma=1e-10)
+        f = gp.conditional("f", grid.points[:3])
+    assert np.isnan(model.compile_logp([model["y"]], **FAST)({"f": np.zeros(3)}))
+    for new in (grid, grid.points[:3]):
+        assert np.isnan(gp.predict(new, {}, diag=True, model=model)).all()
+    assert np.isnan(f.owner.op.dist_params(f.owner)[0].eval()).all()
+
+
 def test_targets_that_are_replaced():
     with pm.Model() as model:
         y = pm.Data("targets", Y.ravel())
