@@ -21,13 +21,16 @@ from pymc_scalable_gp.utils.graphs import as_scalar
 from pymc_scalable_gp.utils.internals import parts_of
 from pymc_scalable_gp.utils.stationary import kernel_of_squares, root_of_squares
 
+# Methods that make of the inputs what a kernel is a function of: with its own a subclass may be any kernel.
+_OF_INPUTS = ("__call__", "full", "diag", "square_dist", "euclidean_dist")
+
 # Inputs up to which their gradients cost less than a matrix of distances kept for one lengthscale's.
 _FEW = 8
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What the package knows of a class of kernels; subclasses share the last two alone."""
+    """What the package knows of a class of kernels; subclasses share at most the last two."""
 
     # form(cov, X, Z) is the kernel matrix, in place of a call of the kernel.
     form: Callable | None = None
@@ -43,8 +46,11 @@ def traits(cov) -> Traits:
     """Traits of a kernel: its own, which kernels of this package state, or those of :data:`KERNELS`."""
     if found := getattr(cov, "traits", None) or KERNELS.get(type(cov)):
         return found
-    base = next((KERNELS[kind] for kind in type(cov).__mro__ if kind in KERNELS), UNKNOWN)
-    return replace(base, form=None, fused=False, stacked=False)
+    own = type(cov)
+    kind = next((kind for kind in own.__mro__ if kind in KERNELS), None)
+    base = KERNELS.get(kind, UNKNOWN)
+    same = all(getattr(own, name, None) is getattr(kind, name, None) for name in _OF_INPUTS)
+    return replace(base, form=None, fused=False, stacked=False, stationary=base.stationary and same)
 
 
 def kernel_matrix(cov_func: BaseCovariance, X, Z=None) -> TensorVariable:

@@ -12,6 +12,9 @@ from pymc.gp import cov as c
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.cov.kernels import from_square_distance, kernel_diag, kernel_matrix
+from pymc_scalable_gp.cov.queries import is_stationary
+from pymc_scalable_gp.methods.kmcg.kernel_operator import kernel_operator
+from pymc_scalable_gp.methods.kmcg.regular_grid import DENSE_AXIS
 from pymc_scalable_gp.ops.square_distances import SquareDistances
 from pymc_scalable_gp.utils.compiled import FEW_CALLS
 
@@ -157,6 +160,25 @@ def test_a_kernel_with_a_form_of_its_own_is_called_as_it_is():
     for kernel in (Own(3, ls=ELL), Wider(3, ls=ELL)):
         found, expected = values(kernel_matrix(kernel, A, B), kernel(A, B))
         assert_allclose(found, expected, rtol=1e-13)
+
+
+def test_a_subclass_with_a_form_of_its_own_need_not_be_stationary():
+    """Its first column was taken for all of them on an even axis."""
+
+    class Log(c.Matern52):
+        def full(self, X, Xs=None):
+            return super().full(pt.log(X), None if Xs is None else pt.log(Xs))
+
+    class Metric(c.ExpQuad):
+        def square_dist(self, X, Xs):
+            return super().square_dist(pt.log(X), None if Xs is None else pt.log(Xs))
+
+    assert is_stationary(Wave(1, ls=0.5))
+    grid = sgp.RegularGrid([np.linspace(1.0, 2.0, DENSE_AXIS + 1)])
+    for kernel in (Log(1, ls=0.5), Metric(1, ls=0.5)):
+        assert not is_stationary(kernel)
+        K = kernel_operator(kernel, grid, grid).to_dense()
+        assert_allclose(*values(K, kernel(grid.points)), rtol=1e-12)
 
 
 def test_static_shapes_may_be_known_of_one_set_only():
