@@ -248,5 +248,7 @@ def count_states(cov_func, harmonics: int = TYPICAL) -> int | None:
 
 def uses_harmonics(cov_func) -> bool:
     """Whether a kernel has a Periodic part."""
-    inner = [leaf.cov_func if isinstance(leaf, ScaledCov) else leaf for leaf in leaves(cov_func)]
-    return any(isinstance(leaf, Periodic) for leaf in inner)
+    return any(
+        uses_harmonics(leaf.cov_func) if isinstance(leaf, ScaledCov) else isinstance(leaf, Periodic)
+        for leaf in leaves(cov_func)
+    )

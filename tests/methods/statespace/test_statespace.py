@@ -380,9 +380,12 @@ def test_bad_calls():
     two = cov.Matern32(2, ls=1.0, active_dims=[0]) + cov.Matern32(2, ls=1.0, active_dims=[1])
     with pytest.raises(ValueError, match=r"columns \[0, 1\]|columns"):
         sgp.StateSpaceMarginal(cov_func=two).build(np.ones((3, 2)))
-    gp = sgp.StateSpaceMarginal(cov_func=cov.Periodic(1, 1.0, ls=0.1))
-    with pm.Model(), pytest.raises(ValueError, match="give more harmonics="):
-        gp.marginal_likelihood("y", X=X, y=Y, sigma=0.1)
+    short = cov.Periodic(1, 1.0, ls=0.1)
+    within = cov.ScaledCov(1, cov.Matern32(1, ls=9.0) * short, lambda x: 1.0 + x[:, 0] ** 2)
+    for kernel in (short, within):
+        gp = sgp.StateSpaceMarginal(cov_func=kernel)
+        with pm.Model(), pytest.raises(ValueError, match="give more harmonics="):
+            gp.marginal_likelihood("y", X=X, y=Y, sigma=0.1)
     with pytest.raises(ValueError, match="harmonics"):
         sgp.StateSpaceMarginal(cov_func=cov.Periodic(1, 1.0, ls=1.0), harmonics=0)
 
