@@ -29,18 +29,23 @@ def rows_with_targets(X, y, sigma):
         missing = np.reshape(absent, values.shape) | missing
     if values.ndim != 1 or not np.any(missing):
         return X, y, sigma
-    inputs, keep = check_inputs(X).value, ~missing
-    if len(inputs) != len(keep) or not keep.any():
+    inputs, rows = check_inputs(X).value, np.flatnonzero(~missing)
+    if len(inputs) != len(missing) or not len(rows):
         return X, y, sigma
     warn(
-        f"y has {missing.sum()} missing values in {len(keep)} rows: these rows are integrated out, and the "
-        "observed variable has the others. Their values follow from gp.predict"
+        f"y has {missing.sum()} missing values in {len(missing)} rows: these rows are integrated out, and "
+        "the observed variable has the others. Their values follow from gp.predict"
     )
     if isinstance(sigma, TensorVariable) and sigma.ndim == 1 and sigma.type.shape != (1,):
-        sigma = sigma[np.flatnonzero(keep)]
-    elif np.shape(sigma) == keep.shape:
-        sigma = (sigma if hasattr(sigma, "shape") else np.asarray(sigma))[keep]
-    return X[keep] if hasattr(X, "columns") else inputs[keep], values[keep], sigma
+        sigma = sigma[rows]
+    elif np.shape(sigma) == missing.shape:
+        sigma = _taken(sigma if hasattr(sigma, "shape") else np.asarray(sigma), rows)
+    return _taken(X, rows) if hasattr(X, "columns") else inputs[rows], values[rows], sigma
+
+
+def _taken(values, rows):
+    """Some rows of a table, whose labels pandas would look the numbers up among, or of an array."""
+    return (values.iloc if hasattr(values, "iloc") else values)[rows]
 
 
 def refuse_replaced_by_missing(training) -> None:

@@ -121,3 +121,28 @@ def test_targets_replaced_by_missing_ones_are_refused_by_predictions(kind):
         pm.set_data({"X": X[KEPT], "t": Y[KEPT]})
         mean, _ = gp.predict(X, diag=True)
     assert np.isfinite(mean).all()
+
+
+class Polars:
+    """A table or a column of polars': rows by their numbers; a mask is one of columns."""
+
+    def __init__(self, values, columns=None):
+        self.values, self.shape = values, values.shape
+        if columns is not None:
+            self.columns = columns
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+    def __getitem__(self, key):
+        if np.asarray(key).dtype == bool:
+            raise TypeError("a mask of columns")
+        return Polars(self.values[key], getattr(self, "columns", None))
+
+
+def test_tables_whose_rows_go_by_their_numbers():
+    with pytest.warns(UserWarning, match=SAID):
+        inputs, targets, noise = rows_with_targets(Polars(X, ["a"]), Polars(HOLES), Polars(SIGMA))
+    assert inputs.columns == ["a"]
+    for found, expected in ((inputs, X), (targets, Y), (noise, SIGMA)):
+        assert_array_equal(found, expected[KEPT])
