@@ -370,13 +370,13 @@ def _numeric(value, name):
         try:
             array = array.astype("float64")
         except (TypeError, ValueError):
-            dates = any(hasattr(v, "year") for v in array.flat)
-            way = DATES if dates else "encode text and categories as numbers"
+            kinds = {"year": DATES, "points": "of a grid give grid.points, and grid.ravel(y)"}
+            found = (way for sign, way in kinds.items() if any(hasattr(v, sign) for v in array.flat))
+            way = next(found, "encode text and categories as numbers")
             raise TypeError(f"{name} must be numeric, got dtype object: {way}") from None
-    if array.dtype.kind in "mM":
-        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}: {DATES}")
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}")
+        way = f": {DATES}" if array.dtype.kind in "mM" else ""
+        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}{way}")
     return np.asarray(array, dtype="float64")
 
 

@@ -8,7 +8,7 @@ import xarray as xr
 from pymc.gp.cov import BaseCovariance
 from pytensor.graph.basic import Variable
 
-from pymc_scalable_gp.core.data.inputs import check_inputs, refuse_masked
+from pymc_scalable_gp.core.data.inputs import DATES, check_inputs, refuse_masked
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import present_value
 
@@ -323,8 +323,10 @@ class SharedAxes:
 def _check_axis(axis, place):
     refuse_masked(axis, f"axes[{place}]")
     axis = np.asarray(axis)
-    if axis.dtype.kind not in "fiu":
-        raise TypeError(f"axes[{place}] must be numeric, got dtype {axis.dtype}")
+    if (kind := axis.dtype.kind) not in "fiu":
+        way = f": {DATES}" if kind in "mMO" else ""
+        way += ", or take RegularGrid.from_xarray" if kind == "M" else ""
+        raise TypeError(f"axes[{place}] must be numeric, got dtype {axis.dtype}{way}")
     axis = axis.astype("float64")
     if axis.ndim != 1 or not len(axis):
         raise ValueError(

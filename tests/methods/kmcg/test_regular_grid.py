@@ -276,3 +276,17 @@ def test_series_are_taken_by_their_dates():
     assert_array_equal(counted.ravel(data), data)
     with pytest.raises(ValueError, match="y has other coordinates along time than the grid"):
         counted.ravel(data[::-1])
+
+
+def test_words_for_axes_of_dates_and_for_grids_in_other_classes():
+    days = np.datetime64("2000-01-01") + np.arange(3)
+    for axis, way in (
+        (days, "of dates give days or seconds since a start, or take RegularGrid.from_xarray$"),
+        (days.astype(object), "dtype object: of dates give days or seconds since a start$"),
+        (["a", "b"], "must be numeric, got dtype <U1$"),
+    ):
+        with pytest.raises(TypeError, match=way):
+            sgp.RegularGrid([axis])
+    gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=2.0))
+    with pm.Model(), pytest.raises(TypeError, match=r"of a grid give grid\.points, and grid\.ravel\(y\)"):
+        gp.marginal_likelihood("y", sgp.RegularGrid(AXES), Y, 0.3)
