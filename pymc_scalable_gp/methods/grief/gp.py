@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 from scipy.optimize import brentq
 
-from pymc_scalable_gp.core.data.draws import posterior_mean
+from pymc_scalable_gp.core.data.draws import model_mean, posterior_mean
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_weights
 from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.core.latent import AdditiveLatent, FeatureLatent
@@ -273,8 +273,10 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         """
         if self.frozen is None:
             raise ValueError('recentre is for basis="frozen", after build(X): build(X, point) for others')
-        with self.model_of():
-            return self.build(X, point=posterior_mean(idata, self.frozen.reference))
+        with (model := self.model_of()):
+            # A series has parameters that the basis does not: the model's others go along.
+            point = model_mean(idata, model) | posterior_mean(idata, self.frozen.reference)
+            return self.build(X, point=point)
 
     def marginal_likelihood(
         self, name, X=None, y=None, sigma=None, *, statistics=None, likelihood=None, weights=None,

@@ -1,5 +1,6 @@
 """Periodic kernels with a fixed period: Fourier series, of which parameters move the variances alone."""
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
@@ -123,6 +124,21 @@ def test_predictions_of_one_part_follow_the_data_beyond_the_grid():
             found = season.predict(new, BUILT, diag=True, given=given, model=model)
         inside = season.predict(X[:5], BUILT, diag=True, given=given, model=model)
     assert_allclose(found, inside, atol=1e-8)
+
+
+def test_a_basis_is_recentred_with_the_harmonics_of_the_posterior():
+    """It took those of the initial point: a series' lengthscale is none of the basis's parameters."""
+    away = BUILT | {"ls": 0.3}
+    with pm.Model():
+        first, second = kernels(*parameters())
+        gp = sgp.GriefGP(cov_func=first + second, rank=100, basis="frozen")
+        at_initial, rank = gp.build(X), gp.build(X, point=away)
+        assert rank > at_initial
+        draws = {name: np.full((1, 4), value) for name, value in away.items()}
+        gp.build(X)
+        assert gp.recentre(X, az.from_dict({"posterior": draws})) == rank
+        with pytest.raises(ValueError, match="the posterior has no slow"):
+            gp.recentre(X, az.from_dict({"posterior": {"ls": draws["ls"]}}))
 
 
 def test_long_lengthscales_leave_a_finite_gradient():
