@@ -50,7 +50,12 @@ class FeatureLatent(FeatureGP):
     def _prior_keywords(self, kwargs) -> dict[str, Any]:
         """Checked keywords of a prior, before anything is built."""
         self.check_unconditioned()
+        for part in self.parts:
+            part.check_latent()
         return prior_keywords(self, kwargs)
+
+    def check_latent(self) -> None:
+        """Raise ValueError for a kernel with which the density of the coefficients jumps."""
 
     def _latent_inputs(self, X, keywords, bound=True) -> Data:
         """Checked inputs, with the features built on them unless they were before."""

@@ -329,9 +329,12 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         ValueError
             Also for a Periodic or Cosine kernel with a free period: the latent density would jump.
         """
-        check_periods(self.cov_func)
         keywords = self._prior_keywords(kwargs)
         return self._latent(name, self._latent_inputs(X, keywords), keywords, weights=weights)
+
+    def check_latent(self):
+        """Raise ValueError for a Periodic or Cosine kernel with a free period."""
+        check_periods(self.cov_func)
 
 
 class AdditiveGriefGP(AdditiveMarginal, AdditiveLatent):

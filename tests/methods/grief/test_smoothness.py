@@ -168,4 +168,8 @@ def test_a_free_period_is_refused_in_a_latent_model(cov, argument):
         gp = sgp.GriefGP(cov_func=cov(pm.LogNormal("p", 0.0, 0.1)), grid=10, rank=10)
         with pytest.raises(ValueError, match=f"free {argument}=.*marginal_likelihood.*SKIPLatent"):
             gp.prior("f", X)
+        for other in (sgp.GriefGP, sgp.SKIPLatent):  # as a part of a sum, too
+            total = gp + other(cov_func=pm.gp.cov.ExpQuad(1, ls=2.0))
+            with pytest.raises(ValueError, match=f"free {argument}=.*marginal_likelihood.*SKIPLatent"):
+                total.prior("f", X)
     check_periods(cov(1.3))
