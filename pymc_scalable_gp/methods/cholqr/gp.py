@@ -1,7 +1,6 @@
 """CholQR: inducing points chosen among the data by swaps that lower the objective."""
 
 import numpy as np
-import pymc as pm
 
 from pymc_scalable_gp.core.data.inputs import check_inputs, check_rows, check_sigma, check_target
 from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
@@ -257,8 +256,6 @@ class CholQRMarginal(FeatureMarginal):
         -----
         The objective never rises.
         """
-        if model is None:
-            model = pm.Model.get_context(error_if_none=False)
         data = check_inputs(X)
         inputs = data.value
         target_y = check_target(y, len(inputs), X).value

@@ -14,6 +14,7 @@ from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.methods.cholqr.pivots import NEARLY, Candidates, PivotFactor, grow, swap
 from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.utils.compiled import compiled
+from pymc_scalable_gp.utils.graphs import is_random, model_here
 from pymc_scalable_gp.utils.warn import warn
 
 # Swaps between two random draws of the information pivots.
@@ -70,6 +71,8 @@ class Target:
         features = nystrom(gp.cov_func, rows, points)
         density = lowrank_logp(features, noise, residual, kdiag=diag, approx=approx).logp
         graphs = [columns, diag, residual, noise, density]
+        if is_random(*graphs, known=[points]):  # a density without its model is that of one draw
+            model = model_here(model)
         self.hyper = Hyperparameters(graphs, model)
         theta = pt.vector("theta", dtype="float64", shape=(self.hyper.size,))
         columns, *terms, density = self.hyper.as_functions_of(theta, graphs)

@@ -437,6 +437,20 @@ def test_build_needs_the_values_of_random_hyperparameters():
     assert gp.build(X, indices=[1, 2]) == 2
 
 
+def test_a_search_needs_the_model_of_random_hyperparameters():
+    """Outside it they were fixed at one draw, whatever point= said."""
+    for part in ("ell", "sigma", "mean"):
+        gp, model, sigma = problem()
+        cov = gp.cov_func if part == "ell" else pm.gp.cov.ExpQuad(2, ls=1.0)
+        mean = pm.gp.mean.Constant(model["eta"]) if part == "mean" else None
+        gp = sgp.CholQRMarginal(mean_func=mean, cov_func=cov, n_inducing=5)
+        with pytest.raises(TypeError, match="no model is known here: .* or give model="):
+            gp.select_inducing(X, Y, sigma if part == "sigma" else 0.1, point={"ell": 0.3}, **QUIET)
+        with model:
+            found = gp.select_inducing(X[:20], Y[:20], sigma, rounds=1, swaps=1, steps=0, **QUIET)
+        assert "sigma" in found.point
+
+
 def test_a_sum_has_no_points_of_its_own():
     one, two = (sgp.CholQRMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=s)) for s in (1.0, 0.1))
     for name in ("select_inducing", "indices"):
