@@ -389,7 +389,7 @@ class ObservedGP(FeatureGP):
         sigma, noise_cov = self._noise_parts(given["sigma"])
         X, y, sigma = self._checked(given["X"], given["y"], sigma)
         self._check_inputs_as(training, X, 'given["X"]', [*(p.prior_cov for p in self.parts), noise_cov])
-        if (limits := training.prediction_map().input_range) and self.approx not in KEEPS_ALL:
+        if (limits := training.prior_map().input_range) and self.approx not in KEEPS_ALL:
             limits.check(X.value)
         symbolic = [each if isinstance(each, Variable | BaseCovariance) else None for each in came]
         noise = [np.asarray(came[2])] if symbolic[2] is None else []

@@ -171,6 +171,19 @@ def test_predictions_are_those_of_the_features(approx, monkeypatch):
     assert_allclose(found[1], expected[1], atol=1e-8)
 
 
+def test_given_rows_beyond_the_grids_are_refused():
+    """They counted as noise alone: the features of the posterior have no ends of their own."""
+    X, y, B = tasks()
+    gp = sgp.SKIPMarginal(cov_func=COV, rank=6, grid_size=20, task_dim=2, task_cov=B, approx="DTC")
+    with pm.Model():
+        gp.marginal_likelihood("y", X=X, y=y, sigma=0.2)
+        assert gp.likelihood_path == "tasks"
+        near, far = ({"X": np.add(X, [by, 0.0, 0.0]), "y": y, "sigma": 0.2} for by in (0.05, 3.0))
+        assert np.isfinite(gp.predict(X[:3], {}, given=near)[0]).all()
+        with pytest.raises(ValueError, match="column 0 of X reaches .* call gp.build"):
+            gp.predict(X[:3], {}, given=far)
+
+
 def test_draws_of_the_conditional_and_of_the_prior():
     X, y, _ = tasks()
     new = X[:4] * [0.9, 0.9, 1.0]
