@@ -67,6 +67,7 @@ class FeatureLatent(FeatureGP):
     def _latent(self, name, data, keywords, coef=None, weights=None) -> TensorVariable:
         """The function, with coefficients `coef` (r,), or new ones, of prior variances `weights`."""
         feature_map, weights = self.feature_map, check_weights(weights, self.rank)
+        feature_map = feature_map.covering(data.value.min(axis=0), data.value.max(axis=0))
         coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank) if coef is None else coef
         coef = coef if weights is None else coef * pt.sqrt(weights)
         hold = partial(computed_once, data=data, name=f"{name}_features")

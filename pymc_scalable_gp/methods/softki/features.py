@@ -16,6 +16,7 @@ from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.stacked_solve import lower_solve
+from pymc_scalable_gp.utils.graphs import depends_only_on
 from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
 
 
@@ -76,6 +77,12 @@ class SoftKIMap(FeatureMap):
         d = len(self.low)
         X, Z = (layout(self.cov_func, points, d) for points in (X, self.points.tensor))
         return softmax_interpolation(X, Z, self.temperature)
+
+    def times(self, X, coef, hold):
+        """As :meth:`features` fade beyond the range, where other inputs may take the place of X."""
+        if depends_only_on([X]) or not self.stationary:
+            return super().times(X, coef, hold)
+        return super().times(self._inside(X), coef, hold) * self._decay(X)
 
     def _inside(self, X):
         """The nearest inputs x' (n, d) in the range of the training inputs."""

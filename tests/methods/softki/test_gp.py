@@ -379,6 +379,32 @@ def test_latent_points_may_be_random_and_data_may_change():
     assert np.isfinite(logp(model.initial_point(0))).all()
 
 
+@pytest.mark.parametrize("how", ["array", "pm.set_data", "sum", "random"])
+@pytest.mark.parametrize("kind", ["ExpQuad", "Linear"])
+def test_latent_values_a_little_beyond_the_range_are_those_of_predictions(how, kind):
+    """Within the margin that is not refused they were a function that does not fade."""
+    X, _ = toy(60, 2)
+    moved = X + 0.03 * np.ptp(X, axis=0)
+    with pm.Model() as model:
+        ell = pm.LogNormal("ell", 0.0, 0.3)
+        cov = pm.gp.cov.ExpQuad(2, ls=ell) if kind == "ExpQuad" else pm.gp.cov.Linear(2, c=ell)
+        gp = sgp.SoftKILatent(cov_func=cov, inducing=8)
+        gp.build(X)
+        if how == "sum":
+            other = sgp.SoftKILatent(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), inducing=5)
+            other.build(X)
+            gp = gp + other
+        rows = {"pm.set_data": lambda: pm.Data("X", X), "random": lambda: pm.Normal("X", X, shape=X.shape)}
+        f = gp.prior("f", rows.get(how, lambda: moved)())
+        if how == "pm.set_data":
+            pm.set_data({"X": moved})
+        random = {"X": moved} if how == "random" else {}
+        point = {"ell": 1.3, "f_coeffs": np.arange(float(gp.rank))} | random
+        (values,) = evaluate([f], point, model)
+        mean, _ = gp.predict(moved, point, diag=True)
+    assert_allclose(mean, values, rtol=1e-9)
+
+
 # -- wrong calls --------------------------------------------------------------------------------
 
 COV = pm.gp.cov.ExpQuad(3, ls=1.0)
