@@ -21,9 +21,6 @@ from pymc_scalable_gp.utils.internals import own_columns
 _FAR = 2000.0
 _VANISH = (ExpQuad, Matern12, Exponential, Matern32, Matern52)
 
-# Distance of groups where points are laid out, in units of X.
-_LAID_APART = 1e6
-
 
 class SameGroup(Covariance):
     """``[g = h] scale_g^2`` for the codes g, h in a column; of one group alone where told."""
@@ -156,14 +153,13 @@ class PerGroup(EmbeddedKernel):
         rates = pt.ones(count) if self.ls.ndim else self.ls * pt.ones(count)
         apart = codes[:, None]
         places = pt.concatenate([scaled, _FAR * apart], axis=1)
-        layout = pt.concatenate([columns[:, :-1], _LAID_APART * apart], axis=1)
         if self.kernel not in _VANISH or count >= BY_PRODUCT:
             scale = pt.where(pt.isnan(codes), np.nan, scale)
             kernel = self.kernel(count, ls=rates, **self.params)
-            return Embedded(kernel, inputs, places, layout, scale, codes)
+            return Embedded(kernel, inputs, places, columns, scale, codes)
         kernel = self.kernel(count + 1, ls=pt.concatenate([rates, [1.0]]), **self.params)
         inputs = pt.concatenate([inputs, _FAR * apart], axis=1)
-        return Embedded(kernel, inputs, places, layout, scale)
+        return Embedded(kernel, inputs, places, columns, scale)
 
     def _present_count(self) -> int | None:
         """Number of groups that the vectors have entries for at present; None where nothing says it."""

@@ -19,6 +19,9 @@ from pymc_scalable_gp.utils.compiled import evaluate, present_shape
 from pymc_scalable_gp.utils.internals import parts_of
 from pymc_scalable_gp.utils.warn import warn
 
+# Distance of labels, as of outputs or groups, where points are laid out, in units of X.
+LAID_APART = 1e6
+
 # Kernels of what a function makes of the inputs, or of a kernel.
 _WRAPPED = pm.gp.cov.WarpedInput | pm.gp.cov.ScaledCov
 
@@ -55,15 +58,17 @@ def _leaf_is_categorical(leaf):
     return getattr(leaf, "categorical", known)
 
 
-def categorical_columns(cov_func, d: int, wrapped: bool = True) -> np.ndarray:
+def categorical_columns(cov_func, d: int, wrapped: bool = True, alone: bool = False) -> np.ndarray:
     """Columns of X (n, d) with categories, where a number between two of them is none.
 
-    With those that a `wrapped` kernel, one of warped inputs or with a scale along them, looks at.
+    With those that a `wrapped` kernel, one of warped inputs or with a scale along them, looks at; without
+    those of a kernel that looks at several, if `alone`.
     """
     kinds = [leaf for leaf in leaves(cov_func) if _leaf_is_categorical(leaf)]
     if not wrapped:
         kinds = [leaf for leaf in kinds if not isinstance(leaf, _WRAPPED)]
-    found = (getattr(leaf, "category_dims", leaf.active_dims) for leaf in kinds)
+    found = [getattr(leaf, "category_dims", leaf.active_dims) for leaf in kinds]
+    found = [columns for columns in found if len(columns) == 1 or not alone]
     return np.unique(np.concatenate([np.zeros(0, dtype=int), *found]).astype(int) % d)
 
 
@@ -201,9 +206,13 @@ def check_labels(X, column: int, count: int | None, name: str, what: str, matrix
         )
 
 
-def layout(cov_func, X, d: int) -> TensorVariable:
-    """Coordinates (n, q), without parameters, in which near rows of X (n, d) are neighbours."""
-    X = pt.as_tensor_variable(X)
+def layout(cov_func, X, d: int, apart: float = LAID_APART) -> TensorVariable:
+    """Coordinates (n, q), without parameters, in which near rows of X (n, d) are neighbours.
+
+    Rows with different labels, as of outputs or groups, are `apart`, whatever their other columns. If they
+    differ in one of several columns, in which a kernel counts differences, they are not.
+    """
+    X = _stretched(cov_func, pt.as_tensor_variable(X), d, apart)
     found = {
         tuple(np.mod(leaf.active_dims, d)): leaf.embedded(X).layout
         for leaf in leaves(cov_func)
@@ -215,11 +224,18 @@ def layout(cov_func, X, d: int) -> TensorVariable:
     return pt.concatenate([X[:, np.setdiff1d(columns, sum(found, ()))], *found.values()], axis=1)
 
 
-def layout_values(cov_func, X: np.ndarray) -> np.ndarray:
+def layout_values(cov_func, X: np.ndarray, apart: float = LAID_APART) -> np.ndarray:
     """The same in numbers."""
+    d = X.shape[1]
     if not is_embedded(cov_func):
-        return X[:, used_columns(cov_func, X.shape[1])]
-    return evaluate([layout(cov_func, pt.constant(X), X.shape[1])])[0]
+        return _stretched(cov_func, X, d, apart)[:, used_columns(cov_func, d)]
+    return evaluate([layout(cov_func, pt.constant(X), d, apart)])[0]
+
+
+def _stretched(cov_func, X, d, apart):
+    """X (n, d) with the columns of labels times `apart`."""
+    labels = categorical_columns(cov_func, d, wrapped=False, alone=True)
+    return X * np.where(np.isin(np.arange(d), labels), apart, 1.0) if labels.size else X
 
 
 def is_embedded(cov_func) -> bool:

@@ -503,7 +503,7 @@ def test_rows_of_a_group_that_the_build_did_not_have_are_refused():
 
 
 def test_a_group_without_a_point_is_warned_of():
-    """SoftKI gives its rows the points of the nearest label."""
+    """SoftKI gives its rows all points of the nearest label."""
     kernel = make("Matern52", 0.8, 1.5)
     points = X[X[:, 1] != 1.0][:8]
     with pytest.warns(UserWarning, match="no point lies at 1 of column 1"):

@@ -88,13 +88,26 @@ class _SoftKI(FeatureGP):
         known = {int(j): np.unique(X[:, j]) for j in columns}
         if not is_random(points.tensor):
             check_rows(self.cov_func, points.value, name)
-            for j, labels in known.items():
-                if len(bare := np.setdiff1d(labels, points.value[:, j])):
-                    warn(
-                        f"no point lies at {in_words(bare)} of column {j}: rows there take the points of "
-                        "the nearest label. Give more points, or some of every label"
-                    )
+            apart = categorical_columns(self.cov_func, X.shape[1], wrapped=False, alone=True)
+            for together in (apart, *([j] for j in np.setdiff1d(columns, apart))):
+                self._warn_bare(X, points.value, together)
         return SoftKIMap(self.cov_func, self.temperature, points, X.min(axis=0), X.max(axis=0), known)
+
+    @staticmethod
+    def _warn_bare(X, points, columns) -> None:
+        """Warn of labels, or of labels together, in `columns` of rows X that no point has."""
+        if not len(columns):
+            return
+        held = set(map(tuple, points[:, columns]))
+        bare = [row for row in np.unique(X[:, columns], axis=0) if tuple(row) not in held]
+        one = len(columns) == 1
+        shown = in_words(np.ravel(bare)) if one else "; ".join(map(in_words, bare[:3]))
+        more = "" if one or len(bare) <= 3 else "; ..."
+        if bare:
+            warn(
+                f"no point lies at {shown}{more} of column {', '.join(map(str, columns))}: rows there take "
+                "the points of the nearest labels. Give more points, or some of every label"
+            )
 
     def _warn_untrained(self) -> None:
         """Warn of what points that were not learned make of the function, in the model of the context."""

@@ -54,7 +54,9 @@ def spread_points(cov_func, X: np.ndarray, count: int | None, random_seed=None) 
     """K-means centres of rows X (n, d); of other inputs, and with categories, the rows nearest to those."""
     if not (is_embedded(cov_func) or categorical_columns(cov_func, X.shape[1]).size):
         return kmeans_points(X, count, random_seed)
-    placed = layout_values(cov_func, X)
+    # Labels are so far apart that each gets points, and no farther: k-means would look at nothing else.
+    width = np.linalg.norm(np.ptp(layout_values(cov_func, X, 0.0), axis=0))
+    placed = layout_values(cov_func, X, width or 1.0)
     near = cKDTree(placed).query(kmeans_points(placed, count, random_seed))[1]
     return X[np.unique(near)]
 

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import softmax
 
 import pymc_scalable_gp as sgp
 
@@ -87,3 +89,51 @@ def test_points_that_are_no_rows_of_the_kernel_are_refused(name):
     gp = sgp.SoftKIMarginal(cov_func=OUTPUTS, **given)
     with pytest.raises(ValueError, match=f"{name} has 0.3 as output in row 0, column 1"):
         gp.build(CODES, *([points] if name == "Xu" else []))
+
+
+CORRELATED = pm.gp.cov.ExpQuad(2, ls=0.8, active_dims=[0]) * pm.gp.cov.Coregion(
+    2, W=np.array([[1.0], [0.9], [-0.5]]), kappa=np.full(3, 0.1), active_dims=[1]
+)
+
+
+@pytest.mark.parametrize("kernel", [OUTPUTS, CORRELATED])
+def test_a_row_takes_the_points_of_its_own_label(kernel):
+    """Independent outputs are independent; others covary by the kernel of the points."""
+    gp = sgp.SoftKIMarginal(cov_func=kernel, inducing=9, temperature=0.5)
+    gp.build(CODES)
+    Z = gp.inducing.eval()
+    distance = np.where(CODES[:, 1:] == Z[:, 1], np.abs(CODES[:, :1] - Z[:, 0]), np.inf)
+    weights, K = softmax(-distance / 0.5, axis=1), kernel(Z).eval()
+    expected = weights @ (K + 1e-6 * np.diag(K).mean() * np.eye(len(Z))) @ weights.T
+    phi = gp.features(CODES).eval()
+    assert_allclose(phi @ phi.T, expected, atol=1e-12)
+
+
+TWO = np.column_stack([X[:, 0], np.arange(40) % 2, np.arange(40) // 2 % 2])
+
+
+def test_rows_that_differ_in_one_of_several_labels_share_points():
+    """A kernel that counts differences compares them."""
+    kernel = pm.gp.cov.ExpQuad(3, ls=0.8, active_dims=[0]) * sgp.cov.Hamming(3, 2.0, active_dims=[1, 2])
+    gp = sgp.SoftKIMarginal(cov_func=kernel, inducing=TWO[:6])
+    gp.build(TWO)
+    distance = np.linalg.norm(TWO[:, None] - TWO[:6], axis=2)
+    found = gp.feature_map.basis(pt.constant(TWO)).eval()
+    assert_allclose(found, softmax(-distance, axis=1), rtol=1e-10)
+
+
+def test_labels_without_a_point_are_told():
+    labels = [sgp.cov.Hamming(3, 1.0, active_dims=[j]) for j in (1, 2)]
+    kernel = pm.gp.cov.ExpQuad(3, ls=0.8, active_dims=[0]) * labels[0] * labels[1]
+    with pytest.warns(UserWarning, match="no point lies at 1, 1 of column 1, 2: rows there"):
+        sgp.SoftKIMarginal(cov_func=kernel, inducing=TWO[TWO[:, 1:].min(axis=1) == 0.0]).build(TWO)
+    sgp.SoftKIMarginal(cov_func=kernel, inducing=TWO[:4]).build(TWO)
+
+
+def test_centres_are_seen_within_groups_whose_codes_are_far_apart():
+    """To k-means all rows of a group were one point."""
+    gp = sgp.SoftKIMarginal(cov_func=GROUPS, inducing=10)
+    gp.build(CODES * [1.0, 5000.0])
+    points = gp.inducing.eval()
+    assert len(points) == 10
+    assert_array_equal(np.unique(points[:, 1]), [0.0, 5000.0, 10000.0])
