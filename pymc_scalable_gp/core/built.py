@@ -135,6 +135,7 @@ class BuiltGP(Listed, Base):
                 raise ValueError(f"X has {X.value.shape[1]} columns, the GP was built on {self._width}")
             check_rows(self.prior_cov, X.value)
             refuse_other_columns(X, self._columns, "X")
+            self.feature_map.outside(X.value)  # raises for categories that are new
             if bound and self.feature_map.input_range and not is_random(X.tensor):
                 self.feature_map.input_range.check(X.value)
             return

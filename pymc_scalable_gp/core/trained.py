@@ -100,8 +100,6 @@ class TrainedGP(BuiltGP):
             _refuse_elsewhere(data, training.X)
         kernels = [*(part.cov_func for part in self.parts), noise_cov]
         self._check_inputs_as(training, data, "Xnew", kernels)
-        if len(data.value):
-            training.predictive.prediction_map().outside(data.value)  # raises for categories that are new
         return data
 
     def _check_inputs_as(self, training, data: Data, name: str, kernels: Sequence) -> None:
@@ -112,6 +110,8 @@ class TrainedGP(BuiltGP):
         refuse_other_columns(data, training.X.columns or self.columns, name)
         for cov_func in kernels if len(data.value) else ():
             check_taken(cov_func, data.value, name)
+        if len(data.value):
+            training.predictive.prediction_map().outside(data.value)  # raises for categories that are new
 
     @staticmethod
     def _warn_beyond(training, data, together: bool, point=dict, model=None) -> None:

@@ -436,11 +436,14 @@ def test_named_dims_are_counted():
         gp.marginal_likelihood("y", X=bad, y=Y, sigma=0.3)
 
 
-@pytest.mark.parametrize("name", ["GRIEF", "SoftKI"])
+@pytest.mark.parametrize("name", ["GRIEF", "SKIP", "SoftKI"])
 def test_inputs_of_a_new_group_that_replace_the_training_inputs_are_refused(name):
     """Between the ends of the range too: under DTC the features hold no variance there."""
-    options = {"GRIEF": {"rank": 20, "grid": 12}, "SoftKI": {"inducing": 12}}[name]
-    kind = {"GRIEF": sgp.GriefGP, "SoftKI": sgp.SoftKIMarginal}[name]
+    kind, options = {
+        "GRIEF": (sgp.GriefGP, {"rank": 20, "grid": 12}),
+        "SKIP": (sgp.SKIPMarginal, {"grid_size": 20, "rank": 8}),
+        "SoftKI": (sgp.SoftKIMarginal, {"inducing": 12}),
+    }[name]
     known = X[:, 1] != 1.0
     with pm.Model() as model:
         data = pm.Data("X", X[known])
@@ -456,14 +459,20 @@ def test_inputs_of_a_new_group_that_replace_the_training_inputs_are_refused(name
     with pytest.raises(ValueError, match="beyond the range or the labels that the GP was built on"):
         logp()
     with pytest.raises(ValueError, match="beyond the range or the labels that the GP was built on"):
-        gp.predict(X[:2], {"scale": 1.0}, model=model)
+        gp.predict(X[:1], {"scale": 1.0}, model=model)
 
 
-def test_statistics_of_another_lengthscale_are_refused():
+BASES = {
+    "GRIEF": lambda k: sgp.GriefGP(cov_func=k, approx="DTC", rank=20, grid=12),
+    "SKIP": lambda k: sgp.SKIPMarginal(cov_func=k, approx="DTC", grid_size=20, rank=8),
+    "CholQR": lambda k: sgp.CholQRMarginal(cov_func=k, approx="DTC", n_inducing=12),
+}
+
+
+@pytest.mark.parametrize("name", ["GRIEF", "SKIP"])
+def test_statistics_of_another_lengthscale_are_refused(name):
     """A basis is told by its values at inputs, of which each has a label."""
-    made = [
-        sgp.GriefGP(cov_func=make("Matern52", ls, 1.2), approx="DTC", rank=20, grid=12) for ls in (0.3, 0.5)
-    ]
+    made = [BASES[name](make("Matern52", [0.5, ls, 0.8], 1.2)) for ls in (0.3, 0.5)]
     for gp in made:
         gp.build(X)
     statistics = made[0].summarize(X, Y, progressbar=False)
@@ -471,11 +480,13 @@ def test_statistics_of_another_lengthscale_are_refused():
         made[1].marginal_likelihood("y", statistics=statistics, sigma=0.3)
 
 
-def test_statistics_of_points_with_labels():
-    """Their basis was told by inputs between groups, where it is NaN: no statistics were its own."""
-    gp, found = sgp.CholQRMarginal(cov_func=make("Matern52", 0.8, 1.2), n_inducing=12, approx="DTC"), []
-    gp.build(X)
-    for data in ({"X": X, "y": Y}, {"statistics": gp.summarize(X, Y, progressbar=False)}):
+@pytest.mark.parametrize("name", ["SKIP", "CholQR"])
+def test_statistics_of_a_basis_with_labels(name):
+    """It was told by inputs between groups, where it is NaN: no statistics were its own."""
+    rows = X + np.array([0.0, 1.0])  # of groups without 0
+    gp, found = BASES[name](make("Matern52", 0.8, 1.2)), []
+    gp.build(rows)
+    for data in ({"X": rows, "y": Y}, {"statistics": gp.summarize(rows, Y, progressbar=False)}):
         with pm.Model() as model:
             gp.marginal_likelihood("y", **data, sigma=0.3)
         found.append(model.compile_logp(mode="FAST_COMPILE")({}))
@@ -489,17 +500,27 @@ def test_rows_of_no_group_are_nan(kind):
     assert np.isnan(make(kind, 1.0, 1.0)(bad).eval()).all()
 
 
-def test_rows_of_a_group_that_the_build_did_not_have_are_refused():
-    """As where they are replaced: its features hold no variance there."""
+@pytest.mark.parametrize(
+    ("name", "approx", "lacks"),
+    [
+        ("GRIEF", "DTC", "the inputs of the build do not have"),
+        ("SKIP", "FITC", "no training input has"),
+        ("SKIP", "VIF", "no training input has"),
+    ],
+)
+def test_rows_of_a_group_that_the_build_did_not_have_are_refused(name, approx, lacks):
+    """As where they are replaced: its features hold no variance there, or are NaN."""
     known = X[:, 1] != 1.0
+    kind = {"GRIEF": sgp.GriefGP, "SKIP": sgp.SKIPMarginal}[name]
+    options = {"GRIEF": {"rank": 20, "grid": 12}, "SKIP": {"grid_size": 20, "rank": 8}}[name]
     with pm.Model():
-        gp = sgp.GriefGP(cov_func=make("Matern52", 0.8, 1.2), approx="DTC", rank=20, grid=12)
+        gp = kind(cov_func=make("Matern52", 0.8, 1.2), approx=approx, **options)
         gp.build(X[known])
-        with pytest.raises(ValueError, match="column 1 holds 1, which the inputs of the build do not have"):
+        with pytest.raises(ValueError, match=f"column 1 holds 1, which {lacks}"):
             gp.marginal_likelihood("y", X=X, y=Y, sigma=0.3)
         gp.marginal_likelihood("y", X=X[known], y=Y[known], sigma=0.3)
-        with pytest.raises(ValueError, match="column 1 holds 1, which the inputs of the build do not have"):
-            gp.predict(X[:2], {}, given={"X": X, "y": Y, "sigma": 0.3})
+        with pytest.raises(ValueError, match=f"column 1 holds 1, which {lacks}"):
+            gp.predict(X[:3:2], {}, given={"X": X, "y": Y, "sigma": 0.3})
 
 
 def test_a_group_without_a_point_is_warned_of():

@@ -179,10 +179,12 @@ class SKIPMap(FeatureMap):
     @property
     def input_range(self):
         low, high = np.full(self.columns, -np.inf), np.full(self.columns, np.inf)
+        labels = {}
         for tree in self.trees:
+            labels |= tree.labels()
             for dim, ends in tree.ends().items():
                 low[dim], high[dim] = ends
-        return InputRange(low, high)
+        return InputRange(low, high, labels=labels)
 
     def intermediates(self):
         return [tensor for tree in self.trees for tensor in tree.intermediates()]

@@ -138,7 +138,7 @@ class TermTree:
         return found | (self.grid.outside(columns[:, self.on_grid]) if self.grid else {})
 
     def ends(self) -> dict[int, tuple[float, float]]:
-        """Ends of grids and values, by column of X; categories have none: new ones give NaN."""
+        """Ends of grids and values, by column of X; categories have none."""
         found = {
             self.term.dims[i]: (leaf.values[0], leaf.values[-1])
             for i, leaf in self.own.items()
@@ -148,6 +148,11 @@ class TermTree:
             return found
         low, high = self.grid.anchor + self.grid.low, self.grid.anchor + self.grid.high
         return found | dict(zip(self.grid.term.dims, zip(low, high, strict=True), strict=True))
+
+    def labels(self) -> dict[int, np.ndarray]:
+        """Categories of the build, by column of X: others give NaN."""
+        own = {self.term.dims[i]: leaf for i, leaf in self.own.items()}
+        return {dim: leaf.values for dim, leaf in own.items() if isinstance(leaf, CategoryLeaf)}
 
     def _freeze(self, left, right):
         """Merge two roots, each with its present value; without a core (a, b, r) where a b <= r."""
