@@ -466,6 +466,10 @@ BASES = {
     "GRIEF": lambda k: sgp.GriefGP(cov_func=k, approx="DTC", rank=20, grid=12),
     "SKIP": lambda k: sgp.SKIPMarginal(cov_func=k, approx="DTC", grid_size=20, rank=8),
     "CholQR": lambda k: sgp.CholQRMarginal(cov_func=k, approx="DTC", n_inducing=12),
+    "sum": lambda k: (
+        sgp.CholQRMarginal(cov_func=c.ExpQuad(2, ls=1.5, active_dims=[0]), approx="DTC", n_inducing=8)
+        + sgp.CholQRMarginal(cov_func=k, approx="DTC", n_inducing=12)
+    ),
 }
 
 
@@ -480,7 +484,7 @@ def test_statistics_of_another_lengthscale_are_refused(name):
         made[1].marginal_likelihood("y", statistics=statistics, sigma=0.3)
 
 
-@pytest.mark.parametrize("name", ["SKIP", "CholQR"])
+@pytest.mark.parametrize("name", ["SKIP", "CholQR", "sum"])
 def test_statistics_of_a_basis_with_labels(name):
     """It was told by inputs between groups, where it is NaN: no statistics were its own."""
     rows = X + np.array([0.0, 1.0])  # of groups without 0

@@ -179,9 +179,11 @@ class SumMap(FeatureMap):
         ranges = [part.input_range for part in self.parts if part.input_range is not None]
         if not ranges:
             return None
-        low, high = [each.low for each in ranges], [each.high for each in ranges]
+        low = np.max([each.low for each in ranges], axis=0)
+        high = np.min([each.high for each in ranges], axis=0)
+        probes = InputRange(low, high, labels=self.labels).probes  # at labels that there are
         labels = _common(each.labels for each in ranges)  # not the parts' own: a range may refuse fewer
-        return InputRange(np.max(low, axis=0), np.min(high, axis=0), labels=labels)
+        return InputRange(low, high, probes, labels)
 
     @property
     def labels(self):
