@@ -57,8 +57,9 @@ class GriefGP(FeatureMarginal, FeatureLatent):
         Default: "FITC", and "DTC" (the only choice) with weights, ``rotate=True`` or a frozen basis.
     grid : int, sequence of int, or list of 1-D arrays, optional
         Nodes in each dimension, half way between even spacing and the column's quantiles; a column
-        with fewer distinct values uses those. When left out, :meth:`build` takes as many as resolve the
-        kernel: 100 to 200 in one dimension, 50 to 200 in two, 10 to 30 in ten or more.
+        with fewer distinct values uses those, and one of categories all that there are. When left out,
+        :meth:`build` takes as many as resolve the kernel: 100 to 200 in one dimension, 50 to 200 in two,
+        10 to 30 in ten or more.
     rank : int
         Number of eigenfunctions r, at most; the terms of a sum of kernels get equal parts. Raise it until
         the posterior stops changing, or :meth:`check` shows little missing variance.

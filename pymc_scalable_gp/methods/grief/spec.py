@@ -17,6 +17,9 @@ from pymc_scalable_gp.utils.warn import warn
 # Rows of X on which sets of nodes are compared.
 NODE_PROBE_ROWS = 200
 
+# Labels of a column that get a node each: the cost of the features grows with the longest column of nodes.
+MOST_LABELS = 2000
+
 
 def fit_grief(cov_func, terms, grid, rank: int, X: np.ndarray, point=None) -> GriefMap:
     """Features for training inputs X (n, d), with nodes and eigenfunctions chosen at `point`.
@@ -54,10 +57,7 @@ def fit_grief(cov_func, terms, grid, rank: int, X: np.ndarray, point=None) -> Gr
 def _choose_nodes(term, X, sizes, point):
     """Nodes of every column of a term: as given, or the fewest that resolve its kernel at `point`."""
     ladders = [
-        node_ladder(X[:, dim], len(term.dims))
-        if sizes[dim] is None
-        else [grid_nodes(X[:, dim], sizes[dim])]
-        for dim in term.dims
+        _ladder(factor, X[:, factor.dim], sizes[factor.dim], len(term.dims)) for factor in term.factors
     ]
     if all(len(ladder) == 1 for ladder in ladders):
         return [ladder[0] for ladder in ladders]
@@ -71,3 +71,16 @@ def _choose_nodes(term, X, sizes, point):
         ladder[least_resolving(gram[: own.size, : own.size], [nodes.size for nodes in ladder])]
         for gram, ladder, own in zip(grams, ladders, points, strict=True)
     ]
+
+
+def _ladder(factor, x, size, d) -> list[np.ndarray]:
+    """Sets of nodes of the column x of one of `d` factors, from few to many; of categories all of them."""
+    if not factor.categorical or isinstance(size, np.ndarray):
+        return node_ladder(x, d) if size is None else [grid_nodes(x, size)]
+    labels = np.unique(x)  # whatever the size: nothing lies between two of them
+    if labels.size > MOST_LABELS:
+        raise ValueError(
+            f"column {factor.dim} holds {labels.size} categories, which would need a node each: take "
+            "sgp.VecchiaMarginal, or give the nodes of this column as an array in grid="
+        )
+    return [labels]

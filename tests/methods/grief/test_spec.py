@@ -49,6 +49,25 @@ def test_each_column_gets_nodes_of_its_own():
     assert [np.unique(row).size for row in nodes] == [30, 7]
 
 
+@pytest.mark.parametrize(("count", "grid"), [(250, None), (23, 12), (23, [12, 12])])
+def test_every_label_is_a_node(count, grid):
+    """Between two of them the features of most labels were 0."""
+    X = np.column_stack([columns(500, 1)[:, 0], np.arange(500) % count])
+    kernel = sgp.cov.PerGroup(pm.gp.cov.ExpQuad, 2, ls=9.0, group_dim=1)
+    fit = fitted(kernel, X, grid=grid, rank=4 * count)
+    ((_, labels),) = [grid.nodes for grid in fit.grids]
+    assert_array_equal(np.unique(labels), np.arange(count))
+    assert (fit.features(X[:count]).eval() ** 2).sum(axis=1).min() > 0.9  # of 1
+
+
+def test_too_many_labels_for_a_node_each():
+    X = np.column_stack([columns(2001, 1)[:, 0], np.arange(2001.0)])
+    kernel = pm.gp.cov.ExpQuad(2, ls=9.0, active_dims=[0]) * sgp.cov.Hamming(2, ls=1.0, active_dims=[1])
+    with pytest.raises(ValueError, match="column 1 holds 2001 categories, which would need a node each"):
+        fitted(kernel, X)
+    assert fitted(kernel, X, grid=[None, np.arange(5.0)], rank=10).rank == 10
+
+
 def test_the_rank_follows_a_grid_that_was_not_asked_for():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
