@@ -23,11 +23,11 @@ _VANISH = (ExpQuad, Matern12, Exponential, Matern32, Matern52)
 
 
 class SameGroup(Covariance):
-    """``[g = h] scale_g^2`` for the codes g, h in a column; of one group alone where told."""
+    """``[g = h] scale_g^2`` for the codes g, h in a column; 1 for one group `only`, 0 for all others."""
 
     traits = Traits(stationary=False, categorical=True)
 
-    def __init__(self, input_dim, scale, group_dim, only=None):
+    def __init__(self, input_dim, group_dim, scale=None, only=None):
         super().__init__(input_dim, [group_dim])
         self.scale, self.only = scale, only
 
@@ -47,8 +47,7 @@ class SameGroup(Covariance):
     def _scales(self, codes):
         if self.only is None:
             return of_codes(self.scale, codes) * pt.ones_like(codes)
-        scale = self.scale[self.only] if self.scale.ndim else self.scale
-        return scale * pt.eq(codes, self.only)
+        return pt.eq(codes, self.only).astype("float64")
 
 
 class PerGroup(EmbeddedKernel):
@@ -202,16 +201,18 @@ class PerGroup(EmbeddedKernel):
         """One product for all groups where they share a lengthscale, else one per group."""
         d, columns = self.input_dim, self.active_dims[:-1]
 
-        def product(ls, only=None):
+        def product(ls, **same):
             inner = self.kernel(d, ls=ls, active_dims=columns, **self.params)
-            return inner * SameGroup(d, self.scale, self.group_dim, only)
+            return inner * SameGroup(d, self.group_dim, **same)
 
         if not self.ls.ndim:
-            return product(self.ls)
+            return product(self.ls, scale=self.scale)
         count = self._present_count()
         if count is None:
             return None
-        return reduce(add, (product(self.ls[g], g) for g in range(count)))
+        # The scales stay outside: what is 0 in all other groups is so whatever the parameters.
+        scales = self.scale if self.scale.ndim else [self.scale] * count
+        return reduce(add, (scales[g] ** 2 * product(self.ls[g], only=g) for g in range(count)))
 
     def diag(self, X):
         """Prior variances."""

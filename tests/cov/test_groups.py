@@ -248,6 +248,16 @@ def test_products_for_grids(ls, scale):
     assert_allclose(total.eval(mode=IN_PYTHON), expected, rtol=1e-10, atol=1e-14)
 
 
+@pytest.mark.parametrize("scale", ["fixed", "random"])
+def test_a_group_has_no_features_of_the_others(scale):
+    """Two thirds of SKIP's were 0, in all rows and whatever the scales."""
+    with pm.Model():
+        scale = SCALE if scale == "fixed" else pm.HalfNormal("scale", shape=G)
+        gp = sgp.SKIPMarginal(cov_func=make("Matern52", LS, scale), grid_size=20, rank=8)
+        gp.build(X)
+    assert gp.rank == G * 8
+
+
 def test_kernels_that_vanish_are_fused():
     """So that blocks of neighbours are computed in one pass."""
     rows = pt.constant(X)

@@ -13,7 +13,7 @@ from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.ops.whitened_columns import whitened_columns
 from pymc_scalable_gp.utils.checks import check_kernel_values
 from pymc_scalable_gp.utils.compiled import evaluate
-from pymc_scalable_gp.utils.graphs import fixed_shared
+from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared
 from pymc_scalable_gp.utils.jitter import GRAM_JITTER
 
 # The grid extends beyond the data by this share of their range on either side.
@@ -115,7 +115,8 @@ class CategoryLeaf:
     """Root of a kernel that compares categories: rows of a table, selected exactly.
 
     With categories v and their matrix K the table is ``K G L^{-T}``, ``L L' = G' K G``: with G = I where
-    the rank admits it, and otherwise K's leading directions at the training rows.
+    the rank admits it, and otherwise K's leading directions at the training rows. Categories at
+    which K is 0, whatever the parameters, have no column.
     """
 
     def __init__(self, factor: Factor, values, support, rank, point):
@@ -127,6 +128,9 @@ class CategoryLeaf:
             numeric = evaluate([K], point)[0]
             check_kernel_values(numeric)
             G = leading_directions(numeric, selection, rank, fill=False)
+        elif depends_only_on([K]):
+            alive = np.flatnonzero(np.diag(evaluate([K])[0]) > 0.0)
+            G = G[:, alive if alive.size else [0]]
         G = fixed_shared(G)
         KG = pt.specify_shape(K @ G, G.type.shape)
         self.tables = [whitened_columns(KG, G, GRAM_JITTER)]
