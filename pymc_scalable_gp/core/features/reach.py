@@ -44,7 +44,9 @@ class InputRange:
     def __post_init__(self):
         probes = self.probes
         if probes is None:
-            low, high = (np.where(np.isfinite(side), side, 0.0) for side in (self.low, self.high))
+            # Somewhere in columns without ends too: the mean may look at these.
+            finite = np.isfinite(self.low) & np.isfinite(self.high)
+            low, high = np.where(finite, self.low, 0.0), np.where(finite, self.high, 1.0)
             count = max([5, *map(len, self.labels.values())])
             probes = low + (high - low) * np.random.default_rng(0).random((count, len(low)))
         probes = np.array(probes)

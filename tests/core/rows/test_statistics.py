@@ -577,6 +577,22 @@ def test_a_rotation_belongs_to_its_rows():
         found.marginal_likelihood("z", X, Y, 0.3)
 
 
+def test_statistics_of_another_slope_are_refused():
+    """In a column that the kernel does not look at: all inputs that tell a basis had 0 there."""
+    kernel = pm.gp.cov.ExpQuad(2, ls=0.6, active_dims=[0])
+    made = [
+        sgp.GriefGP(
+            mean_func=pm.gp.mean.Linear(np.array([0.3, slope])), cov_func=kernel, approx="DTC", rank=9
+        )
+        for slope in (0.1, 0.2)
+    ]
+    for gp in made:
+        gp.build(X)
+    statistics = made[0].summarize(X, Y, progressbar=False)
+    with pm.Model(), pytest.raises(ValueError, match="made in another basis"):
+        made[1].marginal_likelihood("y", statistics=statistics, sigma=0.3)
+
+
 def test_rows_beyond_the_grid_are_refused():
     with pm.Model():
         gp, _ = make("frozen", rows=X[np.abs(X).max(axis=1) < 0.7])
