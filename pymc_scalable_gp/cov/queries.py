@@ -142,6 +142,12 @@ def used_columns(cov_func, d: int, name: str = "X") -> np.ndarray:
     return np.unique(columns % d)  # some may be counted from the last
 
 
+def used_range(cov_func, low, high) -> tuple[np.ndarray, np.ndarray]:
+    """A range of inputs (d,), without ends in columns that the kernel does not look at."""
+    used = np.isin(np.arange(len(low)), used_columns(cov_func, len(low)))
+    return np.where(used, low, -np.inf), np.where(used, high, np.inf)
+
+
 def kept_matrix(cov_func) -> str | None:
     """Name of a kernel whose matrix is computed once, where inputs are known; None without one."""
     return next((type(leaf).__name__ for leaf in leaves(cov_func) if isinstance(leaf, Numeric)), None)

@@ -304,6 +304,20 @@ def test_a_marginal_without_correction_beyond_its_range_is_refused(method, free)
             ask()
 
 
+@pytest.mark.parametrize("method", ["CholQR", "SoftKI"])
+def test_a_column_that_the_kernel_does_not_look_at_has_no_range(method):
+    """As years have none that the mean alone looks at."""
+    soft = {"SoftKI": lambda **k: sgp.SoftKIMarginal(approx="DTC", inducing=X[:9], **k)}
+    gp = (MARGINAL | soft)[method](cov_func=pm.gp.cov.ExpQuad(2, ls=0.7, active_dims=[0]))
+    gp.build(X)
+    with pm.Model() as model:
+        data = pm.Data("X", X + np.array([0.0, 40.0]))
+        gp.marginal_likelihood("y", X=data, y=Y, sigma=0.3)
+    first = model.compile_logp(**FAST)({})
+    pm.set_data({"X": X + np.array([0.0, 80.0])}, model=model)
+    assert_allclose(model.compile_logp(**FAST)({}), first, rtol=1e-12)
+
+
 def test_a_diagonal_correction_needs_no_range():
     with pm.Model() as model:
         data = pm.Data("X", X)

@@ -12,7 +12,7 @@ from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.core.features.residual import FusedKernel, fused_kernel
 from pymc_scalable_gp.cov.embedded import first_row
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
-from pymc_scalable_gp.cov.queries import categorical_columns, split_scale
+from pymc_scalable_gp.cov.queries import categorical_columns, split_scale, used_range
 from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.stationary_features import stationary_features
@@ -37,13 +37,15 @@ TIE = 1e-9
 class NystromMap(FeatureMap):
     """``phi(x) = L^{-1} k(Z, x)`` with ``L L' = k(Z, Z)``, for inducing points Z (m, d).
 
-    `low` and `high` (d,) are the range of the training inputs.
+    `low` and `high` (d,) are the range of the training inputs, without ends in columns that the kernel does
+    not look at.
     """
 
     by_rows = False
 
     def __init__(self, cov_func, points, low, high):
-        self.cov_func, self.points, self.low, self.high = cov_func, points, low, high
+        self.cov_func, self.points = cov_func, points
+        self.low, self.high = used_range(cov_func, low, high)
         scale, kernels = split_scale(cov_func)
         scale = pt.as_tensor_variable(scale).astype("float64")
         splits = len(kernels) == 1 and not scale.ndim

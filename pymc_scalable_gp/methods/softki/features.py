@@ -11,7 +11,14 @@ from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
-from pymc_scalable_gp.cov.queries import is_embedded, is_stationary, layout, layout_values, used_columns
+from pymc_scalable_gp.cov.queries import (
+    is_embedded,
+    is_stationary,
+    layout,
+    layout_values,
+    used_columns,
+    used_range,
+)
 from pymc_scalable_gp.ops.softmax_interpolation import softmax_interpolation
 from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
@@ -23,7 +30,8 @@ from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
 class SoftKIMap(FeatureMap):
     """Softmax interpolation from points (m, d), ``phi(x) = L(K_zz)' w(x)``.
 
-    `low` and `high` (d,) are the range of the training inputs, `known` their labels, by column.
+    `low` and `high` (d,) are the range of the training inputs, without ends in columns that the kernel does
+    not look at; `known` are their labels, by column.
     """
 
     # For FITC and VFE, which count the variance that interpolation loses as missed.
@@ -39,7 +47,8 @@ class SoftKIMap(FeatureMap):
                 "columns of X: give a scalar"
             )
         self.cov_func, self.stationary = cov_func, is_stationary(cov_func)
-        self.points, self.low, self.high, self.known = points, low, high, known or {}
+        self.low, self.high = used_range(cov_func, low, high)
+        self.points, self.known = points, known or {}
         self.columns = used_columns(cov_func, d)
         self.temperature = T[self.columns] if T.ndim else T
 
