@@ -19,7 +19,7 @@ from pymc_scalable_gp.utils.compiled import evaluate, present_shape
 from pymc_scalable_gp.utils.internals import parts_of
 from pymc_scalable_gp.utils.warn import warn
 
-# Distance of labels, as of outputs or groups, where points are laid out, in units of X.
+# Distance of labels, as of outputs or groups, where points are laid out: in units of the inputs' range.
 LAID_APART = 1e6
 
 # Kernels of what a function makes of the inputs, or of a kernel.
@@ -212,7 +212,7 @@ def check_labels(X, column: int, count: int | None, name: str, what: str, matrix
         )
 
 
-def layout(cov_func, X, d: int, apart: float = LAID_APART) -> TensorVariable:
+def layout(cov_func, X, d: int, apart: float) -> TensorVariable:
     """Coordinates (n, q), without parameters, in which near rows of X (n, d) are neighbours.
 
     Rows with different labels, as of outputs or groups, are `apart`, whatever their other columns. If they
@@ -230,7 +230,7 @@ def layout(cov_func, X, d: int, apart: float = LAID_APART) -> TensorVariable:
     return pt.concatenate([X[:, np.setdiff1d(columns, sum(found, ()))], *found.values()], axis=1)
 
 
-def layout_values(cov_func, X: np.ndarray, apart: float = LAID_APART) -> np.ndarray:
+def layout_values(cov_func, X: np.ndarray, apart: float) -> np.ndarray:
     """The same in numbers."""
     d = X.shape[1]
     if not is_embedded(cov_func):

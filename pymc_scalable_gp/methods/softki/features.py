@@ -12,6 +12,7 @@ from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
 from pymc_scalable_gp.cov.queries import (
+    LAID_APART,
     is_embedded,
     is_stationary,
     layout,
@@ -51,6 +52,8 @@ class SoftKIMap(FeatureMap):
         self.points, self.known = points, known or {}
         self.columns = used_columns(cov_func, d)
         self.temperature = T[self.columns] if T.ndim else T
+        width = self.high - self.low
+        self.apart = LAID_APART * max(1.0, width[np.isfinite(width)].max(initial=0.0))
 
     @property
     def rank(self):
@@ -59,7 +62,7 @@ class SoftKIMap(FeatureMap):
     @property
     def spacing(self) -> float:
         """Median distance of a point from its nearest neighbour, in the kernel's columns."""
-        Z = layout_values(self.cov_func, self.points.value)
+        Z = layout_values(self.cov_func, self.points.value, self.apart)
         if len(Z) < 2:
             return 0.0
         return float(np.median(cKDTree(Z).query(Z, k=2)[0][:, 1]))
@@ -84,7 +87,7 @@ class SoftKIMap(FeatureMap):
     def basis(self, X):
         """The weights ``w(x)`` (n, m): those of a row are positive and add up to 1."""
         d = len(self.low)
-        X, Z = (layout(self.cov_func, points, d) for points in (X, self.points.tensor))
+        X, Z = (layout(self.cov_func, points, d, self.apart) for points in (X, self.points.tensor))
         return softmax_interpolation(X, Z, self.temperature)
 
     def times(self, X, coef, hold):

@@ -109,6 +109,18 @@ def test_a_row_takes_the_points_of_its_own_label(kernel):
     assert_allclose(phi @ phi.T, expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("kernel", [OUTPUTS, GROUPS])
+def test_labels_are_apart_whatever_the_units_of_the_inputs(kernel):
+    """In seconds the points of other labels were the nearest."""
+    rows = CODES * [1e8, 1.0]
+    gp = sgp.SoftKIMarginal(cov_func=kernel, inducing=9, temperature=3e7)
+    gp.build(rows)
+    same = rows[:, 1:] == gp.inducing.eval()[:, 1]
+    weights = gp.feature_map.basis(pt.constant(rows)).eval()
+    assert_allclose(weights[same].sum(), len(rows))
+    assert gp.feature_map.spacing > 1e6
+
+
 TWO = np.column_stack([X[:, 0], np.arange(40) % 2, np.arange(40) // 2 % 2])
 
 
