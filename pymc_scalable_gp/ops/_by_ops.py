@@ -6,6 +6,7 @@ from pytensor.graph.rewriting.basic import in2out, node_rewriter
 
 from pymc_scalable_gp.ops._base import GufuncOp
 from pymc_scalable_gp.ops._numba import by_machine_code
+from pymc_scalable_gp.ops.numeric_gram import NumericGram
 from pymc_scalable_gp.ops.repeat import Repeat
 from pymc_scalable_gp.utils.compiled import FEW_CALLS
 
@@ -28,8 +29,10 @@ class MachineCode(Op):
 
 @node_rewriter([GufuncOp])
 def in_machine_code(fgraph, node):
-    """Put an Op's machine code in its place."""
-    return MachineCode(node.op)(*node.inputs, return_list=True)
+    """Put an Op's machine code in its place; what a user's Python computes has none."""
+    return (
+        None if isinstance(node.op, NumericGram) else MachineCode(node.op)(*node.inputs, return_list=True)
+    )
 
 
 @node_rewriter([Repeat])

@@ -10,6 +10,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.ops._by_ops import BY_OPS
+from pymc_scalable_gp.ops._jax import jax
 from pymc_scalable_gp.testing import check_marginal_logp
 from pymc_scalable_gp.utils.compiled import evaluate
 
@@ -304,7 +306,10 @@ def test_a_function_of_sets():
     assert_allclose(evaluate([point(places)])[0], K**2)
 
 
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", pytest.param("NUMBA", marks=pytest.mark.slow), "JAX"])
+@pytest.mark.parametrize(
+    "mode", ["FAST_COMPILE", BY_OPS, pytest.param("NUMBA", marks=pytest.mark.slow), "JAX"],
+    ids=["python", "by Ops", "numba", "jax"],
+)  # fmt: skip
 def test_unknown_places_on_every_back_end(mode):
     """Inputs that are known at run time only: the kernel is called there."""
     if mode == "JAX":
@@ -313,6 +318,25 @@ def test_unknown_places_on_every_back_end(mode):
     function = pytensor.function([X, Z], cov(X, Z), mode=mode)
     places = np.arange(3.0)[:, None]
     assert_allclose(function(places, places[1:]), evaluate([cov(places)])[0][:, 1:])
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", BY_OPS, "JAX"], ids=["python", "by Ops", "jax"])
+def test_another_column_is_random(mode):
+    """As where inputs are missing: a kernel on objects is a number to the gradient in the others."""
+    if mode == "JAX":
+        pytest.importorskip("jax")
+    strings, (places, x) = ["abab", "abba", "bbaa"], np.array([[0.0, 1.0, 2.0], [0.1, 0.4, 0.9]])
+    cov = sgp.cov.Spectrum(strings, k=2, input_dim=2, active_dims=[0])
+    cov = cov * pm.gp.cov.ExpQuad(2, ls=0.5, active_dims=[1])
+    value = pt.dscalar("x")
+    K = cov(pt.set_subtensor(pt.as_tensor(np.column_stack([places, x]))[1, 1], value))
+    found, slope = pytensor.function([value], [K, pt.grad(K[0, 1], value)], mode=mode)(0.4)
+    objects = evaluate([sgp.cov.Spectrum(strings, k=2)(places[:, None])])[0]
+    assert_allclose(found, objects * np.exp(-2.0 * np.subtract.outer(x, x) ** 2), rtol=1e-13)
+    assert_allclose(slope, -4.0 * 0.3 * found[0, 1], rtol=1e-13)
+    if mode == "JAX":  # whose samplers differentiate, for several chains at once
+        entry = pytensor.function([value], K[0, 1], mode=mode).vm.jit_fn
+        assert_allclose(jax.vmap(jax.grad(lambda a: entry(a)[0]))(np.array([0.4]))[0], slope, rtol=1e-13)
 
 
 def test_a_product_of_a_string_and_a_number():
