@@ -209,13 +209,15 @@ def as_point(point, label: str = "point") -> dict:
         return {}
     if "posterior" in getattr(point, "children", {}):
         draws = point["posterior"].dataset
-        if draws.sizes["chain"] * draws.sizes["draw"] != 1:
+        sizes = {dim: draws.sizes[dim] for dim in ("chain", "draw") if dim in draws.sizes}
+        if any(size != 1 for size in sizes.values()):
             raise ValueError(
-                f"a point is one value of each variable, got {draws.sizes['chain']} x "
-                f"{draws.sizes['draw']} draws: predict_posterior takes them all; for one point give "
-                "dict(idata.posterior.mean(['chain', 'draw']))"
+                f"a point is one value of each variable, got {' x '.join(map(str, sizes.values()))} "
+                "draws: predict_posterior takes them all; for one point give "
+                f"dict(idata.posterior.mean({list(sizes)}))"
             )
-        return {name: v.values[0, 0] for name, v in draws.data_vars.items()}
+        first = draws.isel(dict.fromkeys(sizes, 0))
+        return {name: v.values for name, v in first.data_vars.items()}
     if not isinstance(point, Mapping):
         raise TypeError(
             f"{label} must be a dictionary of values by name, such as pm.find_MAP returns, or posterior "

@@ -121,9 +121,14 @@ def test_what_is_no_point():
         one = az.from_dict({"posterior": {"ell": np.array([[[0.2]]])}})
         with pytest.raises(ValueError, match="a point is one value of each variable, got 1 x 2 draws"):
             gp.predict(x, many)
+        with pytest.raises(ValueError, match=r"got 2 draws.*\.mean\(\['draw'\]\)"):
+            gp.predict(x, many.isel(chain=0))
         mean = dict(many.posterior.mean(["chain", "draw"]))
         assert_allclose(gp.predict(x, mean)[0], gp.predict(x, {"ell": [1.6]})[0])
-        assert_allclose(gp.predict(x, one)[0], gp.predict(x, {"ell": [0.2]})[0])
+        same = many.isel(draw=[1])
+        same["posterior"] = same["posterior"].dataset.transpose()
+        for each in (one, same, many.isel(chain=0, draw=1), many.isel(chain=0, draw=[1])):
+            assert_allclose(gp.predict(x, each)[0], gp.predict(x, {"ell": [0.2]})[0])
         for value in (0.3, [0.3, 0.4]):
             with pytest.raises(
                 ValueError, match=r"point has ell of shape .*; the model's has shape \(1,\)"
