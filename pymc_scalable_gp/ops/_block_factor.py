@@ -102,7 +102,9 @@ class StationaryBlockOp(BlockOp):
 def summed(kind, X, scale, variance, shape, rows) -> tuple:
     """Summands and parameters for a `StationaryBlockOp`: of one kernel, by its name, or as they are."""
     parameters = [pt.as_tensor(x) for x in (scale, variance, shape)]
-    rows = pt.zeros((0, pt.as_tensor(X).shape[0])) if rows is None else rows
+    rows = pt.zeros((0, pt.as_tensor(X).shape[0])) if rows is None else pt.as_tensor(rows)
+    # Gradients divide by factors: one of 0 is next to nothing more, whose square is 0 still.
+    rows = rows + 1e-200 * pt.eq(rows, 0.0)
     if isinstance(kind, str):
         kind, parameters = ((kind,),), [x[None] for x in parameters]
     for each in chain(*kind):

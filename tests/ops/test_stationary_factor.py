@@ -247,11 +247,30 @@ def test_one_factor_that_is_scaled_by_rows(mode):
     weights = rng.standard_normal((k + g, k + g))
     function = pytensor.function([X, factors], [out, pt.grad((out * weights).sum(), factors)], mode=mode)
     s, rows = rng.uniform(0.5, 2.0, n), np.concatenate(local(neighbors, 2, n, g))
-    K = 1.3 * np.exp(-0.4 * np.abs(x - x.T)) * np.outer(s, s)
-    inside = (weights + weights.T) * K[np.ix_(rows, rows)]
-    slope = np.zeros(n)
-    slope[rows] = inside.sum(axis=1) / s[rows]
-    for offset in (0.0, 1e9):
+    K = 1.3 * np.exp(-0.4 * np.abs(x - x.T))[np.ix_(rows, rows)]
+    for zeros, offset in (([], 0.0), ([], 1e9), (rows[:1], 0.0), (rows[1:3], 0.0)):
+        s[zeros] = 0.0  # nothing to divide by
         found, grad = function(x + offset, s)
-        assert_allclose(found, K[np.ix_(rows, rows)], rtol=1e-12)
-        assert_allclose(grad, slope, rtol=1e-12)
+        slope = np.zeros(n)
+        slope[rows] = (weights + weights.T) * K @ s[rows]
+        # Beside a zero the next to nothing that stands for it.
+        assert_allclose(found, K * np.outer(s[rows], s[rows]), rtol=1e-12, atol=1e-190)
+        assert_allclose(grad, slope, rtol=1e-12, atol=1e-190)
+
+
+@pytest.mark.parametrize("mode", [IN_PYTHON, BY_OPS])
+def test_a_row_without_variance_tells_others_nothing(mode):
+    """Without noise there is no regression on it: what stands for its factor must not make one."""
+    X, rows = np.arange(3.0)[:, None], pt.dmatrix("rows")
+    given = X, np.ones((1, 1)), np.ones(1), np.ones(1), np.zeros((3, 0))
+    neighbors, run = np.array([[-1], [0], [1]]), []
+    for noise in (0.0, 0.5):
+        factor = stationary_factor((("Matern12",),), *given, np.full(3, noise), neighbors, 0, 1, rows=rows)
+        outputs = [*factor, pt.grad(factor[0].sum(), rows)]
+        run.append(pytensor.function([rows], outputs, mode=mode)(np.array([[0.0, 1.0, 1.0]])))
+    (A, L, _), (noisy, _, grad) = run
+    assert np.isnan(np.stack([A[:2], L[:2]])).all()
+    assert_allclose(A[2], np.exp(-1.0), rtol=1e-14)
+    # A_1 = s_0 s_1 / e / (s_0^2 + 1/2), A_2 = s_1 s_2 / e / (s_1^2 + 1/2)
+    assert_allclose(noisy.ravel(), [0.0, 0.0, np.exp(-1.0) / 1.5], rtol=1e-14, atol=1e-190)
+    assert_allclose(grad[0], np.array([2.0, 1 / 1.5 - 2 / 1.5**2, 1 / 1.5]) / np.e, rtol=1e-13)

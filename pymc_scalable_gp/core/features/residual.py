@@ -87,9 +87,8 @@ def fused_kernel(cov_func, X, origin=None) -> FusedKernel | None:
     shape = pt.stack([each.shape for each in factors])
     rows = None
     if any(each.scale.ndim for each in factors):
-        ones, scales = pt.ones(X.shape[0]), [each.scale for each in factors]
-        # Blocks' gradients divide by the scales of rows: those of 0 are next to nothing more.
-        rows = pt.stack([s + 1e-150 * pt.eq(s, 0.0) if s.ndim else ones for s in scales])
+        ones = pt.ones(X.shape[0])
+        rows = pt.stack([each.scale if each.scale.ndim else ones for each in factors])
     return FusedKernel(tuple(summands), inputs, rates, pt.stack(variances), shape, is_random(inputs), rows)
 
 
