@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.tensor.type import integer_dtypes
 
 
 @cache
@@ -169,6 +170,14 @@ class GufuncOp(Op):
             if known.setdefault(name, length) != length:
                 raise TypeError(f"{self.needs(inputs)}; got {name} = {known[name]} and {length}")
         return known
+
+
+def integers(name: str, x):
+    """A tensor of integers; TypeError for others, which an Op would cut to them."""
+    x = pt.as_tensor_variable(x)
+    if x.dtype not in integer_dtypes:
+        raise TypeError(f"{name} must hold integers, got {x.dtype}")
+    return x
 
 
 def store(output_storage, found) -> None:

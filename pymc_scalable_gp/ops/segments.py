@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.tensor.type import integer_dtypes
 
-from pymc_scalable_gp.ops._base import GufuncOp
+from pymc_scalable_gp.ops._base import GufuncOp, integers
 from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
 from pymc_scalable_gp.ops._numba import numba_form
 
@@ -89,7 +88,7 @@ def segment_gram(A, W, segment, count):
     array([[ 2.,  4.],
            [ 4., 10.]])
     """
-    return SegmentGram(int(count))(A, W, _integers(segment))
+    return SegmentGram(int(count))(A, W, integers("segment", segment))
 
 
 def segment_times(G, W, segment):
@@ -118,14 +117,7 @@ def segment_times(G, W, segment):
            [ 3.,  4.]])
     """
     G = pt.as_tensor_variable(G)
-    return SegmentTimes(G.type.shape[0])(G, W, _integers(segment))
-
-
-def _integers(segment):
-    segment = pt.as_tensor_variable(segment)
-    if segment.dtype not in integer_dtypes:
-        raise TypeError(f"segment must hold integers, got {segment.dtype}")
-    return segment
+    return SegmentTimes(G.type.shape[0])(G, W, integers("segment", segment))
 
 
 def _rows(segment, count):

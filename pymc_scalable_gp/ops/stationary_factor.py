@@ -3,6 +3,7 @@
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_scalable_gp.ops._base import integers
 from pymc_scalable_gp.ops._block_factor import BlockFactor, StationaryBlockOp, summed
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._vecchia_blocks import factor_blocks, factor_blocks_grad
@@ -84,6 +85,7 @@ def stationary_factor(
     0.368 0.93
     """
     summands, *parameters = summed(kind, X, scale, variance, shape, rows)
+    neighbors, first = integers("neighbors", neighbors), integers("first", first)
     inputs = (X, *parameters, phi, noise, neighbors, first)
     A, L, _ = StationaryFactor(summands, block, moving)(*(pt.as_tensor(x) for x in inputs))
     return A, L

@@ -5,6 +5,7 @@ import pytensor.tensor as pt
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._array_op import ArrayOp
+from pymc_scalable_gp.ops._base import integers
 from pymc_scalable_gp.ops._jax import jax, jnp
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._small import multiply_small
@@ -88,7 +89,7 @@ def vecchia_color(noise, A, L, neighbors, before=None):
     noise = pt.as_tensor(noise)
     if before is None:
         before = pt.zeros((0, noise.type.shape[1] or noise.shape[1]))
-    return VecchiaColor()(before, noise, A, L, neighbors)
+    return VecchiaColor()(before, noise, A, L, integers("neighbors", neighbors))
 
 
 @numba_form(VecchiaColor)

@@ -4,6 +4,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
+from pymc_scalable_gp.ops._base import integers
 from pymc_scalable_gp.ops._block_factor import BlockFactor, BlockOp
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._vecchia_blocks import factor_blocks, factor_blocks_grad
@@ -83,11 +84,11 @@ def vecchia_factor(blocks, phi, noise, neighbors, first=0):
     >>> A.eval().ravel().round(3), L.eval().ravel().round(3)
     (array([0. , 0.5]), array([1.   , 0.866]))
     """
-    blocks, neighbors = pt.as_tensor(blocks), pt.as_tensor(neighbors)
+    blocks, neighbors = pt.as_tensor(blocks), integers("neighbors", neighbors)
     local, known = blocks.type.shape[1], neighbors.type.shape[1]
     if local is None or known is None:
         raise TypeError("vecchia_factor needs blocks and neighbors of static numbers of columns")
-    A, L, _ = VecchiaFactor(local - known)(blocks, phi, noise, neighbors, first)
+    A, L, _ = VecchiaFactor(local - known)(blocks, phi, noise, neighbors, integers("first", first))
     return A, L
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from pymc_scalable_gp.ops import _vecchia_batches as batches
 from pymc_scalable_gp.ops._array_op import ArrayOp
+from pymc_scalable_gp.ops._base import integers
 from pymc_scalable_gp.ops._numba import numba_form
 from pymc_scalable_gp.ops._small import add_small, multiply_small, solve_small
 from pymc_scalable_gp.ops._vecchia_blocks import (
@@ -93,7 +94,7 @@ def vecchia_whiten(columns, A, L, neighbors):
     array([[ 1.333, -0.667],
            [-0.667,  1.333]])
     """
-    return VecchiaWhiten()(columns, A, L, neighbors)
+    return VecchiaWhiten()(columns, A, L, integers("neighbors", neighbors))
 
 
 @numba_form(VecchiaWhiten)

@@ -14,6 +14,7 @@ from pymc_scalable_gp.ops.lowrank_logp import lowrank_logp
 from pymc_scalable_gp.ops.stationary_blocks import stationary_blocks
 from pymc_scalable_gp.ops.stationary_factor import StationaryFactor, stationary_factor
 from pymc_scalable_gp.ops.stationary_logp import StationaryLogp, stationary_logp
+from pymc_scalable_gp.ops.vecchia_color import vecchia_color
 from pymc_scalable_gp.ops.vecchia_factor import vecchia_factor
 from pymc_scalable_gp.ops.vecchia_whiten import vecchia_whiten
 from pymc_scalable_gp.testing import check_op
@@ -274,3 +275,25 @@ def test_a_row_without_variance_tells_others_nothing(mode):
     # A_1 = s_0 s_1 / e / (s_0^2 + 1/2), A_2 = s_1 s_2 / e / (s_1^2 + 1/2)
     assert_allclose(noisy.ravel(), [0.0, 0.0, np.exp(-1.0) / 1.5], rtol=1e-14, atol=1e-190)
     assert_allclose(grad[0], np.array([2.0, 1 / 1.5 - 2 / 1.5**2, 1 / 1.5]) / np.e, rtol=1e-13)
+
+
+def test_rows_that_are_no_integers_are_refused():
+    """A float was cut to one: 0.9 to the first row."""
+    X, none, one, places = np.ones((2, 1)), np.ones((2, 0)), np.ones(1), np.array([[-1], [0]])
+    A, L, rows = np.ones((2, 1, 1)), np.ones((2, 1, 1)), np.array([[-1.0], [0.9]])
+
+    def stationary(neighbors, first=0):
+        return stationary_factor("ExpQuad", X, one, 1.0, 1.0, none, np.ones(2), neighbors, first, 1)
+
+    def given(neighbors, first=0):
+        return vecchia_factor(np.ones((2, 2, 2)), none, np.ones(2), neighbors, first)
+
+    columns = [lambda rows, op=op: op(X, A, L, rows) for op in (vecchia_whiten, vecchia_color)]
+    for build in (stationary, given, *columns):
+        build(places)
+        build(places.astype("int8"))
+        with pytest.raises(TypeError, match="neighbors must hold integers, got float64"):
+            build(rows)
+    for build in stationary, given:
+        with pytest.raises(TypeError, match="first must hold integers, got float"):
+            build(places, 1.5)
