@@ -57,7 +57,10 @@ class Products:
         if rows != columns:
             raise ValueError(f"operator must be square, got shape {operator.shape}")
         n = n if rows is None else rows
-        held = _SHARED.setdefault(operator, {})
+        try:
+            held = _SHARED.setdefault(operator, {})
+        except TypeError:  # an object of a user's class without a hash or weak references: not shared
+            held = {}
         if (n, chunk) not in held:
             held[n, chunk] = cls(operator, n, chunk)
         return held[n, chunk]

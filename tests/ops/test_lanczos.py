@@ -2,6 +2,8 @@
 
 import gc
 import weakref
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor
@@ -307,6 +309,38 @@ def test_ops_of_one_operator_share_its_products():
     del operator
     gc.collect()
     assert held() is None
+
+
+class Scaling(NamedTuple):
+    """The identity times a number, which has no weak references."""
+
+    factor: Any
+    shape = 3, 3
+
+    @property
+    def parameters(self):
+        return (self.factor,)
+
+    def matmat(self, V):
+        return self.factor * V
+
+
+@dataclass
+class WithoutHash:
+    """The same, without a hash, which a dataclass has if it is frozen."""
+
+    factor: Any
+    shape, parameters, matmat = Scaling.shape, Scaling.parameters, Scaling.matmat
+
+
+@pytest.mark.parametrize("kind", [Scaling, WithoutHash])
+def test_operators_of_any_class(kind):
+    factor, b = pt.dscalar(), np.ones(3)
+    _, alpha, _ = lanczos(kind(factor), b, 1)
+    logdet = stochastic_logdet(kind(factor), 1.0, b[None], 1)
+    outputs = [alpha[0], logdet, *(pt.grad(value, factor) for value in (alpha[0], logdet))]
+    found = pytensor.function([factor], outputs, mode=IN_PYTHON)(2.0)
+    assert_allclose(found, [2.0, 3.0 * np.log(3.0), 1.0, 1.0], rtol=1e-14)
 
 
 def test_shapes_dtypes_and_errors():
