@@ -246,14 +246,15 @@ def rows_gradient(A, B, C, G):
 @jax_form(RowKroneckerApply)
 def _jax_apply(A, B, C):
     (n, a), (b, k) = A.shape, C.shape[1:]
-    flat, size = C.reshape((a, b * k)), _block(b * k)
+    flat, count = C.reshape((a, b * k)), max(1, -(-n // _block(b * k)))
+    size = max(1, -(-n // count))
 
     @jax.checkpoint
     def block(pair):
         A, B = pair
         return jnp.einsum("nb,nbk->nk", B, (A @ flat).reshape((-1, b, k)))
 
-    # The last block is filled up with rows of zeros.
+    # Blocks have one size: the last is filled up with rows of zeros.
     rows = [jnp.pad(x, ((0, -n % size), (0, 0))).reshape((-1, size, x.shape[1])) for x in (A, B)]
     return jax.lax.map(block, rows).reshape((-1, k))[:n]
 

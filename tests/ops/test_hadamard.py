@@ -1,5 +1,7 @@
 """Row-wise Kronecker products and the Hadamard matvec."""
 
+import re
+
 import numpy as np
 import pytensor.tensor as pt
 import pytest
@@ -55,6 +57,16 @@ def test_project(small_blocks, monkeypatch):
         rtol=1e-12,
         jax_cases=2,
     )
+
+
+@pytest.mark.parametrize("n", [50, 10_000])
+def test_rows_are_not_filled_up_to_a_block_of_the_largest_size(n):
+    """Those of JAX have one size. Of 30 columns 8738 rows are the most in one."""
+    jax = pytest.importorskip("jax")
+    inputs = [jax.ShapeDtypeStruct(shape, "float64") for shape in ((n, 2), (n, 30), (2, 30, 1))]
+    graph = str(jax.make_jaxpr(hadamard._jax_apply)(*inputs))
+    shapes = re.findall(r"f\d+\[([\d,]+)\]", graph)
+    assert max(int(length) for shape in shapes for length in shape.split(",")) == n
 
 
 def test_hadamard_matvec():
