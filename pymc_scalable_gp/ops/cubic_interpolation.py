@@ -65,7 +65,7 @@ def cubic_interpolation(s, U):
         Positions in units of the grid: node j is at s = j. Within [1, m - 2]; beyond, the outermost
         cubic is continued.
     U : tensor, shape (m, k)
-        Values at the nodes, m at least 4.
+        Values at the nodes, m at least 4: fewer give NaN.
 
     Returns
     -------

@@ -6,6 +6,7 @@ import pytensor.tensor as pt
 from pymc_scalable_gp.ops._base import GufuncOp, integers
 from pymc_scalable_gp.ops._jax import jax, jax_form, jnp
 from pymc_scalable_gp.ops._numba import numba_form
+from pymc_scalable_gp.utils.checks import check_count
 
 
 class _Segmented(GufuncOp):
@@ -88,7 +89,7 @@ def segment_gram(A, W, segment, count):
     array([[ 2.,  4.],
            [ 4., 10.]])
     """
-    return SegmentGram(int(count))(A, W, integers("segment", segment))
+    return SegmentGram(check_count("count", count, 0))(A, W, integers("segment", segment))
 
 
 def segment_times(G, W, segment):
@@ -117,7 +118,13 @@ def segment_times(G, W, segment):
            [ 3.,  4.]])
     """
     G = pt.as_tensor_variable(G)
-    return SegmentTimes(G.type.shape[0])(G, W, integers("segment", segment))
+    count = G.type.shape[0] if G.ndim else None
+    if count is None:
+        raise TypeError(
+            f"G must have a known number of segments, got shape {G.type.shape}: give it by "
+            "pt.specify_shape(G, (count, None, None))"
+        )
+    return SegmentTimes(count)(G, W, integers("segment", segment))
 
 
 def _rows(segment, count):

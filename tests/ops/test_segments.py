@@ -72,3 +72,29 @@ def test_segments_that_are_no_integers_are_refused():
     ):
         with pytest.raises(TypeError, match="segment must hold integers, got float64"):
             build()
+
+
+@pytest.mark.parametrize(
+    ("count", "error", "words"),
+    [
+        (2.9, TypeError, "count must be an int, got float 2.9"),
+        (True, TypeError, "count must be an int, got bool True"),
+        (-1, ValueError, "count must be at least 0, got -1"),
+    ],
+)
+def test_numbers_of_segments_that_are_none(count, error, words):
+    """2.9 were two."""
+    rows, segment = np.ones((2, 2)), np.array([1, 0])
+    with pytest.raises(error, match=words):
+        segment_gram(rows, rows, segment, count)
+    assert segment_gram(rows, rows, segment, np.int64(2)).type.shape == (2, 2, 2)
+
+
+def test_matrices_of_an_unknown_number_of_segments():
+    """It would come to light at run time, in Numba's words."""
+    G, rows, segment = pt.dtensor3(), np.ones((2, 2)), np.array([1, 0])
+    with pytest.raises(TypeError, match=r"G must have a known .* got shape \(None, None, None\): give"):
+        segment_times(G, rows, segment)
+    out = segment_times(pt.specify_shape(G, (2, None, None)), rows, segment)
+    value = np.stack([np.eye(2), 3.0 * np.eye(2)])
+    np.testing.assert_array_equal(out.eval({G: value}), [[3.0, 3.0], [1.0, 1.0]])
