@@ -258,7 +258,7 @@ class HistogramIntersection(Numeric):
 
     Notes
     -----
-    O(d) per entry; there is no gradient in X.
+    O(d) per entry. Random inputs have a gradient; negative ones among them make all NaN.
 
     References
     ----------
@@ -290,6 +290,22 @@ class HistogramIntersection(Numeric):
     def diagonal(self, X):
         """Row sums."""
         return X.sum(axis=1)
+
+    def full(self, X, Xs=None):
+        """Kernel matrix as a tensor, of random inputs with its gradient in them."""
+        own, other = own_columns(self, X, Xs)
+        other = own if other is None else other
+        if not is_random(own, other):
+            return super().full(X, Xs)
+        pairs = [(own[:, i, None], other[:, i]) for i in range(len(self.active_dims))]
+        # On the diagonal both are the smaller one, and would count twice in a minimum's gradient.
+        K = sum(pt.switch(pt.le(a, b), a, b) for a, b in pairs)
+        return pt.switch(pt.any(own < 0.0) | pt.any(other < 0.0), np.nan, K)
+
+    def diag(self, X):
+        """Prior variances as a tensor."""
+        own, _ = own_columns(self, X)
+        return own.sum(axis=1) if is_random(own) else super().diag(X)
 
 
 class Hamming(Covariance):

@@ -3,6 +3,8 @@
 from collections import Counter
 
 import numpy as np
+import pytensor
+import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 
@@ -46,3 +48,20 @@ def test_a_set_has_no_order_and_a_lengthscale_is_positive():
         sgp.cov.FromFunction(lambda a, b: float(a == b), {"a", "b"})
     with pytest.raises(ValueError, match="ls must be positive, got -1"):
         sgp.cov.Hamming(1, ls=-1.0)
+
+
+def test_random_histograms_have_a_gradient():
+    """There was none, in silence, where the matrix follows them."""
+    rng = np.random.default_rng(0)
+    wide, Z, weights = rng.uniform(size=(5, 4)), rng.uniform(size=(3, 4)), rng.standard_normal((5, 9))
+    X, kernel = pt.dmatrix(), sgp.cov.HistogramIntersection(4, active_dims=[0, 3])
+    K = pt.concatenate([kernel(X), kernel(X, Z), kernel(X, diag=True)[:, None]], axis=1)
+    function = pytensor.function([X], [K, pt.grad((K * weights).sum(), X)])
+    H, points = wide[:, [0, 3]], Z[:, [0, 3]]
+    both = [np.minimum(H[:, None], other).sum(axis=2) for other in (H, points)]
+    found, slope = function(wide)
+    assert_allclose(found, np.hstack([*both, H.sum(axis=1)[:, None]]), rtol=1e-14)
+    moves, step = rng.standard_normal((5, 4)), 1e-6  # no two numbers are so near: K is linear there
+    change = [(function(wide + sign * step * moves)[0] * weights).sum() for sign in (1, -1)]
+    assert_allclose((slope * moves).sum(), (change[0] - change[1]) / (2 * step), rtol=1e-8)
+    assert np.isnan(function(wide - 1.0)[0][:, :8]).all()
