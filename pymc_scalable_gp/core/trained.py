@@ -17,7 +17,7 @@ from pymc_scalable_gp.core.data.inputs import (
     held_value,
     refuse_other_columns,
 )
-from pymc_scalable_gp.core.data.missing import refuse_replaced_by_missing
+from pymc_scalable_gp.core.data.missing import refuse_replaced
 from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.reach import warn_beyond, warn_together
@@ -139,7 +139,7 @@ class TrainedGP(BuiltGP):
                 f"{type(self).__name__} has no data yet: call marginal_likelihood(...) or prior(...) "
                 'first, or pass given={"X": X, "y": y, "sigma": sigma, "gp": total}'
             )
-        refuse_replaced_by_missing(training)
+        refuse_replaced(training)
         if not exact:
             return training, places
         if places is not None:

@@ -19,7 +19,7 @@ from pymc_scalable_gp.core.data.draws import (
     posterior_draws,
 )
 from pymc_scalable_gp.core.data.inputs import held_value
-from pymc_scalable_gp.core.data.missing import refuse_replaced_by_missing
+from pymc_scalable_gp.core.data.missing import refuse_replaced
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, TrainingRows
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.rows.subsamples import subsamples
@@ -97,7 +97,7 @@ def check_gp(
 def _begin(gp, X, y, rows, rng, model) -> Comparison:
     """Choose the likelihood, its inputs, and the rows to compare and to predict."""
     training = gp.training
-    refuse_replaced_by_missing(training)
+    refuse_replaced(training)
     if y is not None:
         if X is None or not isinstance(training, Likelihood) or training.sigma.ndim:
             raise ValueError("y= goes with X=, after marginal_likelihood with a scalar sigma")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_scalable_gp.core.data.inputs import Data, held_value
-from pymc_scalable_gp.core.data.missing import refuse_replaced_by_missing
+from pymc_scalable_gp.core.data.missing import refuse_replaced
 from pymc_scalable_gp.core.features.nystrom import NystromMap, pivoted_rows
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, Training
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
@@ -39,7 +39,7 @@ def check_comparable(gp, training: Training | None) -> None:
         )
     if not training.has_rows:
         raise ValueError("this likelihood knows its rows by their statistics alone: give it X and y")
-    refuse_replaced_by_missing(training)
+    refuse_replaced(training)
     if training.data.weights is not None:
         raise ValueError(
             "eigenfunctions with weights= are a prior of their own, which no exact kernel belongs to"

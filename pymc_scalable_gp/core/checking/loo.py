@@ -11,7 +11,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_scalable_gp.core.data.draws import FEWEST, posterior_draws
 from pymc_scalable_gp.core.data.inputs import digest, held_value, refuse_masked
-from pymc_scalable_gp.core.data.missing import refuse_replaced_by_missing
+from pymc_scalable_gp.core.data.missing import refuse_replaced
 from pymc_scalable_gp.utils.blocks import with_progress
 from pymc_scalable_gp.utils.recent import Recent
 
@@ -38,7 +38,7 @@ def leave_out(gp, cache: Recent, idata, groups, num_samples, progressbar, random
             "this likelihood knows its rows by their statistics alone: leave folds out by "
             "subtracting their statistics"
         )
-    refuse_replaced_by_missing(training)
+    refuse_replaced(training)
     members = None if groups is None else check_groups(groups, len(held_value(training.X, "X")))
     made_of, now = (training, model), digest(*_replaceable(gp.variable, training))
     function = cache.get(made_of, ("precisions", now), lambda: training.precisions(model))

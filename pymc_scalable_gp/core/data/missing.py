@@ -48,12 +48,22 @@ def _taken(values, rows):
     return (values.iloc if hasattr(values, "iloc") else values)[rows]
 
 
-def refuse_replaced_by_missing(training) -> None:
-    """Raise ValueError for a likelihood whose targets ``pm.set_data`` replaced by some that are NaN."""
+# What to do where X and y have other numbers of rows.
+REPLACE_BOTH = "since pm.set_data: replace both, or give new rows to gp.predict or gp.conditional"
+
+
+def refuse_lengths(X, y) -> None:
+    """Raise ValueError unless ``pm.set_data`` left as many inputs (n, d) as targets (n,)."""
+    if len(X) != len(y):
+        raise ValueError(f"X has {len(X)} rows and y {len(y)} values {REPLACE_BOTH}")
+
+
+def refuse_replaced(training) -> None:
+    """Raise ValueError for a likelihood left by ``pm.set_data`` with NaN, or with other numbers of rows."""
     if training is None or training.gaussian is None or not training.has_rows:
         return
-    y = training.data.y
-    values = present_value(y.tensor) if y.mutable else None
+    X, y = training.data.X, training.data.y
+    values = present_value(y.tensor) if X.mutable or y.mutable else None
     if values is None:  # numbers that nothing replaces, or an expression
         return
     missing = (np.isnan(np.ma.getdata(values)) | np.ma.getmaskarray(values)).sum()  # PyMC masks NaN
@@ -61,3 +71,6 @@ def refuse_replaced_by_missing(training) -> None:
         raise ValueError(
             f"y has {missing} NaN in {len(values)} rows since pm.set_data: give X and y without these rows"
         )
+    inputs = present_value(X.tensor)
+    if inputs is not None:
+        refuse_lengths(inputs, values)

@@ -8,12 +8,14 @@ from pytensor.gradient import DisconnectedType, disconnected_grad
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.core.data.missing import REPLACE_BOTH
 from pymc_scalable_gp.core.likelihoods.base import Likelihood
 from pymc_scalable_gp.core.likelihoods.laplace_error import LOG_2PI
 from pymc_scalable_gp.core.likelihoods.rowwise import RowDistribution
 from pymc_scalable_gp.ops._expanded import Expanded, jax_function
 from pymc_scalable_gp.ops._jax import register_jax
 from pymc_scalable_gp.ops.repeat import outside, repeat
+from pymc_scalable_gp.utils.checks import RefuseShape
 
 LIMIT = 100  # steps of the search
 ADJOINT_LIMIT = 50
@@ -215,7 +217,11 @@ class LaplaceDensity(Expanded):
 
     def __init__(self, graph: LaplaceGraph, parameters):
         self.graph, self.known = graph, [graph.rows.y, *parameters]
-        f, left = graph.mode(graph.rows.y)
+        y = graph.rows.y
+        if graph.rows.size is None:  # one of X and y may be replaced
+            words = f"X has another number of rows than y {REPLACE_BOTH}"
+            y = RefuseShape(words)(y, pt.eq(y.shape[0], graph.mean.shape[0]))
+        f, left = graph.mode(y)
         found = left <= TOLERANCE
         density = pt.switch(found, graph.density(f, graph.rows.y), np.nan)
         f = pt.specify_shape(pt.switch(found, f, np.nan), (graph.rows.size,))

@@ -10,6 +10,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs
 from pymc_scalable_gp.core.data.mean import MeanDesign, mean_design
+from pymc_scalable_gp.core.data.missing import refuse_lengths
 from pymc_scalable_gp.core.features.singular import Singular
 from pymc_scalable_gp.core.likelihoods.base import FullRows, Likelihood, MarginalData
 from pymc_scalable_gp.core.likelihoods.lowrank import draw_low_rank
@@ -81,6 +82,7 @@ class ArrayRows:
         self.path = self._summary.path
 
     def _summarized(self, X, y, progressbar=True) -> RowSummary:
+        refuse_lengths(X, y)
         factor = triangle_of_rows(self._function, X, y, progressbar)
         return RowSummary.of(factor, len(factor) - self._design.count - 1, len(y))
 

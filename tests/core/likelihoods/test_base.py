@@ -1,5 +1,6 @@
 """What a GP is conditioned on: nothing is frozen that can change, nothing changes that was made."""
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -193,6 +194,37 @@ def test_data_changed_in_place(name):
     values[3] *= 0.9
     with pytest.raises(ValueError, match="were replaced"):
         compiled(point)
+
+
+@pytest.mark.parametrize("method", ["SoftKI", "GriefGP, rotated", "GriefGP, FITC"])
+@pytest.mark.parametrize("at", ["X", "y_data"])
+def test_inputs_and_targets_of_different_lengths(at, method):
+    """Fewer or more of one of them: no density and no prediction pairs them; draws at new rows go on."""
+    whole = {"X": X, "y_data": Y}
+    with pm.Model() as model:
+        gp = MARGINAL[method](cov_func=COV)
+        inputs, targets = pm.Data("X", X), pm.Data("y_data", Y)
+        y = gp.marginal_likelihood("y", X=inputs, y=targets, sigma=pm.HalfNormal("sigma", 1))
+    draws = az.from_dict({"posterior": {"sigma": np.full((1, 30), 0.3)}})
+    before = logp(model)
+    for other in (whole[at][:11], np.concatenate([whole[at], whole[at][:3]])):
+        pm.set_data({at: other}, model=model)
+        words = "rows and y .* values since pm.set_data: replace both"
+        for ask in (
+            lambda: gp.predict(XNEW, {"sigma": 0.3}),
+            lambda: gp.predict_posterior(XNEW, draws, progressbar=False),
+            lambda: gp.conditional("f", XNEW),
+            lambda: gp.check({"sigma": 0.3}, progressbar=False),
+            lambda: gp.loo(draws, progressbar=False),
+        ):
+            with model, pytest.raises(ValueError, match=words):
+                ask()
+        with pytest.raises(ValueError, match="broadcast" if "FITC" in method else words):
+            logp(model)
+        if at == "X":
+            assert pm.draw(y, random_seed=1, **FAST).shape == (len(other),)
+    pm.set_data(whole, model=model)
+    assert_allclose(logp(model), before, rtol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

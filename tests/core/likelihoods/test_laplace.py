@@ -326,6 +326,26 @@ def test_counts_replaced_by_no_whole_numbers_are_refused(value):
         np.testing.assert_allclose(logp({}), before, rtol=1e-12)
 
 
+@pytest.mark.parametrize("make", [sgp.ExactMarginal, sgp.CholQRMarginal])
+@pytest.mark.parametrize("rows", [1, 10])
+def test_inputs_replaced_by_fewer_than_the_targets_are_refused(make, rows):
+    """In the density too, in words; a single row is not taken for all."""
+    with pm.Model() as model:
+        gp = make(cov_func=kernel(), **({} if make is sgp.ExactMarginal else {"n_inducing": 10}))
+        gp.build(X)
+        gp.marginal_likelihood("y", X=pm.Data("X", X), y=Y, likelihood=counts)
+        logp = model.compile_logp()
+        before = logp({})
+        pm.set_data({"X": X[:rows]})
+        with pytest.raises(ValueError, match="X has another number of rows than y since pm.set_data"):
+            logp({})
+        for ask in (lambda: gp.predict(X[:3], {}), lambda: gp.check({}, progressbar=False)):
+            with pytest.raises(ValueError, match=f"X has {rows} rows and y {N} values since pm.set_data"):
+                ask()
+        pm.set_data({"X": X})
+        np.testing.assert_allclose(logp({}), before, rtol=1e-12)
+
+
 def test_sums_tasks_and_weights():
     """Of features side by side, by task, and with priors on their weights."""
     sigma = 0.4
