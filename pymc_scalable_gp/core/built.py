@@ -3,13 +3,14 @@
 from typing import Any, ClassVar
 
 import numpy as np
+import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance
 from pymc.gp.gp import Base
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.inputs import Data, check_inputs, digest, refuse_other_columns
 from pymc_scalable_gp.core.data.keywords import check_arguments
-from pymc_scalable_gp.core.data.mean import check_mean
+from pymc_scalable_gp.core.data.mean import check_mean, mean_vector
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.cov.queries import check_rows, describe
 from pymc_scalable_gp.utils.classes import Listed, as_typed
@@ -72,6 +73,11 @@ class BuiltGP(Listed, Base):
     def prior_cov(self) -> BaseCovariance:
         """All of the prior covariance, that of tasks included."""
         return self.cov_func
+
+    def prior_graphs(self, X: np.ndarray) -> list[TensorVariable]:
+        """Kernel and mean at the first of rows X (n, d): the hyperparameters are behind them."""
+        row = pt.constant(X[:1])
+        return [self.prior_cov(row), mean_vector(self.mean_func, row)]
 
     @property
     def rank(self) -> int:

@@ -81,7 +81,8 @@ def check_gp(
         larger = _larger(job, most_rows, rng)
     features = _features(job)
     shown = [*features, *job.densities.values(), *job.errors.values()]
-    _take_points(job, shown, given, num_samples, rng)
+    # Figures of solver and neighbours go by all of the prior, what is shown perhaps by a part of it.
+    _take_points(job, [*shown, *gp.prior_graphs(job.X)], given, num_samples, rng)
     if larger is not None:
         used = neighbors
         if isinstance(larger, NeighborRows):

@@ -3,10 +3,8 @@
 import logging
 
 import numpy as np
-import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.data.inputs import held_value
-from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.fit.subset_map import subset_map
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows
 from pymc_scalable_gp.cov.queries import kept_matrix
@@ -44,7 +42,7 @@ def start_of_search(gp, density: Density) -> dict | None:
     near = near and gp.is_built_unasked and not kept_matrix(gp.prior_cov)
     X, y = held_value(training.X, "X"), held_value(training.data.y, "y")
     gaussian = not training.any_likelihood
-    if gaussian and not model_inputs([training.sigma, *_kernel(gp, X)], model):
+    if gaussian and not model_inputs([training.sigma, *gp.prior_graphs(X)], model):
         return None
     if not gaussian or len(X) < FEWEST_FOR_SUBSET:
         return _after_steps(gp, density) if near else None
@@ -86,7 +84,7 @@ def reference_on_subset(gp, X, y, sigma) -> dict | None:
     if len(X.value) < REFERENCE_ROWS or gp.parts != (gp,) or is_random(X.tensor):
         return None
     model = model_here()
-    free = model_inputs([sigma, *_kernel(gp, X.value)], model)
+    free = model_inputs([sigma, *gp.prior_graphs(X.value)], model)
     if not free or sum(compiled([], [rv.size for rv in free])()) > MOST_PARAMETERS:
         return None
     try:
@@ -99,9 +97,3 @@ def reference_on_subset(gp, X, y, sigma) -> dict | None:
         return None
     _log.info(f"Neighbors are chosen at the mode of the exact GP on {REFERENCE_ROWS} of the rows")
     return point
-
-
-def _kernel(gp, X) -> list:
-    """Kernel and mean at one row of as many columns as X (n, d) has."""
-    at = pt.zeros((1, X.shape[1]))
-    return [gp.prior_cov(at), mean_vector(gp.mean_func, at)]

@@ -354,6 +354,37 @@ def test_latent_functions(rank, verdict):
     assert over.attrs["draws"] == 40
 
 
+def test_figures_of_the_solver_go_by_a_free_mean():
+    """Where there is no density, nothing else that is shown depends on the mean: here, by products."""
+    with pm.Model() as model:
+        level = pm.gp.mean.Constant(pm.Normal("level", 0.0, 10.0))
+        gp = sgp.SKIPMarginal(
+            mean_func=level, cov_func=pm.gp.cov.ExpQuad(2, ls=0.3), rank=5, grid_size=20, n_iter=3,
+            preconditioner=3,
+        )  # fmt: skip
+        gp.marginal_likelihood("y", X, Y, 0.05)
+    point = {"level": np.array(20.0)}
+    found = gp.check(point, model=model, **OPTIONS)
+    expected = gp.training.figures([point], model)
+    assert found.attrs["residual"] == expected["residual"]
+    assert abs(expected["residual"] - gp.training.figures([{}], model)["residual"]) > 0.01
+
+
+def test_neighbors_of_a_latent_function_go_by_the_draws():
+    """Without inducing points its features depend on the prior variance alone."""
+    with pm.Model():
+        eta, ell = pm.HalfNormal("eta"), pm.LogNormal("ell", 0.0, 2.0, shape=2)
+        gp = sgp.VecchiaLatent(cov_func=eta**2 * pm.gp.cov.Matern32(2, ls=ell), n_inducing=0, neighbors=5)
+        gp.prior("f", X)
+        few = {"eta": np.ones((1, 40)), "ell": np.tile([0.05, 50.0], (1, 40, 1))}
+        found = gp.check(az.from_dict({"posterior": few}), progressbar=False)
+        assert gp.check(progressbar=False).attrs["neighbors_moved"] == 0.0
+        with pytest.raises(ValueError, match="the posterior has no ell"):
+            gp.check(az.from_dict({"posterior": {"eta": few["eta"]}}), progressbar=False)
+    assert found.attrs["neighbors_moved"] > 0.3
+    assert "call gp.rebuild(point)" in found.attrs["verdict"]
+
+
 def test_features_alone_of_a_class_that_integrates_them_out():
     with pm.Model():
         gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=0.2), inducing=10)
