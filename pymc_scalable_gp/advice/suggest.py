@@ -16,7 +16,7 @@ from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
 from pymc_scalable_gp.utils.checks import check_choice, check_count, check_positive
-from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.graphs import is_random, model_here
 from pymc_scalable_gp.utils.memory import free_memory
 
 LIKELIHOODS = (
@@ -110,7 +110,7 @@ def suggest(
     minutes = check_positive("minutes", minutes)
     memory = 0.5 * free_memory() if memory is None else GIB * check_positive("memory", memory)
     check_count("random_seed", random_seed, 0)
-    model = model or pm.Model.get_context(error_if_none=False)
+    model = model_here(model, needed=False)
     grid = X if isinstance(X, RegularGrid) else None
     y = X.ravel(y) if grid and y is not None else y
     given, X = X, check_inputs(X.points if grid else X).value

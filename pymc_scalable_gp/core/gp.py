@@ -180,7 +180,7 @@ class FeatureGP(TrainedGP):
             For an unknown keyword.
         """
         kwargs = conditional_keywords(self, kwargs)
-        model = self.model_of(given=given).root
+        model = self.model_of(given=given)
         training, places = self._given(given)
         data = self._new_inputs(Xnew, training, pred_noise)
         self._warn_beyond(training, data, True)

@@ -318,7 +318,7 @@ class ObservedGP(FeatureGP):
         jitter, kwargs = keywords
         if X is None or y is None or any(other is not None for other in others) or jitter:
             raise TypeError("likelihood= goes with X and y, in place of sigma=, statistics= and jitter=")
-        model = model_here().root
+        model = model_here()
         inputs, target = self._checked_pair(X, y)
         n = len(held_value(inputs, "X"))
         fixed = not (inputs.mutable or target.mutable)

@@ -52,8 +52,8 @@ class TrainedGP(BuiltGP):
 
     def check_unconditioned(self) -> None:
         """Raise ValueError if predictions follow from a likelihood or prior in this model already."""
-        here = pm.Model.get_context(error_if_none=False)
-        if here is not None and self._model is here.root:
+        here = model_here(needed=False)
+        if here is not None and self._model is here:
             raise ValueError(
                 f"this {type(self).__name__} has a likelihood or prior in this model already, from which "
                 "its predictions follow: make another GP with the same cov_func for other data"
@@ -63,11 +63,11 @@ class TrainedGP(BuiltGP):
         """Make predictions follow from `training`, in the model of the context."""
         if self._model is not None:
             self._left.add(self._model)
-        self._training, self._model = training, model_here().root
+        self._training, self._model = training, model_here()
 
     def in_model(self):
         """Context of the model that is one already, or else of that of the likelihood or prior."""
-        return pm.Model.get_context(error_if_none=False) or self.model or nullcontext()
+        return model_here(needed=False) or self.model or nullcontext()
 
     def _build(self, X, **options):
         with self.in_model():
@@ -77,11 +77,8 @@ class TrainedGP(BuiltGP):
         """The model that was given, that of the context, or that of the likelihood or prior."""
         owner = given.get("gp", self) if isinstance(given, Mapping) else self
         owner = owner if isinstance(owner, TrainedGP) else self  # others are refused where it is looked at
-        if model is None:
-            model = pm.Model.get_context(error_if_none=False)
-            model = owner.model if model is None else model
-        model = model_here(model)
-        if owner.has_left(model.root):
+        model = model_here(model_here(model, needed=False) or owner.model)
+        if owner.has_left(model):
             raise ValueError(
                 "this GP has a likelihood in another model since, from which its predictions follow: make "
                 "a GP with the same cov_func for each model"

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pymc.gp.cov import Covariance
 from pytensor.compile.sharedvalue import SharedVariable
@@ -17,7 +16,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from pymc_scalable_gp.ops.numeric_gram import NumericGram
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.compiled import compiled
-from pymc_scalable_gp.utils.graphs import fixed_shared, is_random
+from pymc_scalable_gp.utils.graphs import fixed_shared, is_random, model_here
 from pymc_scalable_gp.utils.internals import own_columns
 
 # Pairs of objects on which a user's function is tried before anything else.
@@ -55,7 +54,7 @@ class Numeric(Covariance, ABC):
 
     def _known(self, *tensors) -> list[np.ndarray]:
         """Values of fixed inputs; ValueError for a model's data, which may change."""
-        model = pm.Model.get_context(error_if_none=False)
+        model = model_here(needed=False)
         known = set() if model is None else set(model.data_vars)
         if any(isinstance(v, SharedVariable) and v in known for v in ancestors(tensors)):
             raise ValueError(

@@ -128,14 +128,18 @@ def present_value(variable):
     return getattr(variable, "data", None)
 
 
-def model_here(model: pm.Model | None = None) -> pm.Model:
-    """The model that was given, or that of the context; TypeError where there is neither."""
+def model_here(model: pm.Model | None = None, needed: bool = True) -> pm.Model | None:
+    """The model that was given, or that of the context; the outermost one, which knows all variables.
+
+    A model within another, as ``pm.Model(name=...)`` makes it, knows its own alone.
+    TypeError where there is neither and one is `needed`, else None.
+    """
     model = pm.Model.get_context(error_if_none=False) if model is None else model
-    if model is None:
+    if model is None and needed:
         raise TypeError(
             "no model is known here: call this inside `with model:`, or give model= where it is an argument"
         )
-    return model
+    return None if model is None else model.root
 
 
 def _hands_on(op) -> bool:
@@ -145,7 +149,7 @@ def _hands_on(op) -> bool:
 
 def with_observations(X):
     """Inputs in which values that PyMC observes are those, as in a covariate with missing ones."""
-    model = pm.Model.get_context(error_if_none=False)
+    model = model_here(needed=False)
     if model is None or not isinstance(X, Variable):
         return X
     known = {rv: model.rvs_to_values[rv] for rv in set(ancestors([X])) & set(model.observed_RVs)}

@@ -6,7 +6,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.utils.compiled import evaluate
@@ -113,6 +113,66 @@ def test_a_copy_of_the_model_is_refused_as_before():
     copy = pm.do(model, {"ell": 0.5})
     with copy, pytest.raises(ValueError, match="of another model than this one"):
         gp.predict(X[:3], {"sigma": 0.2})
+
+
+# -- models within models -----------------------------------------------------------------------
+
+
+def in_a_part(kind, within, **options):
+    """Hyperparameters of a model, and the likelihood in a part of it that has a name, or not."""
+    with pm.Model() as model:
+        cov = pm.gp.cov.Matern32(2, ls=pm.LogNormal("ell", 0.0, 3.0, initval=0.5))
+        sigma = pm.HalfNormal("sigma")
+        with pm.Model(name="a") if within else model:
+            gp = kind(cov_func=cov, **options)
+            gp.marginal_likelihood("y", X, Y, sigma)
+    return gp, model
+
+
+@pytest.mark.parametrize("kind", [sgp.VecchiaMarginal, sgp.CholQRMarginal])
+@pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
+def test_points_in_a_part_of_a_model_go_by_the_hyperparameters_of_the_whole(kind):
+    """They went by a draw from the prior, another one each time."""
+    points = [in_a_part(kind, within, n_inducing=8)[0].feature_map.points for within in (True, False)]
+    assert_array_equal(*(each.eval() for each in points))
+
+
+def test_a_workflow_in_a_part_of_a_model():
+    found = []
+    for within in (True, False):
+        gp, model = in_a_part(sgp.VecchiaMarginal, within, n_inducing=5, neighbors=6)
+        with model:
+            idata = sgp.sample_importance(draws=40, random_seed=1, **QUIET)
+            with pm.Model(name="b") if within else model as here:
+                outputs = [
+                    gp.predict(X[:3], POINT, diag=True)[0],
+                    gp.predict_posterior(X[:3], idata, model=here, **QUIET)["sd"],
+                    gp.check(idata, rows=20, **QUIET).attrs["gap_all"],
+                    gp.loo(idata, **QUIET).elpd_i,
+                    sgp.subset_map(gp, X, Y, model["sigma"], random_seed=1, **QUIET)["ell"],
+                ]
+                f = gp.conditional("f", X[:3])
+        assert (f.name, gp.variable.name) == (("b::f", "a::y") if within else ("f", "y"))
+        assert set(idata["posterior"].data_vars) == {"ell", "sigma"}
+        found.append(outputs)
+    for one, other in zip(*found, strict=True):
+        assert_allclose(one, other, rtol=1e-12)
+
+
+def test_a_build_with_the_hyperparameters_of_another_model_is_refused():
+    with pm.Model():
+        cov = pm.gp.cov.Matern32(2, ls=pm.LogNormal("ell"))
+    with pm.Model(), pytest.raises(ValueError, match="depends on ell of another model than this one"):
+        sgp.VecchiaMarginal(cov_func=cov, n_inducing=5).build(X)
+
+
+def test_objects_of_the_whole_model_may_change():
+    """A kernel in numbers, of inputs in ``pm.Data`` outside the part that it is used in."""
+    with pm.Model():
+        places = pm.Data("places", np.arange(30.0)[:, None])
+        cov = sgp.cov.FromFunction(lambda a, b: float(a == b), list("abc") * 10)
+        with pm.Model(name="a"), pytest.raises(ValueError, match="needs fixed inputs: give X as an array"):
+            sgp.ExactMarginal(cov_func=cov).marginal_likelihood("y", places, Y, 0.2)
 
 
 # -- a second likelihood ------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
@@ -16,8 +15,8 @@ from pymc_scalable_gp.cov.queries import categorical_columns, split_scale, used_
 from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.stationary_features import stationary_features
-from pymc_scalable_gp.utils.compiled import compiled, evaluate, model_inputs, point_values
-from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.compiled import check_reached, compiled, evaluate, model_inputs, point_values
+from pymc_scalable_gp.utils.graphs import is_random, model_here
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 # A row whose residual variance is below this share of the largest prior variance depends on the points.
@@ -164,13 +163,14 @@ def reference_values(graphs, point=None, known=()) -> tuple[list, list]:
     """
     if not is_random(*graphs, known=known):
         return [], []
-    model = pm.Model.get_context(error_if_none=False)
+    model = model_here(needed=False)
     if model is None:
         raise ValueError(
             "cov_func has random hyperparameters, whose values the choice of points needs: build in "
             "the model context, or give indices="
         )
     inputs = model_inputs(graphs, model)
+    check_reached(graphs, [*inputs, *known])
     return inputs, point_values(inputs, point, model, fill=True, whole=False)
 
 

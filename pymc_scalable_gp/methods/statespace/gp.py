@@ -1,7 +1,6 @@
 """Exact Gaussian processes of one input in linear time."""
 
 import numpy as np
-import pymc as pm
 
 from pymc_scalable_gp.core.features.nystrom import NystromMap
 from pymc_scalable_gp.core.marginal import FeatureMarginal
@@ -10,7 +9,7 @@ from pymc_scalable_gp.methods.statespace.likelihood import MarkovRows
 from pymc_scalable_gp.methods.statespace.markov import column_of, markov_form, uses_harmonics
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.compiled import evaluate
-from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.graphs import is_random, model_here
 
 
 class StateSpaceMarginal(FeatureMarginal):
@@ -104,7 +103,7 @@ class StateSpaceMarginal(FeatureMarginal):
         found = MarkovRows(data, self.cov_func, self._column, self.harmonics, summands)
         if not uses_harmonics(self.cov_func):
             return found
-        variances, model = found.form.variances, pm.Model.get_context(error_if_none=False) or self.model
+        variances, model = found.form.variances, model_here(needed=False) or self.model
         known = model is not None or not is_random(variances)
         if known and np.isnan(evaluate([variances], model=model)[0]).any():
             raise ValueError(
