@@ -408,3 +408,30 @@ def test_rows_of_pandas_in_another_order_are_refused_wherever_they_go_in():
         ):
             with pytest.raises(ValueError, match=r"give sigma.loc\[y.index\]"):
                 call(own)
+
+
+def test_rows_of_xarray_in_another_order_are_refused():
+    """Labels of their dimension are what an index is to pandas, and either may stand beside the other."""
+    da = pytest.importorskip("dask.array")
+    places = np.arange(20)
+    table = xr.DataArray(X, {"place": places}, ("place", "column"))
+    back = xr.DataArray(Y, {"place": places[::-1]}, ("place",))
+    with pm.Model() as model:
+        cov = pm.gp.cov.ExpQuad(3, ls=1.0)
+        soft, exact = sgp.SoftKIMarginal(cov_func=cov, inducing=X[:5]), sgp.ExactMarginal(cov_func=cov)
+        soft.build(X)
+        for call in (
+            lambda y: exact.marginal_likelihood("y", table, y, 0.1),
+            lambda y: exact.marginal_likelihood("y", table, y.where(y != y[3]), 0.1),
+            lambda y: soft.summarize(table, y, progressbar=False),
+            lambda y: soft.summarize(table.copy(data=da.from_array(X)), y, progressbar=False),
+            lambda y: exact.marginal_likelihood("y", table, pd.Series(y, y.place), 0.1),
+        ):
+            with pytest.raises(ValueError, match=r"give y.loc\[X.indexes\['place'\]\]"):
+                call(back)
+        with pytest.raises(ValueError, match=r"give y.loc\[X.index\]"):
+            exact.marginal_likelihood("y", pd.DataFrame(X), back, 0.1)
+        with pytest.raises(ValueError, match=r"give sigma.loc\[y.indexes\['place'\]\]"):
+            exact.marginal_likelihood("y", X, back[::-1], abs(back))
+        y = exact.marginal_likelihood("y", table, back.loc[table.indexes["place"]], abs(back[::-1]))
+    np.testing.assert_array_equal(model.rvs_to_values[y].eval(), Y[::-1])

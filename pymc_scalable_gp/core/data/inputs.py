@@ -12,6 +12,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.core.data.labels import refuse_another_order
 from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.utils.checks import RefuseShape
 from pymc_scalable_gp.utils.classes import Listed
@@ -156,19 +157,6 @@ def refuse_masked(value, name: str) -> None:
             f"{name} has {count} masked values, in {rows} rows: drop those rows from X, y and everything "
             f"else that goes by rows, with keep = ~np.ma.getmaskarray({name.split()[-1]}), or impute them. "
             "Cells of a sgp.RegularGrid may be missing: give observed= there"
-        )
-
-
-def refuse_another_order(rows, values, name: str = "y", of: str = "X") -> None:
-    """Raise ValueError for pandas' `values` whose rows are `rows`, by index, in another order."""
-    indices = [getattr(each, "index", None) for each in (rows, values)]
-    if not all(type(index).__module__.split(".")[0] == "pandas" for index in indices):
-        return
-    first, second = indices
-    if len(first) == len(second) and not first.equals(second) and set(first) == set(second):
-        raise ValueError(
-            f"{name} has the index of {of} in another order, and rows go by their place: give "
-            f"{name}.loc[{of}.index]"
         )
 
 

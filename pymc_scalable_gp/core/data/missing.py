@@ -4,7 +4,8 @@ import numpy as np
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data.inputs import ABSENT, check_inputs, refuse_another_order
+from pymc_scalable_gp.core.data.inputs import ABSENT, check_inputs
+from pymc_scalable_gp.core.data.labels import refuse_another_order
 from pymc_scalable_gp.utils.graphs import present_value
 from pymc_scalable_gp.utils.warn import warn
 

@@ -6,6 +6,7 @@ import numpy as np
 from pymc.progress_bar import create_simple_progress
 
 from pymc_scalable_gp.core.data.inputs import check_block, names_of
+from pymc_scalable_gp.core.data.labels import refuse_another_order
 from pymc_scalable_gp.core.rows.collect import Basis, Collector, collect
 from pymc_scalable_gp.core.rows.sources import Block, dataset_arrays, open_source, table_names
 from pymc_scalable_gp.core.rows.statistics import RowStatistics
@@ -73,6 +74,7 @@ def _chunks(source, y, columns) -> tuple[list, str, int | None, tuple[str, ...]]
     names = ()
     if isinstance(source, tuple) and len(source) == 2 and y is None:
         source, y = source
+    refuse_another_order(source, y)
     if hasattr(source, "data_vars"):
         source, y = dataset_arrays(source, y, columns)
         names = tuple(str(name) for name in source["variable"].values)

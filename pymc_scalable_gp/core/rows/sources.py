@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from pytensor.graph.basic import Variable
 
-from pymc_scalable_gp.core.data.inputs import check_block, names_of, refuse_another_order
+from pymc_scalable_gp.core.data.inputs import check_block, names_of
+from pymc_scalable_gp.core.data.labels import refuse_another_order
 
 # Rows that are read at a time where the source does not say.
 ROWS = 65536
