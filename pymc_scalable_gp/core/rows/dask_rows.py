@@ -71,6 +71,8 @@ def _chunks(source, y, columns) -> tuple[list, str, int | None, tuple[str, ...]]
 
     And the names of the inputs, where the chunks do not have them.
     """
+    from dask.array import from_array
+
     names = ()
     if isinstance(source, tuple) and len(source) == 2 and y is None:
         source, y = source
@@ -87,6 +89,7 @@ def _chunks(source, y, columns) -> tuple[list, str, int | None, tuple[str, ...]]
     X, y = _bare(source), _bare(np.asarray(y) if isinstance(y, list | tuple) else y)
     if y is None or X.ndim != 2 or y.ndim != 1:
         raise ValueError("of a dask array, give X (n, d) and y (n,)")
+    X = X if hasattr(X, "rechunk") else from_array(X)  # of a dataset that is lazy in part
     X = X.rechunk({1: -1})
     unknown = np.isnan([*X.shape, *y.shape]).any()
     if not unknown and X.shape[0] != y.shape[0]:
@@ -94,8 +97,6 @@ def _chunks(source, y, columns) -> tuple[list, str, int | None, tuple[str, ...]]
     if not hasattr(y, "to_delayed"):
         if unknown:
             raise ValueError("X has chunks of unknown lengths: call compute_chunk_sizes()")
-        from dask.array import from_array
-
         y = from_array(np.asarray(y), chunks=(X.chunks[0],))
     if not unknown:
         y = y.rechunk((X.chunks[0],))

@@ -76,6 +76,18 @@ def test_tables_and_unknown_lengths(built):
             assert_same(gp.summarize(source, **options), expected)
 
 
+@pytest.mark.parametrize("lazy", ["a", "y", "c"])
+def test_a_dataset_of_which_one_variable_is_lazy(built, lazy):
+    """That may be a column, the targets, or what is not looked at."""
+    xarray = pytest.importorskip("xarray")
+    gp, model, expected = built
+    data = {"a": X[:, 0], "b": X[:, 1], "y": Y, "c": np.ones(N)}
+    data[lazy] = da.from_array(data[lazy], chunks=99)
+    source = xarray.Dataset({name: ("row", values) for name, values in data.items()})
+    with model, dask.config.set(scheduler="synchronous"):
+        assert_same(gp.summarize(source, "y", columns=["a", "b"]), expected)
+
+
 def test_columns_in_another_order_than_those_of_the_build():
     pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
     xarray = pytest.importorskip("xarray")
