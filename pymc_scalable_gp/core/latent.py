@@ -1,6 +1,8 @@
 """Latent front end, shared by every method: any likelihood."""
 
+from collections.abc import Iterator
 from functools import partial
+from itertools import chain, count
 from typing import Any
 
 import pymc as pm
@@ -70,7 +72,9 @@ class FeatureLatent(FeatureGP):
         feature_map = feature_map.covering(data.value.min(axis=0), data.value.max(axis=0))
         coef = pm.Normal(f"{name}_coeffs", 0.0, 1.0, shape=self.rank) if coef is None else coef
         coef = coef if weights is None else coef * pt.sqrt(weights)
-        hold = partial(computed_once, data=data, name=f"{name}_features")
+        held = pm.modelcontext(None).name_for(f"{name}_features")
+        names = chain([held], (f"{held}_{place}" for place in count(2)))  # nutpie wants every name once
+        hold = partial(computed_once, data=data, names=names)
         f = feature_map.times(data.tensor, coef, hold)
         if data.mutable and not is_random(data.tensor) and feature_map.input_range:
             f = feature_map.input_range.guard(data.tensor, f)
@@ -79,11 +83,11 @@ class FeatureLatent(FeatureGP):
         return f
 
 
-def computed_once(tensor: TensorVariable, data: Data, name: str) -> TensorVariable:
+def computed_once(tensor: TensorVariable, data: Data, names: Iterator[str]) -> TensorVariable:
     """A tensor's value, if it depends on nothing but inputs that stay; else the tensor itself."""
     if data.mutable or not depends_only_on([tensor], [data.tensor]):
         return tensor
-    return fixed_shared(evaluate([tensor])[0], name)
+    return fixed_shared(evaluate([tensor])[0], next(names))
 
 
 class AdditiveLatent(Additive, FeatureLatent):

@@ -6,6 +6,7 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance
 from pytensor.graph.basic import Variable
@@ -188,10 +189,11 @@ class ObservedGP(FeatureGP):
         check_dims(kwargs.get("dims"), data.X, "X")
         if jitter:
             data = replace(data, sigma=pt.sqrt(data.sigma**2 + jitter))
+        found = self._likelihood_of(data, progressbar, **options)
         for tensor, label in ((data.X, f"{name}_X"), (data.y, name)):
             if not tensor.mutable:
-                tensor.tensor.name = label
-        return self._made(self._likelihood_of(data, progressbar, **options), name, kwargs)
+                tensor.tensor.name = pm.modelcontext(None).name_for(label)
+        return self._made(found, name, kwargs)
 
     def summarize(
         self, source, y=None, *, columns=None, checkpoint=None, progressbar: bool = True

@@ -7,6 +7,7 @@ import pymc as pm
 import pytest
 from compared import draw_many, figures_at
 from numpy.testing import assert_allclose
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import graph_inputs
 
 import pymc_scalable_gp as sgp
@@ -219,6 +220,24 @@ def test_fixed_hyperparameters_keep_only_the_roots():
     assert "f_features" in {v.name for v in graph_inputs([model["f"]])}
     gradient = model.compile_dlogp(**FAST)(model.initial_point(0))
     assert np.isfinite(gradient).all()
+
+
+def test_shared_variables_have_names_of_their_own():
+    """As nutpie wants under JAX: of the roots of several terms, of a sum, in parts of a model."""
+    cov = [pm.gp.cov.ExpQuad(2, ls=scale) for scale in (0.5, 2.0)]
+    with pm.Model() as model:
+        sgp.SKIPLatent(cov_func=cov[0] + cov[1], rank=5).prior("f", X5[:30, :2])
+        first, second = (sgp.GriefGP(cov_func=each, grid=4, rank=6) for each in cov)
+        (first + second).prior("g", X5[:30, :2])
+        for name in "ab":
+            with pm.Model(name=name):
+                sgp.GriefGP(cov_func=cov[0], grid=4, rank=6).prior("f", X5[:30, :2])
+                sgp.ExactMarginal(cov_func=cov[0]).marginal_likelihood("y", X5[:30, :2], X5[:30, 2], 0.1)
+    found = [*model.replace_rvs_by_values(model.deterministics), model.logp()]
+    names = [v.name for v in set(graph_inputs(found)) if isinstance(v, SharedVariable)]
+    assert sorted(names) == sorted(set(names))
+    held = {"f_features", "f_features_2", "g_features", "g_features_2", "a::f_features", "b::f_features"}
+    assert held | {"a::y", "a::y_X"} <= set(names)
 
 
 def test_latent_and_marginal_give_the_same_posterior():
