@@ -93,9 +93,12 @@ def notes_on(facts: Facts, sample: Sample, first: Candidate) -> list[str]:
         found.append("The loss of a frozen basis is that at its reference= alone: see gp.check.")
     if first.class_name.startswith("SoftKI"):
         found.append("Its points have to be learned: sgp.fit_inducing.")
-    if facts.distinct < facts.n:
+    if facts.distinct < facts.n and facts.is_normal:
+        more = facts.n - facts.distinct
         found.append(
-            f"{facts.n - facts.distinct} rows repeat the inputs of others: under one sigma the mean of "
-            "their targets, with sigma over the root of their number, is as good and costs less."
+            f"{more} rows repeat the inputs of others: the mean of their targets, with sigma over the root "
+            "of their number, costs less. It is as good for a fixed sigma; a free one learns from S too, "
+            f"the sum of squares about them: pm.Potential('spread', -{more} * pm.math.log(sigma) - S "
+            "/ (2 * sigma**2))."
         )
     return found

@@ -682,8 +682,38 @@ def test_what_cannot_be_known_stands_between_good_and_bad():
 
 def test_repeated_rows_draw_a_word():
     X, y = plane(150)
-    found = sgp.suggest(np.concatenate([X, X]), np.concatenate([y, y]), minutes=1e3, memory=64.0)
+    twice = np.concatenate([X, X])
+    found = sgp.suggest(twice, np.concatenate([y, y]), minutes=1e3, memory=64.0)
     assert "150 rows repeat the inputs of others" in found.attrs["notes"]
+    assert "pm.Potential('spread', -150 * pm.math.log(sigma) - S / (2 * sigma**2))" in found.attrs["notes"]
+    counts = sgp.suggest(twice, np.round(y**2).repeat(2), likelihood="poisson", minutes=1e3, memory=64.0)
+    assert "150 of them distinct" in counts.attrs["facts"]
+    assert "repeat" not in counts.attrs["notes"]
+
+
+def test_means_of_repeated_rows_with_their_spread_are_as_good_as_the_rows():
+    """What is advised: the densities differ by a constant; without the spread they do not."""
+    X, _ = plane(8)
+    times = np.array([1, 1, 2, 2, 3, 3, 4, 5])
+    rng = np.random.default_rng(0)
+    groups = [rng.standard_normal() + rng.standard_normal(count) for count in times]
+    means, S = [y.mean() for y in groups], sum(((y - y.mean()) ** 2).sum() for y in groups)
+    cov, more, found = pm.gp.cov.ExpQuad(2, ls=1.0), times.sum() - 8, []
+    for spread in (None, False, True):
+        with pm.Model() as model:
+            sigma = pm.HalfNormal("sigma")
+            gp = sgp.ExactMarginal(cov_func=cov)
+            if spread is None:
+                gp.marginal_likelihood("y", X.repeat(times, axis=0), np.concatenate(groups), sigma)
+            else:
+                gp.marginal_likelihood("y", X, means, sigma / np.sqrt(times))
+            if spread:
+                pm.Potential("spread", -more * pm.math.log(sigma) - S / (2 * sigma**2))
+        logp = model.compile_logp(mode="FAST_COMPILE")
+        found.append([logp({"sigma_log__": np.log(value)}) for value in (0.5, 1.5)])
+    rows, alone, both = (np.diff(values) for values in found)
+    np.testing.assert_allclose(both, rows, rtol=1e-9)
+    assert abs(alone - rows) > 1.0
 
 
 GOOD = plane(30)
