@@ -4,6 +4,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from numpy.testing import assert_allclose
 from scipy import linalg
 
@@ -134,3 +135,22 @@ def test_what_is_no_point():
                 ValueError, match=r"point has ell of shape .*; the model's has shape \(1,\)"
             ):
                 gp.predict(x, {"ell": value})
+
+
+def test_a_posterior_of_one_variable():
+    """ArviZ extracts it as an array, in whose values a name was looked up."""
+    with pm.Model():
+        ell = pm.HalfNormal("ell")
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=ell))
+        x = np.linspace(0.0, 1.0, 8)[:, None]
+        gp.marginal_likelihood("y", X=x, y=np.sin(9.0 * x[:, 0]), sigma=0.1)
+        whole = az.from_dict({"posterior": {"ell": np.array([[0.3, 0.2, 0.4]])}})
+        alone = az.extract(whole)
+        assert isinstance(alone, xr.DataArray)
+        expected = gp.predict_posterior(x, whole, progressbar=False)
+        assert_allclose(gp.predict_posterior(x, alone, progressbar=False)["sd"], expected["sd"], rtol=1e-12)
+        assert gp.check(alone, progressbar=False).attrs["draws"] == 3
+        with pytest.raises(ValueError, match=r"the posterior has no ell; it holds \['other'\]"):
+            gp.predict_posterior(x, alone.rename("other"), progressbar=False)
+        with pytest.raises(TypeError, match="idata must be what pm.sample returns.*, got DataArray"):
+            gp.predict_posterior(x, alone.rename(None), progressbar=False)

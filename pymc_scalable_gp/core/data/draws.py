@@ -39,7 +39,10 @@ def _dims(sizes) -> list[str]:
 
 
 def _posterior(idata):
-    return idata["posterior"] if "posterior" in getattr(idata, "children", {}) else idata
+    """The posterior group, or what came itself; of one variable, as `az.extract` gives it, a Dataset."""
+    found = idata["posterior"] if "posterior" in getattr(idata, "children", {}) else idata
+    alone = hasattr(found, "to_dataset") and not hasattr(found, "data_vars")
+    return found.to_dataset() if alone and found.name else found
 
 
 def _check_present(posterior, names, remedy: str = "") -> None:
@@ -64,7 +67,7 @@ def posterior_draws(idata, inputs, num_samples=None, rng=None, remedy: str = "")
     """
     posterior = _posterior(idata)
     sizes = getattr(posterior, "sizes", None)
-    if sizes is None:
+    if sizes is None or not hasattr(posterior, "data_vars"):
         raise TypeError(
             "idata must be what pm.sample returns, its posterior group, or az.extract of it, got "
             f"{type(idata).__name__}"
