@@ -91,7 +91,7 @@ def _arrays(X, y, columns=()) -> Source:
             "y= names a column of a pandas or Dask table, of an xarray Dataset or a Parquet file, not of "
             f"{type(X).__name__}: give arrays"
         )
-    y = y if hasattr(y, "shape") else np.asarray(y)
+    y = y if hasattr(y, "shape") and not hasattr(y, "iloc") else np.asarray(y)
     if len(X.shape) != 2 or len(y.shape) != 1 or X.shape[0] != y.shape[0]:
         raise ValueError(
             f"X and y must have shapes (n, d) and (n,), got {tuple(X.shape)} and {tuple(y.shape)}"
@@ -191,7 +191,7 @@ def _stream(pairs) -> Source:
         for pair in pairs:
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise TypeError(f"an iterator must give pairs (X, y), got {type(pair).__name__}")
-            X, y = pair
+            y = pair[1]
             if np.ndim(y) == 0:
                 raise TypeError(
                     "an iterator must give blocks of rows, X (rows, d) and y (rows,), got a single row"
@@ -199,7 +199,8 @@ def _stream(pairs) -> Source:
             if skip >= len(y):
                 skip -= len(y)
                 continue
-            yield X[skip:], y[skip:]
+            # Before pandas 3 [] goes by the labels of an index of floats.
+            yield tuple(getattr(rows, "iloc", rows)[skip:] for rows in pair)
             skip = 0
         if skip:
             raise ValueError(

@@ -339,6 +339,39 @@ def test_a_pass_goes_on_inside_a_block(softki, tmp_path, kind):
         assert_same(gp.summarize(*source, checkpoint=file), expected)
 
 
+class ByLabel:
+    """Rows of pandas before version 3 with an index of floats, by which [] goes."""
+
+    def __init__(self, values):
+        self.iloc, self.shape, self.ndim = values, values.shape, values.ndim
+
+    def __len__(self):
+        return len(self.iloc)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.iloc, dtype)
+
+    def __getitem__(self, rows):
+        labels = np.arange(len(self)) - 20.5
+        start = rows.start or 0
+        stop = N if rows.stop is None else rows.stop
+        return self.iloc[(labels >= start) & (labels <= stop)]
+
+
+def test_rows_go_by_their_place_whatever_their_labels(softki, tmp_path):
+    """In a column beside an array, in blocks, and where a pass goes on inside one."""
+    model, gp, _ = softki
+    file, cuts = tmp_path / "half.npz", [0, 90, 205, N]
+    blocks = [(ByLabel(X[a:b]), ByLabel(Y[a:b])) for a, b in pairwise(cuts)]
+    with model:
+        expected = gp.summarize(X, Y, progressbar=False)
+        assert_same(gp.summarize(X, ByLabel(Y), progressbar=False), expected)
+        gp.summarize(X[:150], Y[:150], progressbar=False).save(file)
+        assert_same(gp.summarize(blocks, checkpoint=file, progressbar=False), expected)
+        gp.summarize(X[:150], Y[:150], progressbar=False).save(file)
+        assert_same(gp.summarize(X, ByLabel(Y), checkpoint=file, progressbar=False), expected)
+
+
 def test_a_save_that_fails_leaves_the_file_as_it_was(softki, tmp_path, monkeypatch):
     model, gp, _ = softki
     with model:
