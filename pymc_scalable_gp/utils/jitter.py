@@ -1,6 +1,8 @@
 """What is added to the diagonals of matrices that are singular to rounding, by what they are."""
 
-# Kernel matrices of many rows or inducing points: a share of the mean variance.
+import pytensor.tensor as pt
+
+# Kernel matrices of many rows or inducing points: a share of the mean variance, or of each.
 KERNEL_JITTER = 1e-8
 
 # Of points that training moves, and may move together, and residuals of a latent function, which may
@@ -19,3 +21,13 @@ KRYLOV_JITTER = 1e-12
 # Matrices that mix frozen features, which lose rank at longer lengthscales than the reference's: a share
 # of the prior variance.
 MIXING_JITTER = 1e-9
+
+
+def with_jitter(K, share: float):
+    """A kernel matrix K (m, m) with a `share` of each variance added to it.
+
+    Of a mean that is an output's or a group's in other units, it might exceed the variance of others. Where
+    a variance is zero to rounding, a share of a millionth of the mean is added.
+    """
+    variances = pt.diag(K)
+    return K + share * pt.diag(pt.maximum(variances, 1e-6 * variances.mean()))

@@ -64,6 +64,29 @@ def test_rows_without_prior_variance():
     assert np.isfinite(f).all()
 
 
+@pytest.mark.parametrize("name", ["SoftKI", "CholQR"])
+def test_outputs_of_very_different_units(name):
+    """What is added to the diagonal was a share of the mean variance: more than that of the second output.
+
+    As pressure in pascals and temperature in degrees; the third output has no prior variance at all.
+    """
+    rows = np.column_stack([np.tile(np.linspace(0.0, 4.0, 5), 3), np.repeat([0.0, 1.0, 2.0], 5)])
+    variances = np.array([1e8, 25.0, 0.0])
+    outputs = pm.gp.cov.Coregion(2, W=np.zeros((3, 1)), kappa=variances, active_dims=[1])
+    cov = pm.gp.cov.Matern32(2, ls=1.0, active_dims=[0]) * outputs
+    if name == "SoftKI":
+        gp = sgp.SoftKIMarginal(cov_func=cov, inducing=rows)
+        gp.build(rows)
+        L = gp.feature_map.mixing().eval()
+        found, share = (L**2).sum(axis=1), 1.0 + 1e-6
+    else:
+        gp = sgp.CholQRMarginal(cov_func=cov)
+        gp.build(rows, indices=np.arange(15))
+        found, share = (gp.features(rows).eval() ** 2).sum(axis=1), 1.0
+    # CholQR's share is 1e-8; with it the third output has the variance of what is added there, or less.
+    np.testing.assert_allclose(found, share * np.repeat(variances, 5), rtol=1.1e-8, atol=1e-4)
+
+
 def test_features_do_not_go_by_the_order_of_rows():
     """Every other row is of the other group, and SKIP chooses directions at half of the rows."""
     n = 2 * SUPPORT_ROWS

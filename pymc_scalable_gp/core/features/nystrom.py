@@ -17,7 +17,7 @@ from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.stationary_features import stationary_features
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, evaluate, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import is_random, model_here
-from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
+from pymc_scalable_gp.utils.jitter import KERNEL_JITTER, with_jitter
 
 # A row whose residual variance is below this share of the largest prior variance depends on the points.
 DEPENDENT = 1e-10
@@ -124,8 +124,7 @@ def nystrom(cov_func, X, points, factor=1.0):
 
 
 def _inverse_root(cov_func, points):
-    K = kernel_matrix(cov_func, points)
-    K = K + KERNEL_JITTER * pt.diag(K).mean() * pt.eye(K.shape[0])
+    K = with_jitter(kernel_matrix(cov_func, points), KERNEL_JITTER)
     return inverse_cholesky(K[None], 0.0)[0]
 
 

@@ -25,7 +25,7 @@ from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.utils.graphs import depends_only_on
-from pymc_scalable_gp.utils.jitter import LOOSE_JITTER
+from pymc_scalable_gp.utils.jitter import LOOSE_JITTER, with_jitter
 
 
 class SoftKIMap(FeatureMap):
@@ -110,8 +110,7 @@ class SoftKIMap(FeatureMap):
         """Lower-triangular ``L`` (m, m) with ``L L' = K_zz + jitter``; NaN where that fails."""
         K = kernel_matrix(self.cov_func, self.points.tensor)
         K = pt.specify_shape(K, (self.rank, self.rank))
-        jitter = LOOSE_JITTER * pt.diag(K).mean()
-        return cholesky(K + jitter * pt.eye(self.rank))
+        return cholesky(with_jitter(K, LOOSE_JITTER))
 
     def features(self, X):
         """``g(x) L' w(x')`` (n, m), stored column by column.
