@@ -19,11 +19,10 @@ from pytensor.compile.inner_function import HasInnerFunction
 from pytensor.compile.mode import get_mode
 from pytensor.compile.ops import FromFunctionOp
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.type import RandomType
 
 from pymc_scalable_gp.ops._by_ops import some_calls
 from pymc_scalable_gp.utils.compiled import TURN, ZERO_OUTSIDE, as_point, compiled, in_jax
-from pymc_scalable_gp.utils.graphs import on_vector, raveled
+from pymc_scalable_gp.utils.graphs import draws_numbers, on_vector, raveled
 from pymc_scalable_gp.utils.internals import compiled_as_one
 from pymc_scalable_gp.utils.threads import ForThreads
 
@@ -91,7 +90,7 @@ class Density:
         theta = pt.vector("theta", dtype="float64", shape=(self.size,))
         logp = model.logp() if logp is None else logp
         both = [logp, logp if smooth is None else smooth]
-        if any(isinstance(v.type, RandomType) for v in ancestors([logp])):
+        if draws_numbers(logp):
             raise ValueError(
                 "the log density draws random numbers, as pm.Minibatch does, and importance sampling needs "
                 "one that is the same at each evaluation: observe all rows"

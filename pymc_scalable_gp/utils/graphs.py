@@ -24,6 +24,11 @@ def is_random(*variables, known: Iterable[Variable] = ()) -> bool:
     return not _depend_on_data(variables, known, lambda v: isinstance(v, Constant | SharedVariable))
 
 
+def draws_numbers(*outputs) -> bool:
+    """Whether graphs draw random numbers when they are evaluated, as those of ``pm.Minibatch`` do."""
+    return any(isinstance(v.type, RandomType) for v in ancestors(outputs))
+
+
 def _depend_on_data(variables, known, is_data) -> bool:
     """Whether nothing but data and `known` is behind the variables: no other root, and nothing random."""
     known = set(known)

@@ -18,6 +18,7 @@ from pymc_scalable_gp.utils.checks import RefuseShape
 from pymc_scalable_gp.utils.classes import Listed
 from pymc_scalable_gp.utils.compiled import evaluate, present_shape
 from pymc_scalable_gp.utils.graphs import (
+    draws_numbers,
     fixed_shared,
     is_random,
     model_here,
@@ -165,6 +166,11 @@ def check_target(y, n: int, X=None) -> Data:
     refuse_another_order(X, y)
     data = _as_data(y, "y")
     value = data.value
+    if draws_numbers(data.tensor) and not is_random(data.tensor):
+        raise ValueError(
+            "y is a pm.Minibatch: the rows of a GP depend on one another, and some of them have another "
+            "density. Give all rows, or statistics="
+        )
     if value.ndim != 1:
         hint = "; use y[:, 0] (of a table y.iloc[:, 0])" if value.ndim == 2 and value.shape[1] == 1 else ""
         raise ValueError(f"y must have shape (n,), got shape {value.shape}{hint}")

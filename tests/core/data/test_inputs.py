@@ -164,3 +164,15 @@ def test_float32_of_plain_inputs_is_taken_without_a_word(offset):
     X = np.linspace(offset, offset + 1.0, 50, dtype="float32")[:, None]
     assert check_inputs(X).value.dtype == "float64"
     assert check_inputs(X[:0], empty=True).value.shape == (0, 1)
+
+
+@pytest.mark.parametrize("likelihood", [False, True])
+def test_minibatches_are_refused(likelihood):
+    """Predictions were those from the rows that one draw of them held."""
+    with pm.Model():
+        gp = sgp.ExactMarginal(cov_func=cov())
+        how = {"likelihood": pm.Poisson.dist} if likelihood else {"sigma": 0.1}
+        with pytest.raises(
+            ValueError, match=r"y is a pm\.Minibatch: the rows of a GP depend on one another"
+        ):
+            gp.marginal_likelihood("y", *pm.Minibatch(X, Y, batch_size=5), total_size=N, **how)
