@@ -50,14 +50,16 @@ def chosen(cov, X):
 
 
 # What the densities' ratio may vary by, in nats, and the moments move, in posterior sds. S probes make it
-# vary by up to 2 / sqrt(S), and a density that varies by s nats moves a mean by s sds to first order.
-ALIKE, ESTIMATED = (0.1, 0.05), (0.5, 0.5)
+# vary by up to 2 / sqrt(S), and a density that varies by s nats moves a mean by s sds to first order. Last,
+# what they may differ by everywhere: of scattered rows the probes' determinant is off by a nat or two.
+ALIKE, LIMITS = (0.1, 0.05, 0.5), {"SKIP, products": (0.5, 0.5, 0.5), "KMCG": (0.5, 0.5, 2.0)}
 METHODS = {
     "GriefGP": (
         300, lambda cov, X: sgp.GriefGP(cov_func=cov, approx="FITC", grid=14, rank=100), 0.01
     ),
     "SoftKI": (80, softki, 1e-4),
-    "KMCG": (80, lambda cov, X: sgp.KMCGMarginal(cov_func=cov, n_iter=70, probes=0), 1e-4),
+    # Without probes the density has narrow steps where a part of y passes through zero: NUTS diverges.
+    "KMCG": (80, lambda cov, X: sgp.KMCGMarginal(cov_func=cov, n_iter=70, probes=16), 1e-4),
     "SKIP": (80, lambda cov, X: sgp.SKIPMarginal(cov_func=cov, rank=14, grid_size=50), 0.01),
     "SKIP, products": (80, products, 0.01),
     "CholQR": (80, chosen, 0.01),
@@ -77,7 +79,7 @@ def test_the_posterior_is_that_of_the_exact_gp(method):
     the 2-3 standard errors that two separate chains could resolve.
     """
     n, build, tolerance = METHODS[method]
-    spread, moved = ESTIMATED if method == "SKIP, products" else ALIKE
+    spread, moved, constant = LIMITS.get(method, ALIKE)
     X, y = problem(n)
     with pm.Model() as model:
         ell = pm.InverseGamma("ell", 4, 3, shape=2)
@@ -99,7 +101,7 @@ def test_the_posterior_is_that_of_the_exact_gp(method):
     exact = np.array([exact_logp(X, y, p[:2], p[2], p[3]) for p in draws])
     ratio = exact - ours
     assert ratio.std() < spread, "the likelihoods differ in more than a constant"
-    assert abs(ratio.mean()) < 0.5  # nats
+    assert abs(ratio.mean()) < constant  # nats
     weight = np.exp(ratio - ratio.max())
     weight /= weight.sum()
     mean = weight @ draws
