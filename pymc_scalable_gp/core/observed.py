@@ -312,7 +312,8 @@ class ObservedGP(FeatureGP):
             observed.begin(point)
 
     def move_points(self, feature_map, X, point) -> None:
-        """Choose inducing points again among rows X (n, d), where :meth:`rebuild` may."""
+        """Choose inducing points again among rows X (n, d), where :meth:`rebuild` may; keep its point."""
+        self._reference = point
 
     def _observe_any(self, name, X, y, others, likelihood, progressbar, keywords, weights, **options):
         """The observed variable of a user's likelihood."""

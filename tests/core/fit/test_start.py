@@ -149,6 +149,24 @@ def test_neighbors_are_chosen_once_and_what_the_user_rebuilt_stays(rows):
     np.testing.assert_array_equal(plan.neighbors.get_value(), rebuilt)
 
 
+def test_what_a_rebuild_went_by_is_kept_by_every_class():
+    """It was by those with inducing points of their own alone: `reference` gave other neighbours to the rest."""
+    point, found = {"ell": np.array([0.3, 9.0])}, []
+    for _ in range(2):
+        with pm.Model():
+            ell = pm.LogNormal("ell", 1.0, 1.0, shape=2)
+            gp = sgp.SoftKIMarginal(
+                cov_func=pm.gp.cov.ExpQuad(2, ls=ell), inducing=5, approx="VIF", neighbors=4
+            )
+            gp.marginal_likelihood("y", X, Y, 0.1)
+            before = gp.training.plan.neighbors.get_value()
+            gp.rebuild(point)
+        found.append(gp.training.plan.neighbors.get_value())
+        point = gp.reference
+    assert not np.array_equal(found[0], before)
+    np.testing.assert_array_equal(*found)
+
+
 def test_neighbors_stay_where_no_density_is_finite():
     """They were chosen there for good, and later calls began there again."""
     model, gp = model_of(rows=79)
