@@ -7,7 +7,7 @@ import numpy as np
 from pymc_scalable_gp.core.data.inputs import held_value
 from pymc_scalable_gp.core.fit.subset_map import subset_map
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows
-from pymc_scalable_gp.cov.queries import kept_matrix
+from pymc_scalable_gp.cov.queries import fixed_matrices, kept_matrix
 from pymc_scalable_gp.importance.density import MOST_PARAMETERS, Density
 from pymc_scalable_gp.importance.mode import NEAR_GAIN, SMALL_STEPS, climb
 from pymc_scalable_gp.utils.compiled import compiled, model_inputs
@@ -44,7 +44,7 @@ def start_of_search(gp, density: Density) -> dict | None:
     gaussian = not training.any_likelihood
     if gaussian and not model_inputs([training.sigma, *gp.prior_graphs(X)], model):
         return None
-    if not gaussian or len(X) < FEWEST_FOR_SUBSET:
+    if not gaussian or len(X) < FEWEST_FOR_SUBSET or fixed_matrices(gp.prior_cov):
         return _after_steps(gp, density) if near else None
     point = subset_map(
         gp, X, y, training.sigma, point=gp.reference, random_seed=0, progressbar=False, model=model

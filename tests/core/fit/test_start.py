@@ -167,6 +167,16 @@ def test_what_a_rebuild_went_by_is_kept_by_every_class():
     np.testing.assert_array_equal(*found)
 
 
+def test_a_fixed_matrix_has_no_mode_on_some_rows():
+    """The search for it was refused, and importance sampling with it."""
+    rows = np.linspace(0.0, 1.0, 1001)[:, None]  # more than the mode is looked for on
+    with pm.Model() as model:
+        ell = pm.LogNormal("ell", 1.0, 1.0)
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=ell) + np.eye(1001))
+        gp.marginal_likelihood("y", rows, rows[:, 0], 0.1)
+    assert offered_start(Density(model)) is None
+
+
 def test_neighbors_stay_where_no_density_is_finite():
     """They were chosen there for good, and later calls began there again."""
     model, gp = model_of(rows=79)
