@@ -84,10 +84,7 @@ class ObservedGP(FeatureGP):
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
-        found = {"approx": self.approx}
-        if self.approx == "VIF":
-            found |= asdict(self.local)
-        return found
+        return {"approx": self.approx} | (asdict(self.local) if self.approx == "VIF" else {})
 
     def marginal_likelihood(
         self, name, X=None, y=None, sigma=None, *, statistics: RowStatistics | None = None,
@@ -183,9 +180,10 @@ class ObservedGP(FeatureGP):
             return self._observe_statistics(name, X, y, sigma, statistics, keywords, weights)
         if X is None or y is None or sigma is None:
             raise TypeError("give X, y and sigma, or statistics= and sigma, or X, y and likelihood=")
+        checked, (jitter, kwargs) = self._checked(X, y, sigma), keywords
         if self.approx == "VIF":
-            self._build_near_mode(*self._checked(X, y, sigma))
-        data, (jitter, kwargs) = self._data(X, y, sigma, weights), keywords
+            self._build_near_mode(*checked[:3])
+        data = self._data(*checked, weights)
         check_dims(kwargs.get("dims"), data.X, "X")
         if jitter:
             data = replace(data, sigma=pt.sqrt(data.sigma**2 + jitter))
@@ -325,8 +323,8 @@ class ObservedGP(FeatureGP):
         inputs, target = self._checked_pair(X, y)
         n = len(held_value(inputs, "X"))
         fixed = not (inputs.mutable or target.mutable)
-        rows, ones = RowDistribution(likelihood, model, n if fixed else None), pt.ones(n)
-        data = self._data(X, y, ones, weights)
+        rows = RowDistribution(likelihood, model, n if fixed else None)
+        data = self._data(inputs, target, pt.ones(n), None, weights)
         check_dims(kwargs.get("dims"), data.X, "X")
         inner = self._likelihood_of(data, progressbar, **options)
         found = LaplaceRows.of(rows, inner, data.y, model)
@@ -350,24 +348,20 @@ class ObservedGP(FeatureGP):
         """Build on the rows X for the hyperparameters of `point`, where features go by them."""
         self._build_unasked(X)
 
-    def _data(self, X, y, sigma, weights=None, again=True) -> MarginalData:
-        """Checked data with this GP's features, which are built on X where :meth:`build_for` does."""
-        sigma, noise_cov = self._noise_parts(sigma)
-        X, y, sigma = self._checked(X, y, sigma)
+    def _data(self, X: Data, y: Data, sigma, noise_cov, weights=None, again=True) -> MarginalData:
+        """Data with this GP's features, which are built on X where :meth:`build_for` does."""
         check_taken(noise_cov, X.value)
         feature_map = self._map_for(X, again)
         approx = self.approx if weights is None else "DTC"
         return MarginalData(feature_map, self.mean_func, X, y, sigma, approx, weights, noise_cov)
 
-    def _noise_parts(self, sigma):
-        """Standard deviation of the noise, and the kernel of what of it covaries, or None."""
-        return split_noise(sigma) if "noise with a kernel" in self.abilities else (sigma, None)
-
     def _checked(self, X, y, sigma):
+        """Inputs, targets, sd of the noise, and the kernel of what of it covaries, or None."""
+        sigma, noise_cov = split_noise(sigma) if "noise with a kernel" in self.abilities else (sigma, None)
         if "missing targets" in self.abilities:
             X, y, sigma = rows_with_targets(X, y, sigma)
         data, target = self._checked_pair(X, y)
-        return data, target, check_sigma(sigma, data.value.shape[0], X, y)
+        return data, target, check_sigma(sigma, data.value.shape[0], X, y), noise_cov
 
     def _checked_pair(self, X, y) -> tuple[Data, Data]:
         """Inputs and targets, none of which is missing."""
@@ -384,13 +378,12 @@ class ObservedGP(FeatureGP):
         if "X" not in given:
             return training
         came = [given[name] for name in ("X", "y", "sigma")]
+        X, y, sigma, noise_cov = checked = self._checked(*came)
         if training is None:
-            return self._likelihood_of(self._data(*came), False)
+            return self._likelihood_of(self._data(*checked), False)
         if training.gaussian is None:  # a latent function: its features and weights stay
-            return self._likelihood_of(self._data(*came, training.weights, again=False), False)
+            return self._likelihood_of(self._data(*checked, training.weights, again=False), False)
         training = training.gaussian  # given data have Gaussian noise
-        sigma, noise_cov = self._noise_parts(given["sigma"])
-        X, y, sigma = self._checked(given["X"], given["y"], sigma)
         self._check_inputs_as(training, X, 'given["X"]', [*(p.prior_cov for p in self.parts), noise_cov])
         if (limits := training.prior_map().input_range) and self.approx not in KEEPS_ALL:
             limits.check(X.value)

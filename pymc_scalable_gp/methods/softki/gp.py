@@ -269,7 +269,7 @@ class SoftKIMarginal(_SoftKI, FeatureMarginal):
                 raise TypeError("statistics= were made with the points of the GP: leave Xu out")
             self.build(X, Xu)
             if self.approx == "VIF" and sigma is not None:  # points are given, order and neighbours are not
-                self._reference = reference_on_subset(self, *self._checked(X, y, sigma))
+                self._reference = reference_on_subset(self, *self._checked(X, y, sigma)[:3])
         found = self._likelihood_variable(name, X, y, sigma, statistics, progressbar, keywords, likelihood)
         if self.approx != "VIF" and statistics is None:
             self._warn_untrained()

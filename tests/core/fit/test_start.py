@@ -150,7 +150,7 @@ def test_neighbors_are_chosen_once_and_what_the_user_rebuilt_stays(rows):
 
 
 def test_what_a_rebuild_went_by_is_kept_by_every_class():
-    """It was by those with inducing points of their own alone: `reference` gave other neighbours to the rest."""
+    """It was by Vecchia's alone: `reference` gave other neighbours to the rest."""
     point, found = {"ell": np.array([0.3, 9.0])}, []
     for _ in range(2):
         with pm.Model():
