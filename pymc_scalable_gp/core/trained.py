@@ -92,10 +92,10 @@ class TrainedGP(BuiltGP):
     def _new_inputs(self, Xnew, training, pred_noise=False) -> Data:
         """Checked inputs of a prediction."""
         data = check_inputs(Xnew, "Xnew", empty=True)
-        noise_cov = training.noise_cov if pred_noise else None
+        noisy = training.gaussian if pred_noise else None
         if fixed_matrices(self.cov_func):
             _refuse_elsewhere(data, training.X)
-        kernels = [*(part.cov_func for part in self.parts), noise_cov]
+        kernels = [*(part.cov_func for part in self.parts), noisy and noisy.data.noise_cov]
         self._check_inputs_as(training, data, "Xnew", kernels)
         return data
 

@@ -113,9 +113,8 @@ class Density:
 
         A potential may be their prior.
         """
-        values = self.model.rvs_to_values
-        flat = [v for v in self.model.free_RVs if isinstance(v.owner.op, FlatRV | HalfFlatRV)]
-        flat = [] if self.model.potentials else flat
+        values, free = self.model.rvs_to_values, [] if self.model.potentials else self.model.free_RVs
+        flat = [v for v in free if isinstance(v.owner.op, FlatRV | HalfFlatRV)]
         return ", ".join(sorted(f"{v.name} ({np.size(self._point[values[v].name])})" for v in flat))
 
     def flat(self, point) -> np.ndarray:

@@ -228,9 +228,8 @@ def _dataset(job, found) -> Check:
     attrs = {"missing_mean": float(found["missing"].mean())} | job.figures
     attrs |= {"rows": len(job.inside), "draws": len(job.points)}
     followed = job.gp.training
-    attrs["holds_residual"] = int(
-        followed is not None and followed.predictive.holds_residual
-    )  # as netCDF has
+    holds = followed is not None and followed.predictive.holds_residual
+    attrs["holds_residual"] = int(holds)  # netCDF has no bool
     if job.training is not None and job.training.sigma is not None and not attrs["holds_residual"]:
         attrs["noise_inflation"] = float((found["missed"] / found["noise"]).mean())
     if "mean" in found:

@@ -102,7 +102,6 @@ class Training(ABC):
     any_likelihood: ClassVar[bool] = False  # new observations are drawn by a user's distribution
     gaussian: "Likelihood | None" = None  # what is evaluated; a latent function has none
     present_data: Any = None  # that a compiled prediction keeps, where they can be replaced
-    noise_cov: Any = None  # kernel of noise that covaries
 
     @property
     @abstractmethod
@@ -229,11 +228,6 @@ class Likelihood(TrainingRows):
     def sigma(self) -> TensorVariable:
         """Noise standard deviation."""
         return self.data.sigma
-
-    @property
-    def noise_cov(self):
-        """Kernel of noise that covaries, or None."""
-        return self.data.noise_cov
 
     @abstractmethod
     def normal(self, noise: TensorVariable) -> StructuredNormal:

@@ -23,9 +23,6 @@ from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_solve import stacked_solve
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
-# New rows of which cross-covariances are formed at a time; all, where a fixed matrix holds them.
-_BLOCK = 2048
-
 
 @dataclass(frozen=True, eq=False)
 class DenseNormal(StructuredNormal):
@@ -127,7 +124,8 @@ class ExactPredictor(Predictor):
 
     def __init__(self, likelihood, cov_func, mean_func, noise, model):
         self.model = model
-        self.block_rows = len(likelihood.X.value) if fixed_matrices(cov_func) else _BLOCK
+        # New rows at a time: all of them, where a fixed matrix holds them.
+        self.block_rows = len(likelihood.X.value) if fixed_matrices(cov_func) else 2048
         X, (inverse, white) = pt.matrix("Xnew", dtype="float64"), likelihood.whitened()
         V = inverse @ kernel_matrix(cov_func, likelihood.X.tensor, X)
         mean = mean_vector(mean_func, X) + V.T @ white
