@@ -96,9 +96,9 @@ def notes_on(facts: Facts, sample: Sample, first: Candidate) -> list[str]:
     if facts.distinct < facts.n and facts.is_normal:
         more = facts.n - facts.distinct
         found.append(
-            f"{more} rows repeat the inputs of others: the mean of their targets, with sigma over the root "
-            "of their number, costs less. It is as good for a fixed sigma; a free one learns from S too, "
-            f"the sum of squares about them: pm.Potential('spread', -{more} * pm.math.log(sigma) - S "
-            "/ (2 * sigma**2))."
+            f"{more} rows repeat the inputs of others: means of their targets, each with sigma over the "
+            "root of their number, cost less. They are as good for a fixed sigma; a free one learns from S "
+            f"too, the sum of squares about these means: pm.Potential('spread', -{more} * "
+            "pm.math.log(sigma) - S / (2 * sigma**2))."
         )
     return found
