@@ -7,6 +7,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
+from pytensor.graph.traversal import ancestors
 
 import pymc_scalable_gp as sgp
 
@@ -65,3 +66,12 @@ def test_random_histograms_have_a_gradient():
     change = [(function(wide + sign * step * moves)[0] * weights).sum() for sign in (1, -1)]
     assert_allclose((slope * moves).sum(), (change[0] - change[1]) / (2 * step), rtol=1e-8)
     assert np.isnan(function(wide - 1.0)[0][:, :8]).all()
+
+
+def test_graphs_of_wide_histograms_are_small():
+    """A term per column took seconds to compile, for each prediction too."""
+    rng = np.random.default_rng(0)
+    wide, Z, X = rng.uniform(size=(3, 50)), rng.uniform(size=(2, 50)), pt.dmatrix()
+    K = sgp.cov.HistogramIntersection(50)(X, Z)
+    assert len(list(ancestors([K]))) < 100
+    assert_allclose(K.eval({X: wide}), np.minimum(wide[:, None], Z).sum(axis=2), rtol=1e-14)
