@@ -60,7 +60,7 @@ CLASSES = {
     "exact": lambda k: sgp.ExactMarginal(cov_func=k),
     "neighbors": lambda k: sgp.VecchiaMarginal(cov_func=k, n_inducing=0, neighbors=N, block=3),
     "both": lambda k: sgp.VecchiaMarginal(cov_func=k, n_inducing=4, neighbors=N, block=3),
-    "SoftKI": lambda k: sgp.SoftKIMarginal(cov_func=k, inducing=X[::3], **ALL),
+    "SoftKI": lambda k: sgp.SoftKIMarginal(cov_func=k, inducing=X[::4], **ALL),
     "CholQR": lambda k: sgp.CholQRMarginal(cov_func=k, n_inducing=4, **ALL),
     "GRIEF": lambda k: sgp.GriefGP(cov_func=k, grid=4, rank=3, **ALL),
     "SKIP": lambda k: sgp.SKIPMarginal(cov_func=k, grid_size=12, rank=4, **ALL),
