@@ -1,6 +1,7 @@
 """SoftKI: soft kernel interpolation from learned points."""
 
 import numpy as np
+import pandas as pd
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
@@ -99,7 +100,8 @@ class _SoftKI(FeatureGP):
         if not len(columns):
             return
         held = set(map(tuple, points[:, columns]))
-        bare = [row for row in np.unique(X[:, columns], axis=0) if tuple(row) not in held]
+        rows = pd.DataFrame(X[:, columns]).drop_duplicates()  # NumPy compares rows slowly: seconds of 1e6
+        bare = [row for row in np.unique(rows, axis=0) if tuple(row) not in held]
         one = len(columns) == 1
         shown = in_words(np.ravel(bare)) if one else "; ".join(map(in_words, bare[:3]))
         more = "" if one or len(bare) <= 3 else "; ..."
