@@ -190,11 +190,9 @@ def check_rows(cov_func, X: np.ndarray, name: str = "X") -> None:
             continue  # refused where the columns are
         if isinstance(leaf, pm.gp.cov.ScaledCov):
             check_rows(leaf.cov_func, X[:, leaf.active_dims], _handed(leaf, name))
-        if isinstance(leaf, _WRAPPED):
-            continue  # that looks at other inputs
-        if isinstance(leaf, EmbeddedKernel):
+        elif isinstance(leaf, EmbeddedKernel):
             leaf.check_rows(X, name)
-        if isinstance(leaf, pm.gp.cov.Coregion):
+        elif isinstance(leaf, pm.gp.cov.Coregion):
             column, count = int(leaf.active_dims[0]) % X.shape[1], leaf.B.type.shape[0]
             check_labels(X, column, count, name, "output", "Coregion's W or B")
 

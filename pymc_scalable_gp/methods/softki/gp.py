@@ -101,13 +101,11 @@ class _SoftKI(FeatureGP):
             return
         held = set(map(tuple, points[:, columns]))
         rows = pd.DataFrame(X[:, columns]).drop_duplicates()  # NumPy compares rows slowly: seconds of 1e6
-        bare = [row for row in np.unique(rows, axis=0) if tuple(row) not in held]
-        one = len(columns) == 1
-        shown = in_words(np.ravel(bare)) if one else "; ".join(map(in_words, bare[:3]))
-        more = "" if one or len(bare) <= 3 else "; ..."
+        bare = [in_words(row) for row in np.unique(rows, axis=0) if tuple(row) not in held]
         if bare:
+            shown = "; ".join(bare[:5]) + "; ..." * (len(bare) > 5)
             warn(
-                f"no point lies at {shown}{more} of column {', '.join(map(str, columns))}: rows there take "
+                f"no point lies at {shown} of column {', '.join(map(str, columns))}: rows there take "
                 "the points of the nearest labels. Give more points, or some of every label"
             )
 
