@@ -171,14 +171,14 @@ def _handed(leaf, name: str = "X") -> str:
 
 
 def check_taken(cov_func, X: np.ndarray, name: str = "X") -> None:
-    """Raise ValueError for inputs (n, d) whose columns or rows a kernel does not take; None takes all."""
+    """As :func:`check_rows`; None takes all inputs."""
     if cov_func is not None:
-        used_columns(cov_func, X.shape[1], name)
         check_rows(cov_func, X, name)
 
 
 def check_rows(cov_func, X: np.ndarray, name: str = "X") -> None:
-    """Raise ValueError for inputs (n, d) of which a part of the covariance is no kernel."""
+    """Raise ValueError for inputs (n, d) whose columns or rows a part of the covariance does not take."""
+    used_columns(cov_func, X.shape[1], name)
     for matrix in fixed_matrices(cov_func):
         if (rows := present_shape(matrix)[0]) not in (None, len(X)):
             raise ValueError(
@@ -186,8 +186,6 @@ def check_rows(cov_func, X: np.ndarray, name: str = "X") -> None:
                 "the likelihood's, which are those with targets"
             )
     for leaf in leaves(cov_func):
-        if getattr(leaf, "active_dims", np.array([X.shape[1]])).max() >= X.shape[1]:
-            continue  # refused where the columns are
         if isinstance(leaf, pm.gp.cov.ScaledCov):
             check_rows(leaf.cov_func, X[:, leaf.active_dims], _handed(leaf, name))
         elif isinstance(leaf, EmbeddedKernel):

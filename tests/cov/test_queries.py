@@ -204,6 +204,11 @@ def test_a_scaled_kernel_sees_the_columns_that_are_handed_on():
 
 
 def test_columns_that_are_counted_from_the_last_are_there():
-    gp = sgp.ExactMarginal(cov_func=pm.gp.cov.Matern52(4, ls=0.5, active_dims=[-4]))
-    with pm.Model(), pytest.raises(ValueError, match="the kernel uses column -4, but X has 3 columns"):
-        gp.marginal_likelihood("y", X, Y, 0.3)
+    kernel = pm.gp.cov.Matern52(4, ls=0.5, active_dims=[-4])
+    scaled = pm.gp.cov.ScaledCov(
+        4, pm.gp.cov.Matern52(1, ls=0.5), lambda x: pt.ones(x.shape[0]), active_dims=[-4]
+    )
+    for each in (kernel, scaled):
+        gp = sgp.ExactMarginal(cov_func=each)
+        with pm.Model(), pytest.raises(ValueError, match="the kernel uses column -4, but X has 3 columns"):
+            gp.marginal_likelihood("y", X, Y, 0.3)
