@@ -316,12 +316,12 @@ class KMCGMarginal(FeatureMarginal):
         """Checked inputs: rows, or the cells of a grid."""
         if not isinstance(X, RegularGrid):
             data = check_inputs(X, name, d, empty)
-            used_columns(self.cov_func, data.value.shape[1])
             check_rows(self.cov_func, data.value, name)
             return data
         if d is not None and len(X.axes) != d:
             raise ValueError(f"{name} has {len(X.axes)} axes, the GP was built on {d}")
         points = X.points
+        used_columns(self.cov_func, len(X.axes), "the grid")
         check_rows(self.cov_func, points, name)
         return Data(fixed_shared(points), points, False, X, X.names)
 
