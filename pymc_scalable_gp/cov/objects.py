@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 from pymc.gp.cov import Covariance
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 from scipy import sparse
 from sklearn.feature_extraction.text import CountVectorizer
 
@@ -294,10 +294,13 @@ class HistogramIntersection(Numeric):
         return X.sum(axis=1)
 
     def full(self, X, Xs=None):
-        """Kernel matrix as a tensor, of random inputs with its gradient in them."""
+        """Kernel matrix as a tensor, of random inputs with its gradient in them.
+
+        New rows of a compiled prediction, which are an input of its graph, have none.
+        """
         own, other = own_columns(self, X, Xs)
         other = own if other is None else other
-        if not is_random(own, other):
+        if not is_random(own, other, known=explicit_graph_inputs([own, other])):
             return super().full(X, Xs)
         some = [slice(i, i + _COLUMNS) for i in range(0, len(self.active_dims), _COLUMNS)]
         pairs = [(own[:, None, each], other[None, :, each]) for each in some]
