@@ -22,7 +22,7 @@ from pymc_scalable_gp.core.features.coefficients import Coefficients
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.core.features.reach import warn_beyond, warn_together
 from pymc_scalable_gp.core.likelihoods.base import Training
-from pymc_scalable_gp.cov.queries import check_taken, fixed_matrices
+from pymc_scalable_gp.cov.queries import check_rows, fixed_matrices
 from pymc_scalable_gp.utils.classes import as_typed
 from pymc_scalable_gp.utils.graphs import model_here
 from pymc_scalable_gp.utils.recent import Recent
@@ -105,9 +105,9 @@ class TrainedGP(BuiltGP):
         if came != d:
             raise ValueError(f"{name} has {came} columns, the GP was built on {d}")
         refuse_other_columns(data, training.X.columns or self.columns, name)
-        for cov_func in kernels if len(data.value) else ():
-            check_taken(cov_func, data.value, name)
         if len(data.value):
+            for cov_func in (each for each in kernels if each is not None):
+                check_rows(cov_func, data.value, name)
             training.predictive.prediction_map().outside(data.value)  # raises for categories that are new
 
     @staticmethod

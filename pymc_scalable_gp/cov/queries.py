@@ -170,12 +170,6 @@ def _handed(leaf, name: str = "X") -> str:
     return f"{name}[:, {leaf.active_dims.tolist()}]"
 
 
-def check_taken(cov_func, X: np.ndarray, name: str = "X") -> None:
-    """As :func:`check_rows`; None takes all inputs."""
-    if cov_func is not None:
-        check_rows(cov_func, X, name)
-
-
 def check_rows(cov_func, X: np.ndarray, name: str = "X") -> None:
     """Raise ValueError for inputs (n, d) whose columns or rows a part of the covariance does not take."""
     used_columns(cov_func, X.shape[1], name)

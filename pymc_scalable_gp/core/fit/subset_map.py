@@ -8,7 +8,7 @@ from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.data.missing import rows_with_targets
 from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 from pymc_scalable_gp.cov.kernels import kernel_matrix
-from pymc_scalable_gp.cov.queries import check_rows, check_taken
+from pymc_scalable_gp.cov.queries import check_rows
 from pymc_scalable_gp.ops.gaussian_logp import gaussian_logp
 from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.compiled import compiled
@@ -82,7 +82,7 @@ def subset_map(
     given, X, count = X, check_inputs(X).value, check_count("max_rows", max_rows, 2)
     whole = getattr(gp, "prior_cov", gp.cov_func)  # with tasks, and of sums
     whole = whole if noise_cov is None else whole + noise_cov
-    check_taken(whole, X)
+    check_rows(whole, X)
     target = check_target(y, X.shape[0], given).value
     sigma = check_sigma(sigma, X.shape[0], given, y)
     rng = np.random.default_rng(random_seed)
