@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
+from pymc_scalable_gp.utils.warn import warn
+
 
 def compare_evidence(results: Mapping) -> pd.DataFrame:
     r"""Models of one data set by their log evidences.
@@ -30,6 +32,11 @@ def compare_evidence(results: Mapping) -> pd.DataFrame:
     ValueError
         Without models, for a result that has no log evidence, or where some models have flat priors that
         others lack.
+
+    Warns
+    -----
+    UserWarning
+        If an observed variable of one name has other values in another result.
 
     Examples
     --------
@@ -68,6 +75,7 @@ def compare_evidence(results: Mapping) -> pd.DataFrame:
             "an evidence under flat priors has an arbitrary factor, which these models do not share "
             f"({shown}): give the variables proper priors"
         )
+    _warn_of_other_data(results)
     columns = {"log_evidence": "log_evidence", "se": "log_evidence_se", "khat": "khat"}
     table = pd.DataFrame(
         {name: [float(each[key]) for each in attrs.values()] for name, key in columns.items()},
@@ -79,3 +87,20 @@ def compare_evidence(results: Mapping) -> pd.DataFrame:
     table.iloc[0, table.columns.get_loc("difference_se")] = 0.0
     table.insert(4, "probability", softmax(table["log_evidence"].to_numpy()))
     return table
+
+
+def _warn_of_other_data(results: Mapping) -> None:
+    """Warn of the first observed variable that holds other values than in a result before."""
+    seen: dict = {}
+    for name, each in results.items():
+        if "observed_data" not in getattr(each, "children", {}):
+            continue
+        for variable, values in each["observed_data"].data_vars.items():
+            before, known = seen.setdefault(variable, (name, values.values))
+            if not np.array_equal(known, values.values, equal_nan=values.dtype.kind == "f"):
+                warn(
+                    f"{variable} is observed with other values in {name} than in {before}: evidences "
+                    "compare models of the same rows in the same units. Statistics are stored in another "
+                    "form: ignore this for them"
+                )
+                return

@@ -294,6 +294,18 @@ def checked_point(model: pm.Model) -> dict:
     if size > MOST_PARAMETERS:
         raise ValueError(
             f"the model has {size} free parameters, and importance sampling takes at most "
-            f"{MOST_PARAMETERS}: use pm.sample"
+            f"{MOST_PARAMETERS}: {_remedy(model)}"
         )
     return initial
+
+
+def _remedy(model: pm.Model) -> str:
+    """What to do about too many free variables: those that no data depend on may come later."""
+    used = set(ancestors([*model.observed_RVs, *model.potentials]))
+    later = [rv.name for rv in model.free_RVs if rv not in used]
+    if not later:
+        return "use pm.sample"
+    return (
+        f"no data depend on {', '.join(later)}; add what predicts, as gp.conditional does, after sampling, "
+        "and draw it by pm.sample_posterior_predictive"
+    )

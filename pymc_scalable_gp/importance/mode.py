@@ -17,7 +17,7 @@ CURVATURES = 4  # taken at most
 AXIAL = 1.5  # where an axis is compared with the normal's, in standard deviations
 SINGULAR = 1e7  # condition of the factor, in sds, above which the covariance has no inverse
 FLAT = 50.0  # standard deviation along an axis, from which its ends are looked at
-ENDLESS = 1e9  # units from the mode to there
+ENDLESS = 1e15  # units from the mode to there: a prior of any sensible width has fallen
 FAR = 3.0  # times sqrt(p): standard deviations from a mode to a point that it does not explain
 
 

@@ -251,10 +251,27 @@ def test_an_improper_posterior_is_refused(data):
         run(model=model)
 
 
-def test_a_wide_prior_is_proper():
+@pytest.mark.parametrize("sd", [1e4, 1e10])
+def test_a_wide_prior_is_proper(sd):
     with pm.Model() as model:
-        pm.Normal("b", 0.0, 1e4)
-    assert run(model=model).posterior.attrs["khat"] < 0.5
+        pm.Normal("b", 0.0, sd)
+    found = run(model=model).posterior
+    assert found.attrs["khat"] < 0.5
+    assert abs(found["b"].std() / sd - 1.0) < 0.2
+
+
+def test_variables_that_no_data_depend_on_are_named_where_there_are_too_many():
+    X = np.linspace(0.0, 1.0, 8)[:, None]
+    with pm.Model() as model:
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.Matern52(1, ls=pm.InverseGamma("ell", 3, 3)))
+        gp.marginal_likelihood("y", X=X, y=X[:, 0], sigma=0.1)
+        gp.conditional("f_new", np.linspace(0.0, 1.0, 51)[:, None])
+    with pytest.raises(ValueError, match="no data depend on f_new; add what predicts"):
+        run(model=model)
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("b", shape=51), 1.0, observed=np.zeros(51))
+    with pytest.raises(ValueError, match="use pm.sample$"):
+        run(model=model)
 
 
 def test_seconds_that_are_no_number_are_refused():

@@ -360,6 +360,18 @@ def test_evidences_in_a_table():
         sgp.compare_evidence(results)
 
 
+@pytest.mark.parametrize("other", [np.exp(Y), Y[:-1]])
+def test_evidences_of_other_data_are_warned_of(other):
+    results = {}
+    for name, y in [("a", Y), ("b", other), ("c", Y)]:
+        with pm.Model():
+            pm.Normal("y", pm.Normal("mu"), 1.0, observed=y)
+            results[name] = run(draws=20)
+    with pytest.warns(UserWarning, match="y is observed with other values in b than in a"):
+        sgp.compare_evidence(results)
+    sgp.compare_evidence({name: results[name] for name in "ac"})  # warnings are errors here
+
+
 def test_an_ordered_prior_keeps_a_share_of_its_mass():
     """As three numbers are in order in one of six cases."""
     with pm.Model():

@@ -20,7 +20,8 @@ def log_ratios(laplace) -> TensorVariable:
 
     With f0 from the prior and e from the pseudo-targets' noise, ``f - V S^-1 (f0 + e - mu) + e`` and its
     mirror image at the mode are draws of the function given the pseudo-targets, and weigh
-    ``sum_i r_i(f) - r_i(mode)``, ``r_i(f) = log p(y_i | f) - log N(t_i; f, v_i)``.
+    ``sum_i r_i(f) - r_i(mode)``, ``r_i(f) = log p(y_i | f) - log N(t_i; f, v_i)``. A function at which
+    the likelihood is NaN, as where it overflows, weighs nothing.
 
     Raises NotImplementedError for likelihoods by products.
     """
@@ -39,7 +40,8 @@ def log_ratios(laplace) -> TensorVariable:
         logp = rows.logp_of(functions, y)
         return (logp + 0.5 * (LOG_2PI + pt.log(v) + (t - functions) ** 2 / v)).sum(axis=1)
 
-    return pt.concatenate([ratios(mode + moved), ratios(mode - moved)]) - ratios(mode[None])
+    found = pt.concatenate([ratios(mode + moved), ratios(mode - moved)])
+    return pt.switch(pt.isnan(found), -np.inf, found) - ratios(mode[None])
 
 
 def log_mean(found: TensorVariable) -> TensorVariable:

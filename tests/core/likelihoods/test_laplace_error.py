@@ -127,6 +127,27 @@ def test_weights_that_differ_by_rounding_alone_are_no_fault(n):
     assert "k-hat" not in found.attrs["details"]
 
 
+def test_a_function_at_which_the_likelihood_fails_weighs_nothing():
+    """The mean is that of the others over all 128; a check counts no mode as missing."""
+
+    def likelihood(f):
+        """Normal, but NaN above 4."""
+
+        def logp(value, f):
+            return pt.switch(f > 4.0, np.nan, -0.5 * (value - f) ** 2)
+
+        return pm.CustomDist.dist(f, logp=logp)
+
+    model, gp = made("exact", likelihood)
+    found = evaluate([gp.training.log_ratios()], POINT, model)[0]
+    fails = np.isneginf(found)
+    assert 0 < fails.sum() < 10
+    np.testing.assert_allclose(found[~fails], 0.0, atol=1e-12)
+    checked = gp.check(draws_of(40), progressbar=False, model=model)
+    assert checked.attrs["modes_missing"] == 0
+    assert np.isfinite(checked.attrs["gap_laplace"])
+
+
 def test_a_check_of_laplace_under_single_precision():
     with pytensor.config.change_flags(floatX="float32"):
         model, gp = made("exact")
