@@ -103,8 +103,7 @@ def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) 
         )
     if d is not None and value.shape[1] != d:
         raise ValueError(f"{name} has {value.shape[1]} columns, the GP was built on {d}")
-    if _is_single(X, value):
-        _warn_rounded(value, name)
+    warn_rounded(X, value, name)
     return replace(data, tensor=_of_columns(data, name), columns=columns)
 
 
@@ -127,9 +126,12 @@ def _is_single(X, value) -> bool:
     return np.dtype(X.dtype if isinstance(X, Variable) else np.asarray(X).dtype) == np.float32
 
 
-def _warn_rounded(value, name) -> None:
-    """Warn of columns whose values in float32 (n, d) lie in few steps, as years or seconds do."""
-    if not len(value):
+def warn_rounded(X, value, name: str) -> None:
+    """Warn of columns of X that came in float32 and lie in few steps, as years or seconds do.
+
+    `value` (n, d) is X as numbers.
+    """
+    if not (len(value) and _is_single(X, value)):
         return
     steps, widths = np.spacing(np.abs(value).max(axis=0).astype("float32")), np.ptp(value, axis=0)
     for j in np.flatnonzero((steps > COARSE * widths) & (widths > 0.0)):

@@ -77,9 +77,10 @@ class Basis(NamedTuple):
         if block.X.shape[1] != d:
             raise ValueError(f"{label}: X has {block.X.shape[1]} columns, the GP was built on {d}")
         refuse_other_columns(block, self.columns, f"{label}: X")
-        low, high = block.X.min(axis=0), block.X.max(axis=0)
-        found = self.feature_map.covering(low, high)
-        text = found.outside(block.X) or found.input_range.unknown(block.X)
+        X = block.X
+        found = self.feature_map.covering(X.min(axis=0), X.max(axis=0))
+        limits = found.input_range
+        text = found.outside(X) or limits.unknown(X) or limits.outside(X, "the inputs of the build")
         if text:
             raise ValueError(
                 f"{label}, rows from {block.start}: {text}: build the GP on a sample of rows that "
@@ -149,6 +150,8 @@ def collect(basis: Basis, source: Source, progressbar=True, checkpoint=None) -> 
     known = source.size is not None and source.size * float(width) ** 2 > QR_LIMIT
     collector = Collector(basis, -1.0 if known else QR_LIMIT)
     path, written = None if checkpoint is None else Path(checkpoint), time.monotonic()
+    if path is not None and not path.parent.is_dir():
+        raise FileNotFoundError(f"checkpoint={str(path)!r} is in no folder that exists: make it first")
     resumed = path is not None and path.exists()
     start = collector.restore(path, source.size) if resumed else 0
     long = source.size is None or source.size > 20 * BLOCK

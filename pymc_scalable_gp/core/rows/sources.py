@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pytensor.graph.basic import Variable
 
-from pymc_scalable_gp.core.data.inputs import check_block, names_of
+from pymc_scalable_gp.core.data.inputs import check_block, names_of, warn_rounded
 from pymc_scalable_gp.core.data.labels import refuse_another_order
 
 # Rows that are read at a time where the source does not say.
@@ -42,7 +42,9 @@ class Source:
         for number, (X, y) in enumerate(self.read(start)):
             where = f"{self.label}, block {number} (rows from {start})"
             names = names_of(X) or self.columns
-            X, y = check_block(X, y, where, start)
+            came, (X, y) = X, check_block(X, y, where, start)
+            if width is None:
+                warn_rounded(came, X, "X")
             if width is not None and X.shape[1] != width:
                 raise ValueError(f"{where}: X has {X.shape[1]} columns, the blocks before {width}")
             width = X.shape[1]
@@ -151,7 +153,14 @@ def _parquet(path, y, columns) -> Source:
         raise ImportError(
             f"reading {path} needs pyarrow: pip install pyarrow, or the extra pymc_scalable_gp[scale]"
         ) from None
-    data = pads.dataset(path)
+    try:
+        data = pads.dataset(path)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is no Parquet file that can be read ({error}): of other files give arrays, such as "
+            "np.load(path, mmap_mode='r') or zarr.open(path), or an iterator, as pd.read_csv(path, "
+            "chunksize=...) leads to"
+        ) from None
     y, columns = table_names(data.schema.names, y, columns)
     kinds = {c: data.schema.field(c).type for c in [*columns, y]}
     wrong = [f"{c} ({kind})" for c, kind in kinds.items() if not _is_number(kind)]

@@ -106,3 +106,31 @@ def test_digits_of_nearly_collinear_columns(gp):
     parts = [fine.summarize(X[i::2], Y[i::2], progressbar=False) for i in range(2)]
     merged = np.linalg.svd(sum(parts).triangle[:, :-1], compute_uv=False)
     np.testing.assert_allclose(merged[: len(expected)], expected, rtol=1e-9)
+
+
+def test_rows_in_float32_with_an_offset_are_warned_of():
+    far = (X + 1e6).astype("float32")
+    gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=0.7), inducing=Z + 1e6)
+    gp.build(far.astype(float))
+    blocks = [(far[:60], Y[:60]), (far[60:], Y[60:])]  # of which the first one tells
+    with pytest.warns(match="float32, in which column 0"), pytest.warns(match="column 1") as found:
+        gp.summarize(blocks, progressbar=False)
+    assert len(found) == 2
+
+
+def test_files_and_folders_that_are_not_there_are_named(gp, tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match="rows.csv is no Parquet file that can be read"):
+        gp.summarize(tmp_path / "rows.csv", "b", progressbar=False)
+    with pytest.raises(FileNotFoundError, match="checkpoint=.* is in no folder that exists"):
+        gp.summarize(iterated(None)[0], checkpoint=tmp_path / "no" / "half", progressbar=False)
+
+
+def test_rows_beyond_the_build_of_inducing_points_are_refused():
+    """Where these hold no prior variance: as they are of arrays."""
+    gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=0.7), n_inducing=6, approx="DTC")
+    gp.build(X)
+    with pytest.raises(ValueError, match="column 0 reaches .* beyond the inputs of the build"):
+        gp.summarize(1.2 * X, Y, progressbar=False)
+    gp.summarize(1.02 * X, Y, progressbar=False)
