@@ -9,6 +9,7 @@ from operator import add
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.graphs import known_shape
 
 
@@ -42,13 +43,18 @@ class LinearOperator(ABC):
     __array_ufunc__ = None  # NumPy leaves arithmetic to it
 
     def __post_init__(self):
-        """Operators that are dataclasses take as tensors what can be made one."""
+        """Fields that are tensors become such; TypeError for arrays in the place of operators."""
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type is TensorVariable:
                 object.__setattr__(self, field.name, _as_tensor(value))
             elif field.type == tuple[TensorVariable, ...]:
                 object.__setattr__(self, field.name, tuple(map(_as_tensor, value)))
+            elif field.type is LinearOperator and not isinstance(value, LinearOperator):
+                raise TypeError(
+                    f"{type(self).__name__} takes an operator, got {type(value).__name__}: make a matrix "
+                    "one by linops.Dense"
+                )
 
     @property
     @abstractmethod
@@ -158,6 +164,8 @@ class Diagonal(LinearOperator):
         check_ndim("Diagonal", "a vector, or a scalar and a size", self.d, 0, 1)
         if self.d.ndim == 0 and self.size is None:
             raise ValueError("Diagonal of a scalar needs a size")
+        if self.size is not None:
+            check_count("size", self.size, 0)
         if self.d.ndim and None not in (length := self.d.type.shape[0], self.size) and length != self.size:
             raise ValueError(f"Diagonal: {length} values do not fit size {self.size}")
 

@@ -205,6 +205,7 @@ class Masked(LinearOperator):
     columns: np.ndarray | None = None
 
     def __post_init__(self):
+        super().__post_init__()
         rows = np.asarray(self.rows)
         columns = rows if self.columns is None else np.asarray(self.columns)
         for places, size in zip((rows, columns), self.operator.shape, strict=True):

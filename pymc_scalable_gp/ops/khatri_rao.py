@@ -107,7 +107,7 @@ def khatri_rao_features(factors, idx):
     factors = pt.as_tensor_variable(factors)
     if not isinstance(idx, ColumnProducts):
         idx, tree = _tables(idx)
-        width, last = factors.type.shape[1], idx.max(initial=-1)
+        width, last = factors.type.shape[-1], idx.max(initial=-1)
         if width is not None and last >= width:
             raise ValueError(f"idx has column {last} of factors, which have {width} columns")
         idx = ColumnProducts(pt.constant(idx), pt.constant(tree))

@@ -73,7 +73,7 @@ def qr_solve(A, b):
     Raises
     ------
     TypeError
-        If A is not a matrix, or b neither a vector nor a matrix.
+        If A is not a matrix, b neither a vector nor a matrix, or their numbers of rows differ.
 
     Notes
     -----
@@ -106,6 +106,9 @@ def qr_solve(A, b):
             "qr_solve needs a matrix (n, r), and a vector (n,) or matrix (n, k); "
             f"got {A.ndim} and {b.ndim} dimensions"
         )
+    rows = A.type.shape[0], b.type.shape[0]
+    if None not in rows and len(set(rows)) > 1:
+        raise TypeError(f"qr_solve: A has {rows[0]} rows, and b has {rows[1]}")
     if b.ndim == 1:
         return qr_solve(A, b[:, None])[:, 0]
     r, k = A.shape[1], b.shape[1]

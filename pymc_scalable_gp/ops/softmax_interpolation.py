@@ -69,7 +69,7 @@ def softmax_interpolation(X, Z, temperature=1.0):
     Raises
     ------
     ValueError
-        If a fixed temperature is not positive.
+        If a fixed temperature is not positive, or one has another shape.
 
     Notes
     -----
@@ -90,6 +90,9 @@ def softmax_interpolation(X, Z, temperature=1.0):
            [0.5, 0.5]])
     """
     X, Z, temperature = (pt.as_tensor_variable(a) for a in (X, Z, temperature))
+    d, lengths = X.type.shape[-1:], temperature.type.shape
+    if len(lengths) > 1 or (None not in (*d, *lengths) and lengths not in ((), d)):
+        raise ValueError(f"temperature must be a scalar or have shape (d,), got shape {lengths}")
     if isinstance(temperature, Constant):
         if not np.all(temperature.data > 0.0):  # a negative one would count as its size
             raise ValueError(f"temperature must be positive, got {temperature.data}")

@@ -112,7 +112,7 @@ def square_distances(X, Z=None, scale=None):
            [13.,  0.]])
     """
     X = pt.as_tensor_variable(X)
-    scale = pt.ones(X.shape[1]) if scale is None else scale
+    scale = pt.ones(X.shape[-1]) if scale is None else scale
     return SquareDistances(Z is None)(X, X if Z is None else Z, scale)
 
 

@@ -122,7 +122,7 @@ def stationary_kernel(kind, X, Z=None, ls=None, shape=1.0):
     array([1.   , 0.368, 0.05 ])
     """
     X = pt.as_tensor_variable(X)
-    ls = pt.ones(X.shape[1]) if ls is None else ls
+    ls = pt.ones(X.shape[-1]) if ls is None else ls
     return StationaryKernel(kind, Z is None)(X, X if Z is None else Z, ls, shape)
 
 

@@ -54,7 +54,7 @@ def spoiled(array, *places, value=np.nan):
         ({"X": X[None]}, ValueError, r"got shape \(1, 20, 3\)"),
         ({"X": X[:0], "y": Y[:0]}, ValueError, "at least one row and one column"),
         ({"X": X[:, :0]}, ValueError, "at least one row and one column"),
-        ({"X": X.astype(str)}, TypeError, "X must be numeric, got dtype"),
+        ({"X": X.astype(str)}, TypeError, "X must be numeric, got dtype <U.*: encode text"),
         ({"X": np.array([["a", 1.0, 2.0]] * 20, dtype=object)}, TypeError,
          "X must be numeric, got dtype object: encode text and categories as numbers"),
         ({"X": X + 0j}, TypeError, "X must be numeric, got dtype complex128"),

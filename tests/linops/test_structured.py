@@ -150,6 +150,10 @@ WRONG = {
     "factor": (lambda: LowRank(D), ValueError, "needs a factor .* got 1 dimensions"),
     "array": (lambda: Dense(A) + A, TypeError, "only operators can be added"),
     "array in front": (lambda: A + Dense(A), TypeError, "only operators can be added"),
+    "array masked": (lambda: linops.Masked(A, [0]), TypeError, "Masked takes an operator, got ndarray"),
+    "array scaled": (lambda: linops.Scaled(2.0, A), TypeError, "Scaled takes an operator, got ndarray"),
+    "a size below 0": (lambda: linops.Diagonal(1.0, -1), ValueError, "size must be at least 0"),
+    "a size with a point": (lambda: linops.Diagonal(1.0, 3.0), TypeError, "size must be"),
     "array times": (lambda: A * Dense(A), ValueError, "needs a scalar, got 2 dimensions"),
 }  # fmt: skip
 

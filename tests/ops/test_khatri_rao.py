@@ -138,3 +138,8 @@ def test_index_beyond_the_columns_gives_nan(mode):
     function = pytensor.function([f], [value, pt.grad(value.sum(), f)], mode=mode)
     for found in function(np.ones((3, 2))):
         assert np.isnan(np.asarray(found)).all()
+
+
+def test_a_vector_of_factors_is_refused():
+    with pytest.raises(TypeError, match="needs inputs of"):
+        khatri_rao_features(np.arange(4.0), np.array([[0, 1]]))

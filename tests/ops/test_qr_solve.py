@@ -63,6 +63,8 @@ def test_dependent_columns_missing_rows_and_nan_give_nan(mode):
 
 
 def test_needs_matrices():
+    with pytest.raises(TypeError, match="A has 4 rows, and b has 5"):
+        qr_solve(np.ones((4, 2)), np.ones(5))
     with pytest.raises(TypeError, match="qr_solve needs a matrix"):
         qr_solve(np.ones(3), np.ones(3))
 

@@ -152,5 +152,8 @@ def test_refuses_other_shapes():
 
 @pytest.mark.parametrize("bad", [-1.0, 0.0, np.nan, [0.5, -0.5, 1.0]])
 def test_refuses_a_temperature_that_is_not_positive(bad):
+    for wrong in (np.ones(5), np.ones((3, 1))):
+        with pytest.raises(ValueError, match="temperature must be a scalar or have shape"):
+            softmax_interpolation(np.ones((3, 2)), np.ones((3, 2)), wrong)
     with pytest.raises(ValueError, match="temperature must be positive"):
         softmax_interpolation(np.zeros((4, 3)), np.zeros((2, 3)), bad)

@@ -141,3 +141,10 @@ def test_memory_is_the_result_and_a_block(d):
 def test_refuses_other_shapes():
     with pytest.raises(TypeError, match=r"SquareDistances needs inputs of shapes \(n, d\), "):
         square_distances(np.zeros((3, 1)), np.zeros(3), np.ones(1))
+
+
+def test_a_vector_is_refused_at_once(capfd):
+    """In words alone: a graph of its second length was folded before, with a traceback on the screen."""
+    with pytest.raises(TypeError, match="needs inputs of"):
+        square_distances(np.arange(3.0))
+    assert capfd.readouterr() == ("", "")

@@ -35,6 +35,7 @@ COARSE = 1e-3
 FEW = 10
 
 DATES = "of dates give days or seconds since a start"
+TEXT = "encode text and categories as numbers, np.unique(labels, return_inverse=True)[1]"
 
 # Type names of the values that pandas uses for missing entries; pandas itself is not imported.
 ABSENT = ("NAType", "NaTType", "NoneType")
@@ -368,10 +369,11 @@ def _numeric(value, name):
         except (TypeError, ValueError):
             kinds = {"year": DATES, "points": "of a grid give grid.points, and grid.ravel(y)"}
             found = (way for sign, way in kinds.items() if any(hasattr(v, sign) for v in array.flat))
-            way = next(found, "encode text and categories as numbers")
+            way = next(found, TEXT)
             raise TypeError(f"{name} must be numeric, got dtype object: {way}") from None
     if array.dtype.kind not in "fiub":
-        way = f": {DATES}" if array.dtype.kind in "mM" else ""
+        way = {"m": f": {DATES}", "M": f": {DATES}", "U": f": {TEXT}", "S": f": {TEXT}"}
+        way = way.get(array.dtype.kind, "")
         raise TypeError(f"{name} must be numeric, got dtype {array.dtype}{way}")
     return np.asarray(array, dtype="float64")
 

@@ -30,9 +30,9 @@ class KMCGMarginal(FeatureMarginal):
     On a **complete grid**, with a kernel that is one product over dimensions and one sigma, the
     likelihood, predictions and rows left out are exact, by eigendecompositions of the axes' kernel
     matrices: ``likelihood_path`` is then "kronecker", and `n_iter` and `probes` have no effect unless
-    ``probes=0`` asks for the paper's density. Up to 1500 cells of **other grids**, with gaps or under a sum
-    of products or of GPs, all is exact too, by the dense kernel matrix, unless `n_iter` or `probes` are
-    given.
+    ``probes=0`` asks for the paper's density. Up to 1500 cells of **other grids**, with gaps, under a sum
+    of products or of GPs, or with a sigma for each cell, all is exact too, by the dense kernel matrix,
+    unless `n_iter` or `probes` are given.
 
     Elsewhere the features are projections of the kernel on the directions that P steps of conjugate
     gradients on ``K_M a = y_M`` use:

@@ -176,7 +176,7 @@ class KrylovFeatures(KrylovLikelihood, FullRows):
 
 @dataclass(frozen=True, eq=False)
 class DenseCells(ExactRows):
-    """Few cells of a grid, exactly: those of a grid with gaps, or of a kernel that is a sum."""
+    """Few cells of a grid, exactly: with gaps, of a kernel that is a sum, or under a sigma for each."""
 
     subsets_share_features = False
 
@@ -192,8 +192,8 @@ def likelihood_for(data: MarginalData, cov_func, settings: KrylovSettings) -> Li
     Raises TypeError or ValueError for bad settings.
     """
     grid, plain = data.X.grid, data.approx == "DTC" and not data.sigma.ndim
-    if settings.exact and plain and grid is not None:
-        kron, few = has_eigenbasis(grid, cov_func), settings.dense and grid.n <= DENSE_CELLS
+    if settings.exact and data.approx == "DTC" and grid is not None:
+        kron, few = plain and has_eigenbasis(grid, cov_func), settings.dense and grid.n <= DENSE_CELLS
         if kron or few:
             data = replace(data, feature_map=NoFeatures(cov_func))
             kind = KroneckerRows if kron else DenseCells

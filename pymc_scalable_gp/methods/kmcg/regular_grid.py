@@ -8,7 +8,7 @@ import xarray as xr
 from pymc.gp.cov import BaseCovariance
 from pytensor.graph.basic import Variable
 
-from pymc_scalable_gp.core.data.inputs import DATES, check_inputs, refuse_masked
+from pymc_scalable_gp.core.data.inputs import DATES, TEXT, check_inputs, refuse_masked
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import present_value
 
@@ -223,7 +223,7 @@ class RegularGrid:
         """The grid of a DataArray's coordinates, and its values (n,) that are not NaN.
 
         Decreasing coordinates are reversed; dates count in days since the first, or since that of a grid
-        `like` this one, such as that of the training data.
+        `like` this one, such as that of the training data. ValueError for infinite values.
         """
         if not isinstance(data, xr.DataArray):
             raise TypeError(f"data must be an xarray.DataArray, got {type(data).__name__}")
@@ -237,7 +237,7 @@ class RegularGrid:
             axes.append(axis)
             dates.append(first)
         values = data.values.astype("float64")
-        observed = np.isfinite(values)
+        observed = ~np.isnan(values)
         grid = cls(axes, None if observed.all() else observed)
         grid.names, grid.dates = tuple(map(str, data.dims)), tuple(dates)
         return grid, grid.ravel(values)
@@ -269,9 +269,10 @@ def check_dates(new: RegularGrid | None, old: RegularGrid | None, name: str) -> 
         return
     for axis, own, first in zip(new.names, new.dates, old.dates):  # noqa: B905  other grids have no dates
         if own != first:
+            here, there = ("numbers" if date is None else f"days since {date}" for date in (own, first))
             raise ValueError(
-                f"{name} counts {axis} in days since {own}, the grid of the likelihood since {first}: take "
-                "RegularGrid.from_xarray(data, like=grid) with that grid"
+                f"{name} has {axis} in {here}, the grid of the likelihood in {there}: take "
+                "RegularGrid.from_xarray(data, like=grid) with that grid, of data with dates if it has them"
             )
 
 
@@ -324,7 +325,7 @@ def _check_axis(axis, place):
     refuse_masked(axis, f"axes[{place}]")
     axis = np.asarray(axis)
     if (kind := axis.dtype.kind) not in "fiu":
-        way = f": {DATES}" if kind in "mMO" else ""
+        way = f": {DATES}" if kind in "mMO" else f": {TEXT}" if kind in "US" else ""
         way += ", or take RegularGrid.from_xarray" if kind == "M" else ""
         raise TypeError(f"axes[{place}] must be numeric, got dtype {axis.dtype}{way}")
     axis = axis.astype("float64")

@@ -127,6 +127,7 @@ def test_which_likelihood():
             gp.marginal_likelihood("y", grid, y, sigma=sigma)
         return gp.likelihood_path
 
+    gaps = sgp.RegularGrid(AXES, mask)
     assert path(n_iter=5, probes=3) == path(grid=sgp.RegularGrid(AXES, mask | True)) == "kronecker"
     assert path(probes=0, n_iter=5) == "coordinates"
     assert path(grid=sgp.RegularGrid(AXES, mask), n_iter=5) == "coordinates"
@@ -137,6 +138,7 @@ def test_which_likelihood():
     assert path(grid=sgp.RegularGrid([np.arange(1501.0)], np.arange(1501) != 7), y=np.arange(1500.0),
                 cov=pm.gp.cov.ExpQuad(1, ls=1.0)) == "exact"  # fmt: skip
     assert path(sigma=np.full(30, 0.3), n_iter=5) == "full"
+    assert path(sigma=np.full(30, 0.3)) == path(grid=gaps, sigma=np.full((6, 5), 0.3)) == "exact"
     assert path(approx="VFE", n_iter=5) == "full"
     assert path(grid=GRID.points, y=Y.ravel(), n_iter=5) == "coordinates"
 
@@ -386,3 +388,20 @@ def test_parts_of_a_sum(axes):
         assert total.likelihood_path == ("kronecker" if X is grid else "exact")
     for one, two in zip(*found, strict=True):
         assert_allclose(one, two, rtol=1e-8, atol=1e-9)
+
+
+def test_few_cells_with_a_sigma_each_are_exact():
+    """They were warned of, though the features were as many as the cells; probes=0 asks for these still."""
+    sigma = 0.2 + 0.1 * np.arange(30.0).reshape(6, 5)
+    found = []
+    for kind, where in ((sgp.KMCGMarginal, GRID), (sgp.ExactMarginal, GRID.points)):
+        with pm.Model() as model:
+            ell = pm.LogNormal("ell")
+            gp = kind(cov_func=pm.gp.cov.ExpQuad(2, ls=ell))
+            values = (Y, sigma) if where is GRID else (Y.ravel(), sigma.ravel())
+            gp.marginal_likelihood("y", where, values[0], sigma=values[1])
+        logp, mean = model.compile_logp(mode="FAST_COMPILE"), []
+        for value in (0.1, 1.3):
+            mean.append(gp.predict(GRID.points[:4] + 0.3, {"ell": value}, diag=True, model=model))
+        found.append([logp({"ell_log__": np.log(0.7)}), *np.ravel(mean)])
+    np.testing.assert_allclose(*found, rtol=1e-8)

@@ -202,13 +202,14 @@ def test_new_grids_of_dates_count_from_those_of_the_training_grid():
         gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.Matern52(1, ls=3.0))
         gp.marginal_likelihood("y", X=grid, y=values, sigma=0.1)
         new, _ = sgp.RegularGrid.from_xarray(data[30:])
-        with pytest.raises(ValueError, match="since 2000-01-31.*likelihood since 2000-01-01.*like=grid"):
+        with pytest.raises(ValueError, match="since 2000-01-31.*in days since 2000-01-01.*like=grid"):
             gp.predict(new, {}, diag=True)
         given = {"X": new, "y": data[30:], "sigma": 0.1}
-        with pytest.raises(
-            ValueError, match=r'given\["X"\] counts time in days since 2000-01-31.*like=grid'
-        ):
+        with pytest.raises(ValueError, match=r'given\["X"\] has time in days since 2000-01-31.*like=grid'):
             gp.predict(grid, {}, diag=True, given=given)
+        numbers, _ = sgp.RegularGrid.from_xarray(data.assign_coords(time=np.arange(40.0)), like=grid)
+        with pytest.raises(ValueError, match="has time in numbers, .* of data with dates"):
+            gp.predict(numbers, {}, diag=True)
         with pytest.raises(ValueError, match="like= has no dates along time"):
             sgp.RegularGrid.from_xarray(data[30:], like=sgp.RegularGrid(grid.axes))
         new, _ = sgp.RegularGrid.from_xarray(data[30:], like=grid)
@@ -283,10 +284,17 @@ def test_words_for_axes_of_dates_and_for_grids_in_other_classes():
     for axis, way in (
         (days, "of dates give days or seconds since a start, or take RegularGrid.from_xarray$"),
         (days.astype(object), "dtype object: of dates give days or seconds since a start$"),
-        (["a", "b"], "must be numeric, got dtype <U1$"),
+        (["a", "b"], "must be numeric, got dtype <U1: encode text and categories as numbers"),
     ):
         with pytest.raises(TypeError, match=way):
             sgp.RegularGrid([axis])
     gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=2.0))
     with pm.Model(), pytest.raises(TypeError, match=r"of a grid give grid\.points, and grid\.ravel\(y\)"):
         gp.marginal_likelihood("y", sgp.RegularGrid(AXES), Y, 0.3)
+
+
+def test_infinite_cells_are_not_missing():
+    """As the logarithm of dry cells is: they went as NaN does."""
+    data = xr.DataArray([[0.0, -np.inf], [np.nan, 1.0]], dims=("a", "b"))
+    with pytest.raises(ValueError, match="y has 1 NaN or infinite values at cells that count as observed"):
+        sgp.RegularGrid.from_xarray(data)
