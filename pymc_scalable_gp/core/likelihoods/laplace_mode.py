@@ -127,8 +127,10 @@ class LaplaceGraph:
         near = length < SHORT, pt.switch(slow, psi - FALL, -np.inf)
         reached, full, *moved = self._tried((f, a), steps, back, psi, near, y)
         last, slow = pt.switch(full, length, 1.0 + length), slow & full
-        psi_after = pt.switch(slow, -np.inf, reached)
-        after = [*moved, newton, towards, solved, psi_after, last, _remaining(last, step, slow)]
+        psi_after = pt.switch(slow, pt.minimum(reached, psi) - FALL, reached)
+        there = pt.sqrt((moved[2] * towards**2).max())  # a long way from where rows say nothing
+        left = _remaining(pt.maximum(last, there), step, slow)
+        after = [*moved, newton, towards, solved, psi_after, last, left]
         floor, *at_mean = self._for_step(self.mean, y)
         floor, none = floor.sum(), pt.zeros_like(self.mean)
         start = [self.mean, *at_mean, *[none] * 4, floor, _FAR, _FAR]

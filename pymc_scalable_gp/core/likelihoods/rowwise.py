@@ -41,10 +41,10 @@ class RowDistribution:
     """
 
     def __init__(self, make: Callable, model, size: int | None = None):
-        if not callable(make):
+        if not callable(make) or isinstance(make, type):
             raise TypeError(
                 "likelihood= takes a function of f that returns a distribution, such as lambda f: "
-                f"pm.Poisson.dist(mu=pm.math.exp(f)); got {type(make).__name__}"
+                f"pm.Poisson.dist(mu=pm.math.exp(f)); got {getattr(make, '__name__', type(make).__name__)}"
             )
         self.make, self.model, self.size = make, model, size
         self.f, self.y = self.vector("f"), self.vector("y")

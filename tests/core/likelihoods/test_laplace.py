@@ -449,15 +449,22 @@ E, S = sgp.ExactMarginal, sgp.StateSpaceMarginal
 HARD = {  # class, targets, likelihood, scales of the function
     "no counts": (E, np.zeros(N), lambda f: pm.Poisson.dist(pm.math.exp(f)), (5.0, 8.0, 15.0)),
     "no successes": (S, np.zeros(N), lambda f: pm.Binomial.dist(n=50, logit_p=f), (5.0, 8.0)),
+    "none of many": (E, np.zeros(N), lambda f: pm.Binomial.dist(n=50, logit_p=f), (7.0, 12.0, 15.0, 20.0)),
+    "one class": (E, np.zeros(N), lambda f: pm.Bernoulli.dist(logit_p=f), (60.0, 90.0, 200.0)),
     "small times": (S, 1e-8 * np.exp(F), lambda f: pm.Weibull.dist(2.0, pm.math.exp(f)), (1.0, 3.0)),
     "small scale": (E, 1e-3 * (1.0 + F) * np.sin(9.0 * F), scale_of, (2.0, 3.0, 4.0)),
     "smaller scale": (E, 1e-8 * (1.0 + F) * np.sin(9.0 * F), scale_of, (2.0, 3.0, 4.0)),
 }
 
 
-@pytest.mark.parametrize("name", often(HARD, "no counts", "small times", "small scale"))
+@pytest.mark.parametrize(
+    "name", often(HARD, "no counts", "none of many", "one class", "small times", "small scale")
+)
 def test_modes_far_from_the_prior_mean(name):
-    """Where rows hold next to no information steps looked short: the search ended, or went astray."""
+    """Where rows hold next to no information steps looked short: the search ended, or went astray.
+
+    After an accelerated step too, from which any step was taken, and measured by where it came from.
+    """
     kind, y, likelihood, scales = HARD[name]
     time = X[:, :1]
     with pm.Model() as model:
@@ -564,6 +571,7 @@ def moved(f, by):
     ("given", "error", "words"),
     [
         ({"likelihood": "Poisson"}, TypeError, "takes a function of f"),
+        ({"likelihood": pm.Poisson}, TypeError, "takes a function of f .* got Poisson"),
         ({"likelihood": lambda f: 3.0}, TypeError, "must return a distribution"),
         ({"likelihood": lambda f: pm.Poisson.dist(3.0)}, TypeError, "one distribution per row"),
         ({"likelihood": mixed}, TypeError, "elementwise in f"),
