@@ -18,6 +18,7 @@ AXIAL = 1.5  # where an axis is compared with the normal's, in standard deviatio
 SINGULAR = 1e7  # condition of the factor, in sds, above which the covariance has no inverse
 FLAT = 50.0  # standard deviation along an axis, from which its ends are looked at
 ENDLESS = 1e15  # units from the mode to there: a prior of any sensible width has fallen
+BOUND = 300.0  # of a transformed parameter, which is within e^-300 of its bound, or above e^300
 FAR = 3.0  # times sqrt(p): standard deviations from a mode to a point that it does not explain
 
 
@@ -132,8 +133,11 @@ def find_mode(density, start: np.ndarray, maxiter: int = 200, near=None, factor=
 def _checked(density, mode: Mode) -> Mode:
     """The mode; raise ValueError where there is none, or no proper posterior around it.
 
-    Where some parameters are all but functions of others there, or an axis is flat to its ends.
+    Where some parameters are all but functions of others there, or an axis is flat to its ends; or where a
+    transformed one is so near its bound that squares vanish.
     """
+    if np.abs(mode.location).max() > BOUND and "__ = " in density.farthest(mode.location):
+        raise _at_an_edge(density, mode.location)
     if np.linalg.cond(mode.factor / mode.sds[:, None]) > SINGULAR:
         raise ValueError(
             "the log density rises without bound, so that it has no mode: the search ended at "
@@ -193,12 +197,16 @@ def _refuse_an_edge(density, location, falls) -> None:
     fails = ~np.isfinite(falls)
     rising = np.where(fails, -np.inf, falls).max(axis=0) > STEP  # at a mode about STEP^2 / 2
     if (fails.any(axis=0) & (rising | fails.all(axis=0))).any():
-        raise ValueError(
-            "the log density rises up to where it cannot be computed, so that it has no mode: the search "
-            f"ended at {density.farthest(location)} (unconstrained). Data drive a parameter to a bound, as "
-            "they do the noise where targets have none: give it a prior that stays away from there, such "
-            "as sigma = 0.01 + pm.HalfNormal(...)"
-        )
+        raise _at_an_edge(density, location)
+
+
+def _at_an_edge(density, location) -> ValueError:
+    return ValueError(
+        "the log density rises up to where it cannot be computed, so that it has no mode: the search "
+        f"ended at {density.farthest(location)} (unconstrained). Data drive a parameter to a bound, as "
+        "they do the noise where targets have none: give it a prior that stays away from there, such "
+        "as sigma = 0.01 + pm.HalfNormal(...)"
+    )
 
 
 def _scaled(density, location, logp, axes, sds, tries: int = 6):

@@ -251,6 +251,16 @@ def test_an_improper_posterior_is_refused(data):
         run(model=model)
 
 
+def test_a_target_without_variance_leaves_no_posterior():
+    """Of zeros the noise fell to 1e-162, where its square is no number, and draws there were returned."""
+    X = np.random.default_rng(0).uniform(0.0, 3.0, (20, 2))
+    with pm.Model() as model:
+        gp = sgp.ExactMarginal(cov_func=pm.HalfNormal("eta") ** 2 * pm.gp.cov.ExpQuad(2, ls=1.0))
+        gp.marginal_likelihood("y", X=X, y=np.zeros(20), sigma=pm.HalfNormal("sigma"))
+    with pytest.raises(ValueError, match="rises up to where it cannot .* sigma = 0.01"):
+        run(model=model)
+
+
 @pytest.mark.parametrize("sd", [1e4, 1e10])
 def test_a_wide_prior_is_proper(sd):
     with pm.Model() as model:
