@@ -1,6 +1,7 @@
 """The free variables that graphs of a model depend on, as one flat vector."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import numpy as np
 import pymc as pm
@@ -97,6 +98,14 @@ class Hyperparameters:
                 f"point lies outside the priors' support, at {_in_words(given)}: give values within it"
             )
         return theta
+
+    def from_prior(self, count: int, rng) -> list[np.ndarray]:
+        """Flat values (p,) of draws from the prior; none of an improper one."""
+        drawn = {name: "prior" for name in self.names}
+        with suppress(NotImplementedError, ValueError):
+            make = make_initial_point_fn(model=self.model, overrides=drawn)
+            return [raveled(self._values, make(int(seed))) for seed in rng.integers(2**31, size=count)]
+        return []
 
     def untransformed(self, theta: np.ndarray) -> dict[str, np.ndarray]:
         """Values of the variables at `theta` (p,), by name."""

@@ -16,6 +16,8 @@ from pymc_scalable_gp.utils.graphs import model_here
 from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
 
 RESTARTS = 2
+DRAWS = 8  # from the prior, of which the best one is a second start
+BETTER = 0.1  # nats by which that ends higher, where it ends at another mode
 TOLERANCE = 1e-6  # relative gain of a step below which L-BFGS stops: a start, not an optimum
 
 
@@ -27,6 +29,8 @@ def subset_map(
 
     Maximises ``log N(y_s | mean(X_s), K(X_s, X_s) + sigma^2 I) + log prior`` by L-BFGS, the start of
     the GP-GRIEF paper. Use the result for ``gp.build(X, point=...)`` and ``pm.sample(initvals=...)``.
+    The best of two modes: one is searched from the model's initial point, the other from the best of
+    eight draws from the prior.
 
     Parameters
     ----------
@@ -37,13 +41,13 @@ def subset_map(
     sigma : float, array (n,) or random variable
         Noise standard deviation, or a kernel as in ``ExactMarginal.marginal_likelihood``.
     point : dict, optional
-        Hyperparameters to start from; the model's initial point for those left out.
+        Hyperparameters to start from, once; the model's initial point for those left out.
     max_rows : int
-        Cost is O(max_rows^3) per iteration: about 0.1 s at 1000.
+        Cost is O(max_rows^3) per iteration, of which there are tens: about 0.1 s at 1000.
     maxiter : int
         Limit of L-BFGS iterations.
     random_seed : int, optional
-        Seed of the choice of rows.
+        Seed of the choice of rows and of the draws from the prior.
     progressbar : bool
         Show the optimiser's progress.
     model : pm.Model, optional
@@ -104,9 +108,12 @@ def subset_map(
     objective = compiled([theta], [loss, pt.grad(loss, theta)])
     stuck = (start == 0.0) & (objective(start)[1] == 0.0)  # as a factor of tasks is where all are 0
     start[stuck] = rng.standard_normal(stuck.sum())
-    best, value = hyper.minimize(
-        objective, start, maxiter=maxiter, restarts=RESTARTS, tol=TOLERANCE, progressbar=progressbar
-    )
+    options = {"maxiter": maxiter, "restarts": RESTARTS, "tol": TOLERANCE, "progressbar": progressbar}
+    best, value = hyper.minimize(objective, start, **options)
+    if point is None and np.isfinite(value) and (drawn := hyper.from_prior(DRAWS, rng)):
+        second = drawn[np.nan_to_num([objective(each)[0] for each in drawn], nan=np.inf).argmin()]
+        other, lower = hyper.minimize(objective, second, **options)
+        best, value = (other, lower) if lower < value - BETTER else (best, value)
     if not np.isfinite(value):
         raise ValueError(
             f"the exact GP's density is not finite at the start, {hyper.in_words(start)}: give "

@@ -211,3 +211,27 @@ def test_rows_without_targets_are_left_out():
                 warnings.filterwarnings("ignore", message="y has 10 missing values")
                 found.append(sgp.subset_map(gp, rows, y, 0.2, **options)["ell"])
     assert found[0] == found[1]
+
+
+def test_the_best_of_two_modes():
+    """A wave with little noise is noise alone from where the lengthscale is long and the noise large."""
+    rows = np.linspace(0.0, 10.0, 60)[:, None]
+    y = np.sin(6.0 * rows[:, 0]) + 0.05 * np.random.default_rng(1).standard_normal(60)
+    with pm.Model() as model:
+        ell = pm.LogNormal("ell", 0.0, 1.5, initval=30.0)
+        sigma = pm.HalfNormal("sigma", initval=1.0)
+        gp = pm.gp.Marginal(cov_func=pm.gp.cov.ExpQuad(1, ls=ell))
+    given = (gp, rows, y, sigma)
+    best = sgp.subset_map(*given, random_seed=1, model=model, **QUIET)
+    assert best["ell"] < 1.0
+    assert best["sigma"] < 0.1
+    asked = sgp.subset_map(*given, point={"ell": 30.0}, random_seed=1, model=model, **QUIET)
+    assert asked["ell"] > 3.0  # where the user starts, once
+
+
+def test_improper_priors_have_one_start():
+    with pm.Model() as model:
+        ell, sigma = pm.HalfFlat("ell", initval=1.0), pm.HalfNormal("sigma")
+        gp = pm.gp.Marginal(cov_func=pm.gp.cov.ExpQuad(1, ls=ell))
+    found = sgp.subset_map(gp, X, Y, sigma, random_seed=1, model=model, **QUIET)
+    assert 0.3 < found["ell"] < 3.0
