@@ -1,6 +1,8 @@
 """Features from inducing points: any kernel, any points."""
 
 from collections.abc import Callable
+from functools import reduce
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
@@ -47,8 +49,9 @@ class NystromMap(FeatureMap):
         self.low, self.high = used_range(cov_func, low, high)
         scale, kernels = split_scale(cov_func)
         scale = pt.as_tensor_variable(scale).astype("float64")
-        splits = len(kernels) == 1 and not scale.ndim
-        self.scale, self.unscaled = (scale, kernels[0]) if splits else (pt.constant(1.0), cov_func)
+        self.scale, self.unscaled = pt.constant(1.0), cov_func
+        if kernels and not scale.ndim:
+            self.scale, self.unscaled = scale, reduce(mul, kernels)
 
     @classmethod
     def without_points(cls, cov_func, X: np.ndarray) -> "NystromMap":

@@ -93,7 +93,8 @@ class CholQRMarginal(FeatureMarginal):
     knobs = "n_inducing="
     abilities = {
         "marginal_likelihood": "", "likelihood": "", "export": "", "any kernel": "",
-        "points": "n_inducing= and gp.build(X, indices=...)", "statistics": "with a fixed kernel",
+        "points": "n_inducing= and gp.build(X, indices=...)",
+        "statistics": "with a kernel fixed but for its scale",
     }  # fmt: skip
     approximations = WITH_RESIDUAL
 

@@ -520,6 +520,11 @@ FIXED_VARIANCE = 1.2
 FIXED = FIXED_VARIANCE * pm.gp.cov.ExpQuad(D, ls=0.7)
 OTHERS = {
     "CholQR": lambda: sgp.CholQRMarginal(cov_func=FIXED, n_inducing=15, approx="DTC"),
+    "CholQR, scaled product": lambda: sgp.CholQRMarginal(
+        cov_func=pm.HalfNormal("eta") ** 2 * sgp.cov.Product(pm.gp.cov.Matern52, D, ls=0.7),
+        n_inducing=15,
+        approx="DTC",
+    ),
     "SKIP": lambda: sgp.SKIPMarginal(cov_func=FIXED, rank=6, grid_size=20, approx="DTC"),
     "sum": lambda: (
         sgp.GriefGP(cov_func=FIXED, grid=6, rank=10, approx="DTC")
