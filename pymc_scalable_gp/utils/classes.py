@@ -1,5 +1,6 @@
 """Which public classes have what: their names in errors come from the classes themselves."""
 
+from sys import modules
 from types import FunctionType
 from typing import ClassVar
 
@@ -31,7 +32,11 @@ def _subclasses(kind: type) -> set[type]:
 
 
 def as_typed(kind: type) -> type:
-    """Have Python name the methods in errors as users type them, ``gp.loo()``, whatever class has them."""
+    """Have Python name the methods in errors as users type them, ``gp.loo()``, whatever class has them.
+
+    For one class of a module, in which it is known as ``gp``: pickle looks methods up by these names.
+    """
+    vars(modules[kind.__module__])["gp"] = kind
     for name, value in vars(kind).items():
         if isinstance(value, FunctionType) and not name.startswith("_"):
             value.__qualname__ = f"gp.{name}"

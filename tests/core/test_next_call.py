@@ -1,6 +1,7 @@
 """What users type next: calls outside the model block, second likelihoods, wrong names and arguments."""
 
 import inspect
+import pickle
 
 import arviz as az
 import numpy as np
@@ -354,6 +355,14 @@ def test_methods_are_named_as_typed():
     for call, name in [(gp.loo, "loo"), (gp.predict, "predict"), (gp.prior, "")]:
         with pytest.raises(TypeError, match=rf"^gp\.{name}\(\) missing" if name else "prior|use"):
             call()
+
+
+@pytest.mark.parametrize("kind", PUBLIC)
+def test_methods_are_found_by_their_names(kind):
+    """Pickled by value, a method would take the lock of its module along."""
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        if method.__module__.startswith("pymc_scalable_gp"):
+            assert pickle.loads(pickle.dumps(method)) is method, name
 
 
 # -- beyond the range ---------------------------------------------------------------------------
