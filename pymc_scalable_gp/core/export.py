@@ -126,7 +126,8 @@ class Export:
     def arrays(self, predictor, idata, num_samples, noisy, progressbar, random_seed) -> dict:
         """The numbers: those of each draw, by name, and what all draws share."""
         rng = np.random.default_rng(random_seed)
-        draws = posterior_draws(idata, predictor.inputs, at_most(idata, num_samples, EXPORTED), rng)
+        count = at_most(idata, num_samples, EXPORTED)
+        draws = posterior_draws(idata, predictor.inputs, predictor.model, count, rng)
         outputs = [*self.parameters] + ([] if self.exact else [self.weights])
         check_reached(outputs, predictor.inputs)
         numbers, found = compiled(predictor.inputs, outputs), []

@@ -238,8 +238,9 @@ class FeatureGP(TrainedGP):
         Raises
         ------
         ValueError
-            Before ``marginal_likelihood`` or ``prior``, when `point` lacks a value, for a model other
-            than the GP's own (a copy, as ``pm.do`` makes it), or for bad inputs.
+            Before ``marginal_likelihood`` or ``prior``, when `point` lacks a value, or has one of another
+            shape or with labels other than the model's ``coords``, for a model other than the GP's own (a
+            copy, as ``pm.do`` makes it), or for bad inputs.
         """
         with ONE_AT_A_TIME, ExitStack() as stack:
             training, places = self._given(given, exact)

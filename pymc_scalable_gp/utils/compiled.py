@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from threading import RLock
 
 import numpy as np
+import pandas as pd
 import pytensor
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
@@ -97,6 +98,9 @@ FEW_CALLS = FEW_CALLS.including("expanded", "scan_save_mem_no_prealloc").registe
     (in2out(local_second_to_alloc), 1.95),
 )
 
+# For functions that are called once on a few numbers, where rewriting would take longest.
+AS_WRITTEN = Mode(PythonLinker(), None)
+
 # While PyTensor compiles in a mode, that is the one of all threads, and two at once may leave it behind.
 TURN = RLock()
 
@@ -164,12 +168,46 @@ def point_values(inputs, point, model, fill: bool = False, whole: bool = True) -
     start = make_initial_point_fn(model=model, return_transformed=False)(0) if missing else {}
     found = [np.asarray(point.get(v.name, start.get(v.name)), dtype=v.dtype) for v in inputs]
     for variable, value in zip(inputs, found, strict=True):
-        if not variable.type.is_super(variable.type.clone(shape=value.shape)):
+        if (wanted := misfit(variable, value.shape)) is not None:
             raise ValueError(
-                f"point has {variable.name} of shape {value.shape}; the model's has shape "
-                f"{variable.type.shape}"
+                f"point has {variable.name} of shape {value.shape}; the model's has shape {wanted}"
             )
+        check_labels(variable.name, point.get(variable.name), model)
     return found
+
+
+def misfit(variable, shape) -> tuple[int | None, ...] | None:
+    """The variable's present shape, if a value of this `shape` is none of the variable; else None."""
+    wanted = present_shape(variable)
+    fits = len(shape) == len(wanted) and all(
+        size in (None, came) for size, came in zip(wanted, shape, strict=True)
+    )
+    return None if fits else wanted
+
+
+def check_labels(name, value, model) -> None:
+    """Raise ValueError where a DataArray has the model's labels in another order, or others.
+
+    Whole numbers from 0, which stand for no labels, are passed over unless they are the model's own.
+    """
+    for dim in getattr(value, "dims", ()):
+        labels, given = model.coords.get(dim), value.indexes.get(dim)
+        if labels is None or given is None:
+            continue
+        own = pd.Index(labels)
+        same = set(own) == set(given)
+        # By their words as well: files change the units and the kind of dates and numbers.
+        pairs = enumerate(zip(own, given, strict=False))
+        other = next((k for k, (a, b) in pairs if a != b and str(a) != str(b)), None)
+        if other is None or (not same and given.equals(pd.RangeIndex(len(given)))):
+            continue
+        order = f"[*model.coords[{dim!r}]]"
+        remedy = f"sort it by .sel({dim}={order})"
+        if not same:
+            remedy = f"is it of this model? In its order, rename it by .assign_coords({dim}={order})"
+        raise ValueError(
+            f"{name} has {given[other]} at place {other} of {dim}, the model {own[other]}: {remedy}"
+        )
 
 
 def check_names(point, missing, model, whole: bool = True) -> None:
@@ -217,7 +255,7 @@ def as_point(point, label: str = "point") -> dict:
                 f"dict(idata.posterior.mean({list(sizes)}))"
             )
         first = draws.isel(dict.fromkeys(sizes, 0))
-        return {name: v.values for name, v in first.data_vars.items()}
+        return dict(first.data_vars)
     if not isinstance(point, Mapping):
         raise TypeError(
             f"{label} must be a dictionary of values by name, such as pm.find_MAP returns, or posterior "
@@ -245,7 +283,7 @@ def present_shape(tensor) -> tuple[int | None, ...]:
     (lengths,) = infer_shape([tensor], [], [])
     if is_random(*lengths):
         return tensor.type.shape
-    return tuple(int(length) for length in compiled([], list(lengths))())
+    return tuple(int(length) for length in compiled([], list(lengths), mode=AS_WRITTEN)())
 
 
 def evaluate_at(outputs, points, model=None) -> list:

@@ -2,6 +2,7 @@
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
@@ -156,3 +157,69 @@ def test_a_posterior_of_one_variable():
             gp.predict_posterior(x, alone.rename("other"), progressbar=False)
         with pytest.raises(TypeError, match="idata must be what pm.sample returns.*, got DataArray"):
             gp.predict_posterior(x, alone.rename(None), progressbar=False)
+
+
+LABELS = list("abc")
+NEW = np.linspace(0.0, 3.0, 18).reshape(6, 3)
+
+
+def named(labels=LABELS):
+    """A lengthscale for each column, as a dimension with labels, and draws of their prior."""
+    X = np.random.default_rng(1).uniform(0.0, 3.0, (30, len(labels)))
+    with pm.Model(coords={"column": labels}):
+        ell = pm.InverseGamma("ell", 3, 3, dims="column")
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.Matern52(len(labels), ls=ell))
+        gp.marginal_likelihood("y", X=X, y=np.sin(2.0 * X[:, 0]) + X[:, 1], sigma=0.3)
+        return gp, pm.sample_prior_predictive(30, random_seed=2)["prior"].to_dataset()
+
+
+def test_draws_and_points_of_another_number_of_columns():
+    """PyTensor's types of variables with dims have no lengths, so that any were taken."""
+    gp, draws = named()
+    _, more = named(list("abcde"))
+    one = draws.isel(column=[0])
+    for call in (gp.predict_posterior, gp.export, gp.check, gp.loo, gp.correct):
+        arguments = {gp.predict_posterior: (NEW, more), gp.export: (one, "no.npz")}.get(call, (more,))
+        with pytest.raises(ValueError, match=r"ell has shape .* the model's has \(3,\)"):
+            call(*arguments, progressbar=False)
+    for value in (1.0, np.ones(1), np.ones(5)):
+        with pytest.raises(ValueError, match=r"point has ell of shape .*; the model's has shape \(3,\)"):
+            gp.predict(NEW, {"ell": value})
+    assert len(gp.predict(NEW, {"ell": np.ones(3)}, diag=True)[0]) == 6
+
+
+def test_draws_and_points_whose_labels_are_in_another_order():
+    """Entries were taken by their place."""
+    gp, draws = named()
+    _, other = named(LABELS[::-1])
+    _, renamed = named(["x", "b", "c"])
+    expected = gp.predict_posterior(NEW, draws, progressbar=False)["mean"]
+    by_place = draws.drop_vars("column")
+    for same in (
+        draws.sel(column=LABELS[::-1]).sel(column=LABELS), draws.stack(sample=("chain", "draw")),
+        draws.transpose(), draws.assign_coords(column=np.array(LABELS, dtype=object)),
+        by_place, by_place.assign_coords(column=range(3)),
+    ):  # fmt: skip
+        assert_allclose(gp.predict_posterior(NEW, same, progressbar=False)["mean"], expected)
+    for wrong, words in ((other, "c at place 0 of column, the model a: sort it"),
+                         (renamed, "x at place 0 of column, the model a: is it of this")):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            gp.predict_posterior(NEW, wrong, progressbar=False)
+        with pytest.raises(ValueError, match=words):
+            gp.predict(NEW, dict(wrong.mean(("chain", "draw"))))
+        with pytest.raises(ValueError, match=words):
+            gp.predict(NEW, xr.DataTree.from_dict({"posterior": wrong.isel(draw=[0])}))
+    _, numbered = named([2, 0, 1])
+    with pytest.raises(ValueError, match="0 at place 0 of column, the model 2: sort it"):
+        named([2, 0, 1])[0].predict_posterior(NEW, numbered.sel(column=[0, 1, 2]), progressbar=False)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [pd.date_range("2020", periods=3), [0.5, np.nan, 2], [True, "x", 3], ["a", "a", "b"], [1, 2, 3]],
+)
+def test_labels_of_any_kind_are_known_again(labels, tmp_path):
+    gp, draws = named(labels)
+    draws.to_zarr(tmp_path / "draws.zarr", consolidated=False)
+    for same in (draws, xr.open_zarr(tmp_path / "draws.zarr", consolidated=False)):
+        gp.predict_posterior(NEW, same, progressbar=False)

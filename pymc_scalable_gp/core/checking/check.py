@@ -179,7 +179,7 @@ def _take_points(job, outputs, given, num_samples, rng) -> None:
     check_reached(outputs, inputs)
     group = given["posterior"] if "posterior" in getattr(given, "children", {}) else given
     if hasattr(group, "sizes"):
-        values = posterior_draws(group, inputs, at_most(group, num_samples, CHECKED), rng).values
+        values = posterior_draws(group, inputs, job.model, at_most(group, num_samples, CHECKED), rng).values
     else:
         values = [point_values(inputs, given, job.model, fill=True)]
     names = [v.name for v in inputs]

@@ -58,7 +58,8 @@ def correct_gp(
     if isinstance(gp.variable.owner.op, MinibatchRandomVariable):
         raise ValueError("a likelihood with total_size= is no density of its rows: leave it out to correct")
     free = list(model.free_RVs)
-    given = posterior_draws(idata, free, at_most(idata, MOST_DRAWS, MOST_DRAWS), rng, COMPLETE)
+    count = at_most(idata, MOST_DRAWS, MOST_DRAWS)
+    given = posterior_draws(idata, free, model, count, rng, COMPLETE)
     if len(given) < FEWEST_DRAWS:
         raise ValueError(
             f"idata has {len(given)} draws, and the proposals need at least {FEWEST_DRAWS}: take more"

@@ -42,7 +42,8 @@ def leave_out(gp, cache: Recent, idata, groups, num_samples, progressbar, random
     members = None if groups is None else check_groups(groups, len(held_value(training.X, "X")))
     made_of, now = (training, model), digest(*_replaceable(gp.variable, training))
     function = cache.get(made_of, ("precisions", now), lambda: training.precisions(model))
-    draws = posterior_draws(idata, function.inputs, num_samples, np.random.default_rng(random_seed))
+    rng = np.random.default_rng(random_seed)
+    draws = posterior_draws(idata, function.inputs, model, num_samples, rng)
     if len(draws) < FEWEST:
         raise ValueError(
             f"{len(draws)} draws are too few for importance weights: leaving rows out needs {FEWEST}"

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
+import xarray as xr
 
 from pymc_scalable_gp.utils.checks import check_count
+from pymc_scalable_gp.utils.compiled import check_labels, misfit
 
 # Draws below which the tail of importance weights has no fit.
 FEWEST = 25
@@ -58,12 +60,12 @@ def at_most(idata, num_samples: int | None, usual: int) -> int | None:
     return None if few and num_samples == usual else num_samples
 
 
-def posterior_draws(idata, inputs, num_samples=None, rng=None, remedy: str = "") -> Draws:
-    """Values of `inputs` at all or some posterior draws.
+def posterior_draws(idata, inputs, model, num_samples=None, rng=None, remedy: str = "") -> Draws:
+    """Values of `inputs`, variables of `model`, at all or some posterior draws.
 
     Takes a DataTree with a ``posterior`` group or that group itself, with dimensions chain and draw in
     any order, one of them left out, or both stacked to ``sample`` as `az.extract` does. What the
-    posterior lacks is refused, with a `remedy` at the end.
+    posterior lacks is refused, with a `remedy` at the end; so are other shapes and labels.
     """
     posterior = _posterior(idata)
     sizes = getattr(posterior, "sizes", None)
@@ -83,37 +85,34 @@ def posterior_draws(idata, inputs, num_samples=None, rng=None, remedy: str = "")
         if check_count("num_samples", num_samples) > total:
             raise ValueError(f"num_samples must lie in 1..{total}, the number of draws")
         keep, chains = np.sort(rng.permutation(total)[:num_samples]), 1
-    columns = [_column(posterior[v.name], v, order, total)[keep] for v in inputs]
+    columns = [_column(posterior[v.name], v, order, total, model)[keep] for v in inputs]
     return Draws([list(values) for values in zip(*columns, strict=True)] or [[]] * len(keep), chains)
 
 
-def _column(variable, v, order, total):
-    """Values (total, ...) of one variable."""
+def _column(variable, v, order, total, model):
+    """Values (total, ...) of one variable `v` of the model."""
     absent = [dim for dim in order if dim not in variable.dims]
     if absent:
         raise ValueError(f"{v.name} lacks the dimension {', '.join(absent)} of the other variables")
     array = np.asarray(variable.transpose(*order, ...))
     array = array.reshape(total, *array.shape[len(order) :])
-    wanted = v.type.shape
-    fits = array.ndim - 1 == len(wanted) and all(
-        size in (None, found) for size, found in zip(wanted, array.shape[1:], strict=True)
-    )
-    if not fits:
+    if (wanted := misfit(v, array.shape[1:])) is not None:
         raise ValueError(
             f"{v.name} has shape {array.shape[1:]} at a draw of the posterior, the model's has {wanted}"
         )
+    check_labels(v.name, variable.isel(dict.fromkeys(order, 0)), model)
     return array.astype(v.dtype)
 
 
-def posterior_mean(idata, names) -> dict[str, np.ndarray]:
+def posterior_mean(idata, names) -> dict[str, xr.DataArray]:
     """Mean of some variables over all draws."""
     posterior = _posterior(idata)
     _check_present(posterior, names)
     over = _dims(posterior.sizes)
-    return {name: posterior[name].mean(over).values for name in names}
+    return {name: posterior[name].mean(over) for name in names}
 
 
-def model_mean(idata, model) -> dict[str, np.ndarray]:
+def model_mean(idata, model) -> dict[str, xr.DataArray]:
     """Mean over all draws of those of a model's free variables that the posterior has."""
     return posterior_mean(idata, [v.name for v in model.free_RVs if v.name in _posterior(idata)])
 

@@ -130,7 +130,7 @@ class ObservationPredictor:
         The moments are those of the draws of y where the distribution's own are not known.
         """
         rng = np.random.default_rng(random_seed)
-        draws = posterior_draws(idata, self.inputs, num_samples, rng)
+        draws = posterior_draws(idata, self.inputs, self.model, num_samples, rng)
         generators = find_rng_nodes([self.rows.variable])
         try:
             known = bool(moments(self.rows.variable))

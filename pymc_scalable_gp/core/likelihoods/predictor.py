@@ -188,7 +188,7 @@ class Predictor:
     def mixture(self, X, idata, num_samples, sample, progressbar, random_seed):
         """Dataset of the mean and sd of the draws' mixture, and of one sample per draw if `sample`."""
         rng = np.random.default_rng(random_seed)
-        draws = posterior_draws(idata, self.inputs, num_samples, rng)
+        draws = posterior_draws(idata, self.inputs, self.model, num_samples, rng)
         drawing = rng if sample else None
         each = with_progress(draws.values, "Predicting over draws", len(draws), progressbar)
         states = (self.at(values, drawing) for values in each)
