@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 from pymc.gp import cov, mean
 from pymc.gp.cov import BaseCovariance
 
-from pymc_scalable_gp.core.data.draws import EXPORTED, at_most, posterior_draws
+from pymc_scalable_gp.core.data.draws import EXPORTED, at_most, posterior_draws, refuse_failed
 from pymc_scalable_gp.core.likelihoods.exact import ExactRows
 from pymc_scalable_gp.core.vecchia.likelihood import NeighborRows
 from pymc_scalable_gp.exported import FORMAT, MARK
@@ -141,6 +141,7 @@ class Export:
                     f"{len(draws)} draws take {size / 2**30:.1f} GiB, at most 1 is written: give "
                     f"num_samples={max(most, 1)} or fewer, or take a class with inducing points"
                 )
+        refuse_failed([any(np.isnan(v).any() for v in each.values()) for each in found], "prediction")
         self.settings["draws"] = len(draws)
         arrays = {name: np.stack([each[name] for each in found]) for name in found[0]}
         if self.near and not np.ptp(arrays["row_noise"], axis=1).any():

@@ -296,7 +296,8 @@ class FeatureGP(TrainedGP):
         Raises
         ------
         TypeError, ValueError
-            As :meth:`predict`, or when a variable of the model is not in the posterior.
+            As :meth:`predict`; when there are no draws, or a variable of the model is not in the posterior
+            or NaN at some draws, and where predictions are NaN at some.
         """
         if not isinstance(draws, bool):
             raise TypeError(f"draws is True or False, got {draws!r}: num_samples= is their number")
@@ -340,7 +341,7 @@ class FeatureGP(TrainedGP):
         TypeError, ValueError
             Before predictions are compiled: without a likelihood or prior, and for what a file cannot hold:
             features other than those of inducing points, kernels and means that are functions of one's
-            own, and sums of features. For more than 1 GiB.
+            own, and sums of features. For draws as :meth:`predict_posterior`, and more than 1 GiB.
 
         Notes
         -----

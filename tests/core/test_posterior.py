@@ -223,3 +223,50 @@ def test_labels_of_any_kind_are_known_again(labels, tmp_path):
     draws.to_zarr(tmp_path / "draws.zarr", consolidated=False)
     for same in (draws, xr.open_zarr(tmp_path / "draws.zarr", consolidated=False)):
         gp.predict_posterior(NEW, same, progressbar=False)
+
+
+def test_draws_that_are_missing(tmp_path):
+    gp, draws = named()
+    short = draws.isel(draw=slice(25))
+    joined = xr.concat([draws, short.assign_coords(chain=[1])], "chain", join="outer")
+    with pytest.raises(ValueError, match="no draws left, its dimensions are .*'draw': 0"):
+        gp.predict_posterior(NEW, draws.isel(draw=slice(50, None)), progressbar=False)
+    for call, place in ((gp.predict_posterior, (NEW, joined)), (gp.export, (joined, tmp_path / "gp.npz"))):
+        with pytest.raises(ValueError, match="ell is NaN at 5 of 60 draws, .*leave these out"):
+            call(*place, num_samples=None, progressbar=False)
+    found = gp.predict_posterior(NEW, joined.dropna("draw"), progressbar=False)
+    assert_allclose(found["mean"], gp.predict_posterior(NEW, short, progressbar=False)["mean"])
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_draws_without_a_prediction_are_counted(counts, tmp_path):
+    """All predictions were NaN without a word, those of an exported file as well."""
+    x = np.linspace(0.0, 1.0, 8)[:, None]
+    of_counts = {"likelihood": lambda f: pm.Poisson.dist(mu=pm.math.exp(f))}
+    with pm.Model():
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.Matern52(1, ls=pm.HalfNormal("ell")))
+        gp.marginal_likelihood("y", X=x, y=np.arange(8), **(of_counts if counts else {"sigma": 0.1}))
+    draws = xr.Dataset({"ell": (("chain", "draw"), np.array([[0.3, 0.0, 0.4], [0.0, 0.0, 0.2]]))})
+    words = "the prediction is NaN at 3 of 6 draws, where no mode was found"
+    for options in ({}, {"draws": True}, {"draws": True, "pred_noise": True}):
+        with pytest.raises(ValueError, match=words):
+            gp.predict_posterior(x, draws, progressbar=False, **options)
+    with pytest.raises(ValueError, match=words):
+        gp.export(draws, tmp_path / "gp.npz", progressbar=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_fixed_features_without_a_prediction_are_counted():
+    """All draws are mixed at once there."""
+    x = np.linspace(0.0, 1.0, 30)[:, None]
+    with pm.Model():
+        gp = sgp.GriefGP(cov_func=pm.gp.cov.Matern52(1, ls=0.3), rank=8, rotate=True)
+        sigma, w = pm.HalfNormal("sigma"), pm.HalfNormal("w", shape=gp.build(x))
+        gp.marginal_likelihood("y", X=x, y=np.sin(6.0 * x[:, 0]), sigma=sigma, weights=w)
+    values = np.array([[0.3, 0.0]])
+    draws = xr.Dataset({
+        "sigma": (("chain", "draw"), values),
+        "w": (("chain", "draw", "entry"), np.repeat(values[..., None], gp.rank, axis=2)),
+    })  # fmt: skip
+    with pytest.raises(ValueError, match="the prediction is NaN at 1 of 2 draws"):
+        gp.predict_posterior(x, draws, progressbar=False)

@@ -9,7 +9,7 @@ import xarray as xr
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
-from pymc_scalable_gp.core.data.draws import FEWEST, posterior_draws
+from pymc_scalable_gp.core.data.draws import FEWEST, posterior_draws, refuse_failed
 from pymc_scalable_gp.core.data.inputs import digest, held_value, refuse_masked
 from pymc_scalable_gp.core.data.missing import refuse_replaced
 from pymc_scalable_gp.utils.blocks import with_progress
@@ -54,11 +54,7 @@ def leave_out(gp, cache: Recent, idata, groups, num_samples, progressbar, random
 
     def make():
         logp, below = _densities(function, draws.values, members, progressbar)
-        if unknown := int(np.isnan(logp).any(axis=1).sum()):
-            raise ValueError(
-                f"the density is NaN at {unknown} of {len(logp)} draws, where no mode was found or no "
-                "matrix could be factorised: is the idata of this model? gp.check says more"
-            )
+        refuse_failed(np.isnan(logp).any(axis=1), "density")
         logp = np.reshape(_told_apart(np.array(logp)), (*shape, -1))
         pit = _pit(logp, np.reshape(below, (*shape, -1))) if members is None else None
         # Importance weights by PSIS, towards the posterior without each unit.

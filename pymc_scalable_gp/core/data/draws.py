@@ -65,7 +65,7 @@ def posterior_draws(idata, inputs, model, num_samples=None, rng=None, remedy: st
 
     Takes a DataTree with a ``posterior`` group or that group itself, with dimensions chain and draw in
     any order, one of them left out, or both stacked to ``sample`` as `az.extract` does. What the
-    posterior lacks is refused, with a `remedy` at the end; so are other shapes and labels.
+    posterior lacks is refused, with a `remedy` at the end; so are other shapes and labels, and NaN.
     """
     posterior = _posterior(idata)
     sizes = getattr(posterior, "sizes", None)
@@ -79,6 +79,10 @@ def posterior_draws(idata, inputs, model, num_samples=None, rng=None, remedy: st
     if not order:
         raise ValueError(f"the posterior has no dimension chain, draw or sample, only {list(sizes)}")
     total = int(np.prod([sizes[dim] for dim in order]))
+    if not total:
+        raise ValueError(
+            f"the posterior has no draws left, its dimensions are {dict(sizes)}: were too many taken off?"
+        )
     chains = sizes["chain"] if "chain" in order else 1
     keep = np.arange(total)
     if num_samples is not None:
@@ -101,7 +105,21 @@ def _column(variable, v, order, total, model):
             f"{v.name} has shape {array.shape[1:]} at a draw of the posterior, the model's has {wanted}"
         )
     check_labels(v.name, variable.isel(dict.fromkeys(order, 0)), model)
+    if unknown := int(np.isnan(array.astype(float)).reshape(total, -1).any(axis=1).sum()):
+        raise ValueError(
+            f"{v.name} is NaN at {unknown} of {total} draws, as where chains of several lengths were "
+            'joined: leave these out, idata["posterior"].to_dataset().dropna("draw")'
+        )
     return array.astype(v.dtype)
+
+
+def refuse_failed(failed, label: str) -> None:
+    """Raise ValueError unless the `label` was found at all draws: `failed` says, for each, where not."""
+    if count := int(np.sum(failed)):
+        raise ValueError(
+            f"the {label} is NaN at {count} of {len(failed)} draws, where no mode was found or no matrix "
+            "could be factorised: is the idata of this model? gp.check says more"
+        )
 
 
 def posterior_mean(idata, names) -> dict[str, xr.DataArray]:

@@ -13,7 +13,7 @@ from pymc.pytensorf import find_rng_nodes, reseed_rngs
 from pytensor.tensor.random import basic as random
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_scalable_gp.core.data.draws import posterior_draws
+from pymc_scalable_gp.core.data.draws import posterior_draws, refuse_failed
 from pymc_scalable_gp.core.likelihoods.predictor import Mixture, as_dataset
 from pymc_scalable_gp.utils.blocks import with_progress
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs, point_values
@@ -143,11 +143,14 @@ class ObservationPredictor:
             state = self._at(values, rng if sample else None)
             if known:
                 mixture.add(*self.diagonal(state, X))
+                if mixture.failed[-1]:
+                    continue  # nothing is drawn from NaN
             if sample:
                 functions.append(self.inner.sampled(state[0], X, rng))
                 reseed_rngs(generators, int(rng.integers(2**31)))
                 observations.append(self._drawn(functions[-1], *values))
             if not known:
                 mixture.add(observations[-1], 0.0)
+        refuse_failed(mixture.failed, "prediction")
         samples = {"f": functions, "y": observations} if sample else {}
         return as_dataset(mixture.mean, mixture.variance, draws, **samples)

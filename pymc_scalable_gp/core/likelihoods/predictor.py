@@ -7,7 +7,7 @@ import numpy as np
 import pytensor.tensor as pt
 import xarray as xr
 
-from pymc_scalable_gp.core.data.draws import posterior_draws
+from pymc_scalable_gp.core.data.draws import posterior_draws, refuse_failed
 from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.utils.blocks import blocks, with_progress
 from pymc_scalable_gp.utils.compiled import check_reached, compiled, model_inputs, point_values
@@ -26,15 +26,17 @@ class State(NamedTuple):
 
 
 class Mixture:
-    """Mean and variance of an equal-weight mixture, by Welford's update."""
+    """Mean and variance of an equal-weight mixture, by Welford's update; for each part, if it is NaN."""
 
     def __init__(self):
         self.count, self.mean = 0, 0.0
+        self.failed: list[bool] = []
         self._between, self._within = 0.0, 0.0
 
     def add(self, mean, var) -> None:
         """One more part."""
         self.count += 1
+        self.failed.append(bool(np.isnan(mean).any()))
         shift = mean - self.mean
         self.mean = self.mean + shift / self.count
         self._between = self._between + shift * (mean - self.mean)
@@ -216,11 +218,13 @@ class Predictor:
                 if f is not None and jointly is None:
                     f[k, rows] = self._sample(state, part, rng)
             found.add(mean, var)
+        refuse_failed(found.failed, "prediction")
         return found.mean, found.variance, f
 
     def _mix_diagonal(self, X, states):
         """All draws at once: with a diagonal root every block is three matrix products."""
         coef = np.array([state.coef for state in states])
+        refuse_failed(np.isnan(coef).any(axis=1), "prediction")
         noise = np.mean([state.noise for state in states])
         root2 = np.mean([state.root**2 for state in states], axis=0)
         out_mean, out_var = np.empty(X.shape[0]), np.empty(X.shape[0])
