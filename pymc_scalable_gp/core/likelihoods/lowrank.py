@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.core.data.inputs import check_sigma
 from pymc_scalable_gp.core.likelihoods.structured_normal import (
     NormalVector,
     StructuredNormal,
@@ -79,6 +81,17 @@ def _solved(phi, found, e):
     return scaled - (inner @ phi.T) / found.variance
 
 
+def _fitting(name, value, letter, length, scalar=False):
+    """A parameter as a vector of phi's `length`, or a scalar where one is taken; ValueError for others."""
+    tensor = pt.as_tensor(value)
+    shape = tensor.type.shape
+    alike = tensor.ndim == 1 and (None in (length, *shape) or shape == (length,))
+    if alike or (scalar and shape in ((), (1,))):
+        return tensor
+    either, number = "be a scalar or " * scalar, "" if length is None else f" = ({length},)"
+    raise ValueError(f"{name} must {either}have shape ({letter},){number}, as phi, got {shape}")
+
+
 def draw_low_rank(mean, factor, variance, rng, size):
     """Next generator, and draws of ``N(mean, factor factor' + diag(variance))`` in O(n r)."""
     n, rank = factor.shape
@@ -116,7 +129,8 @@ class LowRankNormal(NormalVector):
     TypeError
         For an unknown keyword.
     ValueError
-        For an unknown `approx`, or when `kdiag` is missing where it is needed.
+        For an unknown `approx`, `kdiag` missing where it is needed, a shape that does not fit, or a `sigma`
+        that is known and not positive.
 
     See Also
     --------
@@ -124,8 +138,9 @@ class LowRankNormal(NormalVector):
 
     Notes
     -----
-    Draws cost O(n r). A covariance that cannot be factorised gives ``logp = nan``, which samplers
-    reject. Missing values (NaN) in `observed` become free variables, as everywhere in PyMC.
+    Draws cost O(n r). A covariance that cannot be factorised, or a `sigma` that is not positive, gives
+    ``logp = nan``, which samplers reject. Missing values (NaN) in `observed` become free variables, as
+    everywhere in PyMC.
 
     Examples
     --------
@@ -152,7 +167,12 @@ class LowRankNormal(NormalVector):
         if kdiag is None and approx != "DTC":
             raise ValueError(f"approx={approx!r} needs kdiag, the prior variances k(x_i, x_i)")
         phi = pt.as_tensor(phi)
-        mean = (pt.ones_like(phi[:, 0]) * mu).astype("float64")
-        weights, kdiag = (None if p is None else pt.as_tensor(p) for p in (weights, kdiag))
-        noise = pt.square(pt.as_tensor(sigma))
+        if phi.ndim != 2:
+            raise ValueError(f"phi must have shape (n, r), got {phi.type.shape}")
+        n, r = phi.type.shape
+        mean = (pt.ones_like(phi[:, 0]) * _fitting("mu", mu, "n", n, scalar=True)).astype("float64")
+        sigma = check_sigma(_fitting("sigma", sigma, "n", n, scalar=True), None)
+        noise = pt.switch(sigma > 0.0, pt.square(sigma), np.nan)
+        weights = None if weights is None else _fitting("weights", weights, "r", r)
+        kdiag = None if kdiag is None else _fitting("kdiag", kdiag, "n", n)
         return super().dist(LowRank(mean, phi, noise, weights, kdiag, approx), **kwargs)

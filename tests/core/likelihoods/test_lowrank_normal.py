@@ -124,7 +124,7 @@ def test_log_likelihood_is_one_number_a_draw(model):
     assert_allclose(found.ravel(), expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("sigma", [0.0, np.nan])
+@pytest.mark.parametrize("sigma", [0.0, -0.5, np.nan])
 def test_impossible_variance_gives_nan(sigma):
     s = pt.scalar(dtype="float64")
     logp = pytensor.function([s], pm.logp(sgp.LowRankNormal.dist(0.0, PHI, s), Y), **FAST)
@@ -139,6 +139,31 @@ def test_refusals():
         sgp.LowRankNormal.dist(0.0, PHI, 1.0, approx="FITC")
     with pytest.raises(NotImplementedError, match="one vector at a time"):
         pm.logp(dist(size=4), np.zeros((4, N)))
+    with pytest.raises(ValueError, match="sigma must be positive, got -0.5"):
+        dist(sigma=-0.5)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"phi": Y}, r"phi must have shape \(n, r\), got \(7,\)"),
+        ({"phi": PHI[None]}, r"phi must have shape \(n, r\), got \(1, 7, 3\)"),
+        ({"mu": np.ones(5)}, r"mu must be a scalar or have shape \(n,\) = \(7,\), .* phi, got \(5,\)"),
+        ({"mu": np.ones((N, 1))}, r"mu must be a scalar or have shape .* got \(7, 1\)"),
+        ({"sigma": np.ones(5)}, r"sigma must be a scalar or have shape \(n,\) = \(7,\), .* got \(5,\)"),
+        ({"weights": np.ones(5)}, r"weights must have shape \(r,\) = \(3,\), .* phi, got \(5,\)"),
+        ({"weights": 2.0}, r"weights must have shape \(r,\) = \(3,\), .* phi, got \(\)"),
+        ({"kdiag": 8.0, "approx": "FITC"}, r"kdiag must have shape \(n,\) = \(7,\), .* phi, got \(\)"),
+    ],
+)
+def test_a_shape_that_does_not_fit_is_refused_with_its_name(given, words):
+    with pytest.raises(ValueError, match=words):
+        sgp.LowRankNormal.dist(**{"mu": 0.0, "phi": PHI, "sigma": 0.6} | given)
+
+
+def test_parameters_of_one_entry_hold_for_all_rows():
+    found = pm.logp(sgp.LowRankNormal.dist([0.5], PHI, [0.6]), Y).eval(**FAST)
+    assert_allclose(found, dense_marginal(PHI, 0.36, Y - 0.5), rtol=1e-11)
 
 
 def test_draws_where_the_features_exceed_the_prior_variance():
