@@ -17,7 +17,7 @@ from pymc_scalable_gp.core.rows.triangle import RowFunction, triangle_of_rows
 from pymc_scalable_gp.methods.grief.frozen import FrozenMap
 from pymc_scalable_gp.methods.grief.spec import fit_grief
 from pymc_scalable_gp.methods.grief.waves import check_periods, split_waves
-from pymc_scalable_gp.utils.checks import check_choice, check_count
+from pymc_scalable_gp.utils.checks import check_choice, check_count, check_positive
 
 
 class GriefGP(FeatureMarginal, FeatureLatent):
@@ -367,8 +367,8 @@ def weights_prior(name: str, rank: int, *, mode: float = 1.0, variance: float = 
 
     Raises
     ------
-    ValueError
-        If `mode` or `variance` is not positive.
+    TypeError, ValueError
+        If `mode` or `variance` is not a positive, finite number.
 
     Examples
     --------
@@ -385,8 +385,7 @@ def weights_prior(name: str, rank: int, *, mode: float = 1.0, variance: float = 
     >>> gp.likelihood_path
     'rotated'
     """
-    if not (mode > 0 and variance > 0):
-        raise ValueError(f"mode and variance must be positive, got {mode} and {variance}")
+    mode, variance = check_positive("mode", mode), check_positive("variance", variance)
     ratio = np.log(variance) - 2.0 * np.log(mode)
     log_s2 = brentq(lambda t: np.log(np.expm1(np.exp(t))) + 3.0 * np.exp(t) - ratio, -690.0, np.log(700.0))
     s2 = np.exp(log_s2)

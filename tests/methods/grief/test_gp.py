@@ -333,6 +333,20 @@ def test_weights_prior_has_the_mode_and_variance_asked_for(mode, variance):
     assert_allclose(np.expm1(s**2) * np.exp(2 * mu + s**2), variance, rtol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"mode": np.inf}, "mode must be positive and finite, got inf"),
+        ({"variance": np.inf}, "variance must be positive and finite, got inf"),
+        ({"mode": np.ones(3)}, "mode must be a number, got ndarray"),
+        ({"mode": "a"}, "mode must be a number, got str 'a'"),
+    ],
+)
+def test_weights_prior_refuses_what_is_no_positive_number(given, words):
+    with pm.Model(), pytest.raises((TypeError, ValueError), match=words):
+        sgp.weights_prior("w", 3, **given)
+
+
 # -- replaced data ------------------------------------------------------------------------------
 
 
