@@ -3,7 +3,6 @@
 from abc import abstractmethod
 
 import numpy as np
-from pytensor.graph.op import Op
 
 from pymc_scalable_gp.ops._base import GufuncOp, store
 from pymc_scalable_gp.ops._jax import jnp, register_jax
@@ -14,7 +13,7 @@ class ArrayOp(GufuncOp):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        register_jax(cls, cls.pullback is not Op.pullback)(
+        register_jax(cls, cls.pullback is not GufuncOp.pullback)(
             lambda op: lambda *inputs: op.values(jnp, *inputs)
         )
 

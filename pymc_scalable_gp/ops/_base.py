@@ -36,6 +36,9 @@ class LengthError(ValueError):
         return needs
 
 
+_ONCE = "for second derivatives, as of find_hessian, take differences of the gradient"
+
+
 class GufuncOp(Op):
     """An Op known by ``gufunc_signature``, such as ``"(m),(m,k)->(m,k)"``.
 
@@ -154,12 +157,16 @@ class GufuncOp(Op):
             names, lengths = zip(*self.lengths().items(), *found, strict=True)
             raise LengthError(self.needs(arrays), " ".join(names), *lengths)
 
+    def pullback(self, inputs, outputs, cotangents):
+        """Raise NotImplementedError: most Ops that compute a gradient have none themselves."""
+        raise NotImplementedError(f"{type(self).__name__} has no derivatives: {_ONCE}")
+
     def check_cotangents(self, cotangents) -> None:
         """Raise ValueError if anything flows back from outputs that cannot be differentiated."""
         kept = self.differentiable_outputs
         if kept is not None and any(map(connected, cotangents[len(kept) :])):
             first = "the first output" if len(kept) == 1 else f"the first {len(kept)} outputs"
-            raise ValueError(f"only {first} of {type(self).__name__} can be differentiated")
+            raise ValueError(f"only {first} of {type(self).__name__} can be differentiated; {_ONCE}")
 
     def _static(self, inputs, needed) -> dict[str, int]:
         """Lengths known now; every input must agree on them."""

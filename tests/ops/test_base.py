@@ -6,6 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.gradient import DisconnectedInputError
 
+import pymc_scalable_gp as sgp
 from pymc_scalable_gp.ops._base import GufuncOp
 
 
@@ -92,3 +93,16 @@ def test_refuses(inputs, match):
 def test_refuses_another_number_of_inputs():
     with pytest.raises(TypeError, match=r"Outer needs inputs of shapes \(n\), \(m\); got 1 dim"):
         Outer(2)(np.ones(3))
+
+
+def test_what_has_no_second_derivative_says_what_works():
+    x = pt.matrix()
+    terms = [
+        Product()(x, np.ones(3)).sum(),
+        pt.grad(sgp.ops.khatri_rao_features(x, np.array([[0, 1]])).sum(), x).sum(),
+        pt.grad(sgp.ops.lowrank_logp(x, 1.0, np.ones(3)).logp, x).sum(),
+        pt.grad(sgp.ops.cubic_interpolation(x[0], np.ones((5, 1))).sum(), x).sum(),
+    ]
+    for term in terms:
+        with pytest.raises((NotImplementedError, ValueError), match="take differences of the gradient"):
+            pt.grad(term, x)
