@@ -119,6 +119,9 @@ class Factor:
     stationary: bool = False
     categorical: bool | None = False  # as :func:`is_categorical`
 
+    def __pow__(self, power) -> "Factor":
+        return replace(self, gram=lambda a, b: self.plain_gram(a, b) ** power, prototype=None)
+
     def plain_gram(self, a, b) -> TensorVariable:
         """Kernel matrix (na, nb) between coordinates (na,) and (nb,)."""
         if self.prototype is None:
@@ -143,6 +146,13 @@ class ProductTerm:
     def restricted(self, places: Sequence[int]) -> "ProductTerm":
         """The product of the factors at `places` (increasing) alone, with the same scale."""
         return ProductTerm(self.scale, tuple(self.factors[i] for i in places))
+
+    def __pow__(self, power) -> "ProductTerm":
+        return ProductTerm(self.scale**power, tuple(factor**power for factor in self.factors))
+
+    def moved(self, by: int) -> "ProductTerm":
+        """The product over columns that come `by` later."""
+        return ProductTerm(self.scale, tuple(replace(f, dim=f.dim + by) for f in self.factors))
 
     def gram(self, a: TensorVariable, b: TensorVariable) -> TensorVariable:
         """1-D kernel matrices (d, na, nb) without the scale, for points `a` (d, na), `b` (d, nb)."""
@@ -186,7 +196,7 @@ def one_factor(cov: Covariance, d: int | None = None) -> ProductTerm:
 
 
 def _expand(cov) -> list[list]:
-    """Sum of products: a list (sum) of lists (product) of scalars and atomic kernels."""
+    """Sum of products: a list (sum) of lists (product) of scalars, atomic kernels, and terms of `Kron`."""
     if isinstance(cov, pm.gp.cov.WhiteNoise):
         raise ValueError("WhiteNoise is no part of the function: drop it, or give it as sigma=")
     if isinstance(cov, EmbeddedKernel) and (products := cov.as_products()) is not None:
@@ -198,9 +208,18 @@ def _expand(cov) -> list[list]:
                 return [[cov]]  # one 1-D kernel
             return [parts for expansion in inner for parts in expansion]
         return [list(chain.from_iterable(choice)) for choice in cartesian(*inner)]
+    if isinstance(cov, pm.gp.cov.Kron):  # each factor has the columns after those of the one before
+        starts = np.cumsum([0, *cov.input_dims]).tolist()
+        inner = [product_terms(part, part.input_dim) for part in parts_of(cov)]
+        return [
+            [term.moved(k) for term, k in zip(terms, starts, strict=False)] for terms in cartesian(*inner)
+        ]
     if isinstance(cov, Exponentiated) and len(inner := _expand(cov.kernel)) == 1:
         parts = [part.c if isinstance(part, pm.gp.cov.Constant) else part for part in inner[0]]
-        return [[part**cov.power for part in parts]]  # of a product, the product of powers
+        # Of a product, the product of powers; PyTensor takes that of 2.0 in float32.
+        known = BaseCovariance | ProductTerm
+        parts = [p if isinstance(p, known) else pt.as_tensor(p).astype("float64") for p in parts]
+        return [[part**cov.power for part in parts]]
     return [[cov]]
 
 
@@ -210,7 +229,7 @@ def _term(parts, d) -> ProductTerm:
     for part in parts:
         if isinstance(part, pm.gp.cov.Constant):
             part = part.c
-        if not isinstance(part, BaseCovariance):
+        if not isinstance(part, BaseCovariance | ProductTerm):
             value = pt.as_tensor_variable(part)
             if any(length != 1 for length in value.type.shape):
                 raise ValueError(
@@ -219,7 +238,11 @@ def _term(parts, d) -> ProductTerm:
                 )
             scale = scale * value.sum()  # of one entry
             continue
-        for factor in _factors(part):
+        if isinstance(part, ProductTerm):
+            scale, found = scale * part.scale, part.factors
+        else:
+            found = _factors(part)
+        for factor in found:
             dim = factor.dim if d is None or factor.dim >= 0 else factor.dim + d
             by_dim.setdefault(dim, []).append(replace(factor, dim=dim))
     groups: dict[Any, list[Factor]] = {}
@@ -245,10 +268,7 @@ def _factors(kernel: Covariance) -> list[Factor]:
     """1-D factors of an atomic kernel."""
     dims = [int(dim) for dim in kernel.active_dims]
     if isinstance(kernel, Exponentiated):
-        return [
-            replace(f, gram=lambda a, b, f=f: f.plain_gram(a, b) ** kernel.power, prototype=None)
-            for f in _factors(kernel.kernel)
-        ]
+        return [factor**kernel.power for factor in _factors(kernel.kernel)]
     if traits(kernel).stacked and (len(dims) == 1 or type(kernel) is ExpQuad):
         ls = pt.as_tensor_variable(kernel.ls).astype("float64")
         return [Factor(dim, None, kernel, Entry(ls, k), True) for k, dim in enumerate(dims)]

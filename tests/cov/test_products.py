@@ -64,6 +64,7 @@ KERNELS = {
     "power of a scaled product": lambda: (
         (1.7 * sgp.cov.Product(c.Matern52, 3, ls=ELL) * c.Constant(0.6)) ** 1.5
     ),
+    "power of a product scaled by 2": lambda: (2.0 * c.ExpQuad(3, ls=ELL)) ** 1.5,
     "sum": lambda: 2.0 * c.ExpQuad(3, ls=ELL) + 0.5 * c.Matern32(ls=0.7, **on(1)),
     "sum with a constant": lambda: c.ExpQuad(3, ls=ELL) + 0.4,
     "sum with Constant": lambda: c.Constant(0.4) + c.ExpQuad(3, ls=ELL),
@@ -74,6 +75,21 @@ KERNELS = {
         (c.ExpQuad(3, ls=ELL) + 0.5) * (c.ExpQuad(3, ls=2.0) + c.Cosine(ls=1.0, **on(0)))
     ),
     "nested products": lambda: 2.0 * (3.0 * (c.ExpQuad(ls=0.7, **on(0)) * 0.5) * c.Cosine(ls=1.0, **on(2))),
+    "Kron": lambda: c.Kron([c.ExpQuad(2, ls=ELL[:2]), c.Matern52(1, ls=0.7)]),
+    "Kron of sums": lambda: (
+        1.3
+        * c.Kron([c.ExpQuad(2, ls=2.0, active_dims=[-1]) + c.ExpQuad(2, ls=ELL[:2]), c.Cosine(1, ls=1.0)])
+    ),
+    "power of Kron by a kernel": lambda: (
+        (
+            1.2
+            * c.Kron(
+                [2.0 * c.Matern52(1, ls=0.7), c.Kron([c.Linear(1, c=0.0), c.RatQuad(1, alpha=1.0, ls=0.5)])]
+            )
+        )
+        ** 1.5
+        * c.Matern52(ls=0.7, **on(1))
+    ),
     "Product": lambda: sgp.cov.Product(c.Matern52, 3, ls=ELL),
     "Product, one lengthscale": lambda: sgp.cov.Product(c.Matern32, 3, ls=0.6),
     "Product, some columns": lambda: sgp.cov.Product(
@@ -112,6 +128,7 @@ def test_terms_add_up_to_the_kernel_matrix(name, monkeypatch):
         ("sum", [[0, 1, 2], [1]]),
         ("sum with a constant", [[0, 1, 2], []]),
         ("sum by a kernel", [[0, 2], [1, 2]]),
+        ("Kron of sums", [[1, 2], [0, 1, 2]]),
     ],
 )
 def test_columns_of_the_terms(name, dims):

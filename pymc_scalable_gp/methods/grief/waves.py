@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.gp.cov import Add, Cosine, Periodic
+from pymc.gp.cov import Add, Cosine, Kron, Periodic
 
 from pymc_scalable_gp.cov.fourier import fourier_coefficients, waves
 from pymc_scalable_gp.cov.products import ProductTerm, product_terms
@@ -118,8 +118,8 @@ def check_periods(cov_func) -> None:
     """
     for leaf in leaves(cov_func):
         inner = getattr(leaf, "cov_func", None)  # of a warped or scaled kernel
-        if inner is not None:
-            check_periods(inner)
+        for part in parts_of(leaf) if isinstance(leaf, Kron) else [] if inner is None else [inner]:
+            check_periods(part)
         name = {Periodic: "period", Cosine: "ls"}.get(type(leaf))
         if name is not None and is_random(pt.as_tensor_variable(getattr(leaf, name))):
             raise ValueError(

@@ -159,6 +159,7 @@ def test_marginal_density_with_a_free_period_is_the_exact_one_and_smooth():
         (lambda p: pm.gp.cov.Cosine(1, ls=p), "ls"),
         (lambda p: pm.gp.cov.ExpQuad(1, ls=2.0) * pm.gp.cov.Periodic(1, period=p, ls=1.0), "period"),
         (lambda p: 2.0 + 3.0 * pm.gp.cov.Cosine(1, ls=p) ** 2, "ls"),
+        (lambda p: pm.gp.cov.Kron([pm.gp.cov.Cosine(1, ls=p)]), "ls"),
         (lambda p: pm.gp.cov.WarpedInput(1, pm.gp.cov.Cosine(1, ls=p), lambda x: 2.0 * x), "ls"),
     ],
 )
