@@ -105,6 +105,7 @@ class GreatCircle(EmbeddedKernel):
                 "GreatCircle takes two columns, latitude and longitude in degrees: give active_dims with "
                 f"two columns, got input_dim={input_dim}, active_dims={active_dims}"
             )
+        self.turning_dims = self.active_dims[1:]
         check_choice("distance", distance, ("arc", "chord"))
         why_not = "is a kernel of one input, and no covariance on the globe"
         check_stationary(kernel, params, "Matern12", why_not)

@@ -22,6 +22,9 @@ from pymc_scalable_gp.utils.warn import warn
 # Distance of labels, as of outputs or groups, where points are laid out: in units of the inputs' range.
 LAID_APART = 1e6
 
+# Longitudes that span as many degrees leave a gap, if any, that the margins of a range cover.
+_AROUND = 330.0
+
 # Kernels of what a function makes of the inputs, or of a kernel.
 _WRAPPED = pm.gp.cov.WarpedInput | pm.gp.cov.ScaledCov
 
@@ -143,9 +146,19 @@ def used_columns(cov_func, d: int, name: str = "X") -> np.ndarray:
 
 
 def used_range(cov_func, low, high) -> tuple[np.ndarray, np.ndarray]:
-    """A range of inputs (d,), without ends in columns that the kernel does not look at."""
-    used = np.isin(np.arange(len(low)), used_columns(cov_func, len(low)))
+    """A range of inputs (d,), without ends where the kernel looks at nothing, or at all longitudes."""
+    columns = np.arange(len(low))
+    used = np.isin(columns, used_columns(cov_func, len(low)))
+    used &= ~np.isin(columns, turning_columns(cov_func, len(low))) | (high - low < _AROUND)
     return np.where(used, low, -np.inf), np.where(used, high, np.inf)
+
+
+def turning_columns(cov_func, d: int) -> np.ndarray:
+    """Columns of X (n, d) with longitudes, which every kernel that looks at them takes modulo 360."""
+    kernels = [leaf for leaf in leaves(cov_func) if isinstance(leaf, Covariance)]
+    of_each = [(k.active_dims % d, getattr(k, "turning_dims", k.active_dims[:0]) % d) for k in kernels]
+    fixed = [column for columns, turning in of_each for column in np.setdiff1d(columns, turning)]
+    return np.setdiff1d([column for _, turning in of_each for column in turning], fixed).astype(int)
 
 
 def kept_matrix(cov_func) -> str | None:

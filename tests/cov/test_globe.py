@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.vecchia.neighbors import Metric, order_rows
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
+from pymc_scalable_gp.cov.queries import turning_columns
 from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 c = pm.gp.cov
@@ -246,3 +247,49 @@ def test_the_diagonal_where_there_is_no_latitude():
     found = cov(places, diag=True).eval()
     assert np.array_equal(np.isnan(found), [True, False])
     assert_allclose(found, np.diag(cov(places).eval()), rtol=1e-6)
+
+
+AROUND = np.column_stack([RNG.uniform(-60.0, 60.0, 60), RNG.uniform(-179.0, 179.0, 60)])
+
+
+@pytest.mark.parametrize("width", [1.0, 0.2])  # around the globe, and from -36 to 36 degrees
+@pytest.mark.parametrize("name", ["CholQR", "SoftKI", "sum"])
+@pytest.mark.filterwarnings("ignore:points were chosen", "ignore:the points are")
+def test_longitudes_of_another_turn_are_within_the_range(name, width):
+    cov, places = sgp.cov.GreatCircle(c.Matern52, ls=3000.0, distance="chord"), AROUND * [1.0, width]
+    if name == "CholQR":
+        gp = sgp.CholQRMarginal(cov_func=cov, n_inducing=30)
+    else:
+        gp = sgp.SoftKIMarginal(cov_func=cov, inducing=places[:40])
+    if name == "sum":
+        other = c.ExpQuad(2, ls=60.0, active_dims=[0])
+        gp = gp + sgp.SoftKIMarginal(cov_func=other, inducing=places[:40])
+    with pm.Model() as model:
+        rows = pm.Data("X", places)
+        gp.marginal_likelihood("y", X=rows, y=np.sin(places[:, 0] / 20.0), sigma=0.3)
+    new, turn = places[:5] * 0.9, np.array([0.0, 360.0])
+    found = model.compile_logp()({}), *gp.predict(new, {}, diag=True, model=model)
+    turned = gp.predict(new - turn, {}, diag=True, model=model)
+    model.set_data("X", places + turn * (places[:, 1:] < 0.0))
+    for one, other in zip(found, (model.compile_logp()({}), *turned), strict=True):
+        assert_allclose(one, other, rtol=1e-9)
+
+
+def test_longitudes_far_from_the_range_are_beyond_it():
+    cov, west = (
+        sgp.cov.GreatCircle(c.Matern52, ls=500.0, distance="chord"),
+        AROUND[np.abs(AROUND[:, 1]) < 40.0],
+    )
+    gp = sgp.CholQRMarginal(cov_func=cov, n_inducing=len(west) - 2)
+    gp.build(west)
+    limits = gp.feature_map.input_range
+    limits.check(west + np.array([0.0, 720.0]))
+    with pytest.raises(ValueError, match="column 1 of X reaches"):
+        limits.check(west + np.array([0.0, 180.0]))
+    assert limits.outside(west + np.array([0.0, 180.0]), "it").startswith("column 1 reaches")
+
+
+def test_a_column_that_another_kernel_reads_does_not_turn():
+    cov = sgp.cov.GreatCircle(c.Matern12, ls=500.0, input_dim=3, active_dims=[-2, -1])
+    assert turning_columns(2.0 * cov + c.ExpQuad(3, ls=1.0, active_dims=[0]), 3).tolist() == [2]
+    assert turning_columns(cov + c.Linear(3, c=0.0, active_dims=[2]), 3).tolist() == []

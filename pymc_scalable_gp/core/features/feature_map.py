@@ -183,7 +183,9 @@ class SumMap(FeatureMap):
         high = np.min([each.high for each in ranges], axis=0)
         probes = InputRange(low, high, labels=self.labels).probes  # at labels that there are
         labels = _common(each.labels for each in ranges)  # not the parts' own: a range may refuse fewer
-        return InputRange(low, high, probes, labels)
+        places = range(len(low))
+        turns = [j for j in places if all(j in each.turns or np.isinf(each.low[j]) for each in ranges)]
+        return InputRange(low, high, probes, labels, turns)
 
     @property
     def labels(self):

@@ -13,7 +13,7 @@ from pymc_scalable_gp.core.features.reach import InputRange
 from pymc_scalable_gp.core.features.residual import FusedKernel, fused_kernel
 from pymc_scalable_gp.cov.embedded import first_row
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
-from pymc_scalable_gp.cov.queries import categorical_columns, split_scale, used_range
+from pymc_scalable_gp.cov.queries import categorical_columns, split_scale, turning_columns, used_range
 from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_product import product
 from pymc_scalable_gp.ops.stationary_features import stationary_features
@@ -71,7 +71,7 @@ class NystromMap(FeatureMap):
     @property
     def input_range(self):
         probes = InputRange(self.low, self.high, labels=self.labels).probes  # at labels that there are
-        return InputRange(self.low, self.high, probes)
+        return InputRange(self.low, self.high, probes, turns=turning_columns(self.cov_func, len(self.low)))
 
     @property
     def labels(self):

@@ -1,6 +1,6 @@
 """The range of inputs in which features hold the prior variance, and warnings beyond it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,13 +33,14 @@ class InputRange:
     certain of the mean there. `probes` are a few inputs (p, d) at which the functions of another basis
     have other values; random ones within the range when left out, with labels in turn. `labels` are
     those that the features hold, by column, where the kernel compares categories: between two of them there
-    is nothing.
+    is nothing. `turns` are the columns of longitudes, which count modulo 360.
     """
 
     low: np.ndarray
     high: np.ndarray
     probes: np.ndarray | None = None
     labels: Mapping[int, np.ndarray] = field(default_factory=dict)
+    turns: Sequence[int] = ()
 
     def __post_init__(self):
         probes = self.probes
@@ -59,9 +60,16 @@ class InputRange:
         margin = margin + 1e-9 * np.maximum(np.abs(self.low), np.abs(self.high))
         return self.low - margin, self.high + margin
 
+    def turned(self, X):
+        """Inputs (n, d) with longitudes on the turn nearest to the middle of the range."""
+        turns = [j for j in self.turns if np.isfinite(self.low[j])]
+        middle, turn = np.zeros((2, len(self.low)))
+        middle[turns], turn[turns] = 0.5 * (self.low[turns] + self.high[turns]), 360.0
+        return X - ((X - middle) / 360.0).round() * turn if turns else X
+
     def _columns_beyond(self, X: np.ndarray) -> np.ndarray:
         """Columns in which inputs (n, d) reach beyond the range."""
-        low, high = self._with_margin()
+        X, (low, high) = self.turned(X), self._with_margin()
         return np.flatnonzero((X.min(axis=0) < low) | (X.max(axis=0) > high))
 
     def outside(self, X: np.ndarray, what: str) -> str | None:
@@ -69,7 +77,7 @@ class InputRange:
 
         Labels do not: a new one has the prior variance.
         """
-        width, texts = self.high - self.low, []
+        X, width, texts = self.turned(X), self.high - self.low, []
         beyond = np.maximum(self.low - X.min(axis=0), X.max(axis=0) - self.high)
         columns = np.setdiff1d(self._columns_beyond(X), [*self.labels])
         for j in columns[:5]:
@@ -98,7 +106,7 @@ class InputRange:
         """Raise ValueError for inputs (n, d) beyond the range, or with a label that no feature holds."""
         if text := self.unknown(X):
             raise ValueError(f"{text}: call gp.build(X), before the likelihood, on inputs with all labels")
-        columns = self._columns_beyond(X)
+        columns, X = self._columns_beyond(X), self.turned(X)
         if len(columns):
             j = columns[0]
             raise ValueError(
@@ -110,7 +118,7 @@ class InputRange:
 
     def guard(self, X: TensorVariable, rows: TensorVariable) -> TensorVariable:
         """`rows`, computed from X, behind the same check of X, which may be replaced."""
-        low, high = self._with_margin()
+        X, (low, high) = self.turned(X), self._with_margin()
         inside = (X >= low).all() & (X <= high).all()
         return Refuse(_REPLACED)(rows, inside & ~self.is_new(X).any() if self.labels else inside)
 

@@ -101,10 +101,11 @@ class ArrayRows:
         if now != self._first:
             if X is not None:
                 evaluate([X])  # refused with another number of columns
-            if X is not None and self._map.input_range is not None:
-                self._map.input_range.check_replaced(now.X)
+            if X is not None and (limits := self._map.input_range) is not None:
+                limits.check_replaced(now.X)
             if X is not None and self._map.mixing() is not None:
-                if self._map.covering(now.X.min(axis=0), now.X.max(axis=0)) is not self._map:
+                rows = now.X if limits is None else limits.turned(now.X)
+                if self._map.covering(rows.min(axis=0), rows.max(axis=0)) is not self._map:
                     return None
             summary = self._summarized(self._kept if X is None else now.X, now.y)
         elif not self._mutable:

@@ -17,6 +17,7 @@ from pymc_scalable_gp.cov.queries import (
     is_stationary,
     layout,
     layout_values,
+    turning_columns,
     used_columns,
     used_range,
 )
@@ -71,11 +72,13 @@ class SoftKIMap(FeatureMap):
     def input_range(self):
         Z = self.points.value[:6]
         between_points = 0.5 * (Z[1:] + Z[:-1]) if len(Z) > 1 else Z
-        return InputRange(self.low, self.high, between_points, self.known)
+        turns = turning_columns(self.cov_func, len(self.low))
+        return InputRange(self.low, self.high, between_points, self.known, turns)
 
     def covering(self, low, high):
         """The same weights, which fade only beyond a range that includes `low` and `high`."""
-        if (self.low <= low).all() and (self.high >= high).all():
+        rounding = 1e-12 * np.maximum(np.abs(low), np.abs(high))  # of longitudes on another turn
+        if (self.low <= low + rounding).all() and (self.high >= high - rounding).all():
             return self
         return self.changed(low=np.minimum(self.low, low), high=np.maximum(self.high, high))
 
