@@ -479,6 +479,23 @@ def test_modes_far_from_the_prior_mean(name):
         np.testing.assert_allclose(density({"eta_log__": np.log(scale)}), expected, rtol=1e-5)
 
 
+def test_a_long_step_from_where_rows_say_nothing_is_no_end(monkeypatch):
+    """Wherever the search was led before: the density is right, or NaN."""
+    monkeypatch.setattr(laplace_mode, "FALL", np.inf)
+    kind, y, likelihood, scales = HARD["none of many"]
+    with pm.Model() as model:
+        eta = pm.HalfNormal("eta", 5.0, initval=1.0)
+        gp = kind(cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=1.0))
+        variable = gp.marginal_likelihood("y", X=X[:, :1], y=y, likelihood=likelihood)
+    density = model.compile_logp(vars=[variable], jacobian=False)
+    unit, found = pm.gp.cov.Matern52(1, ls=1.0)(X[:, :1]).eval(), []
+    for scale in scales:
+        expected, _, _ = dense(lambda f, y: pm.logp(likelihood(f), y), scale**2 * unit, np.zeros(N), y)
+        found.append(density({"eta_log__": np.log(scale)}))
+        assert np.isnan(found[-1]) or abs(found[-1] - expected) < 1e-4
+    assert np.isnan(found).any()
+
+
 def test_the_floor_of_information_in_steps_moves_no_mode(monkeypatch):
     """Counts of 0 under an sd of 300, where the least information costs 1.6e-3 nats."""
     rows, found = np.linspace(0.0, 5.0, 40)[:, None], []
