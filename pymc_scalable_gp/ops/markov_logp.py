@@ -77,7 +77,7 @@ def markov_logp(dt, rates, variances, features, noise, residual, orders, counts,
     gradient costs about four times as much, and keeps the covariances (s, s) before each of these blocks
     or, where they are more than 2^22 numbers, before some and then those between two such. Features whose
     ``v_k sum_i g_ik^2 / D_i`` is below 1e-11, which bounds what one adds to the log determinant, are left
-    out.
+    out, and have no gradient (under JAX they stay).
 
     References
     ----------
