@@ -372,9 +372,8 @@ def _numeric(value, name):
             way = next(found, TEXT)
             raise TypeError(f"{name} must be numeric, got dtype object: {way}") from None
     if array.dtype.kind not in "fiub":
-        way = {"m": f": {DATES}", "M": f": {DATES}", "U": f": {TEXT}", "S": f": {TEXT}"}
-        way = way.get(array.dtype.kind, "")
-        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}{way}")
+        way = {"m": DATES, "M": DATES, "U": TEXT, "S": TEXT}.get(array.dtype.kind, "")
+        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}{way and f': {way}'}")
     return np.asarray(array, dtype="float64")
 
 

@@ -68,8 +68,8 @@ class InputRange:
         return X - ((X - middle) / 360.0).round() * turn if turns else X
 
     def _columns_beyond(self, X: np.ndarray) -> np.ndarray:
-        """Columns in which inputs (n, d) reach beyond the range."""
-        X, (low, high) = self.turned(X), self._with_margin()
+        """Columns in which inputs (n, d), `turned`, reach beyond the range."""
+        low, high = self._with_margin()
         return np.flatnonzero((X.min(axis=0) < low) | (X.max(axis=0) > high))
 
     def outside(self, X: np.ndarray, what: str) -> str | None:
@@ -106,7 +106,8 @@ class InputRange:
         """Raise ValueError for inputs (n, d) beyond the range, or with a label that no feature holds."""
         if text := self.unknown(X):
             raise ValueError(f"{text}: call gp.build(X), before the likelihood, on inputs with all labels")
-        columns, X = self._columns_beyond(X), self.turned(X)
+        X = self.turned(X)
+        columns = self._columns_beyond(X)
         if len(columns):
             j = columns[0]
             raise ValueError(
@@ -124,7 +125,7 @@ class InputRange:
 
     def check_replaced(self, X: np.ndarray) -> None:
         """Raise ValueError for inputs (n, d) beyond the range that replaced the training inputs."""
-        if len(X) and (len(self._columns_beyond(X)) or self.unknown(X)):
+        if len(X) and (len(self._columns_beyond(self.turned(X))) or self.unknown(X)):
             raise ValueError(_REPLACED)
 
 

@@ -30,7 +30,7 @@ def subset_map(
     Maximises ``log N(y_s | mean(X_s), K(X_s, X_s) + sigma^2 I) + log prior`` by L-BFGS, the start of
     the GP-GRIEF paper. Use the result for ``gp.build(X, point=...)`` and ``pm.sample(initvals=...)``.
     The best of two modes: one is searched from the model's initial point, the other from the best of
-    eight draws from the prior.
+    eight draws from the prior, where that is proper.
 
     Parameters
     ----------
