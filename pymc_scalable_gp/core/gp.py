@@ -34,7 +34,7 @@ def blas_threads(training):
     """One BLAS thread for matrices that are too small for more: those of neighbours, and of few rows."""
     if training is None:
         return nullcontext()
-    near = isinstance(training.predictive, NeighborRows)
+    near = isinstance(training.at_mode, NeighborRows)
     return one_blas_thread() if near or len(training.X.value) <= FEW_ROWS else nullcontext()
 
 

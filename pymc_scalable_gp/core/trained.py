@@ -108,7 +108,7 @@ class TrainedGP(BuiltGP):
         if len(data.value):
             for cov_func in (each for each in kernels if each is not None):
                 check_rows(cov_func, data.value, name)
-            training.predictive.prediction_map().outside(data.value)  # raises for categories that are new
+            training.at_mode.prediction_map().outside(data.value)  # raises for categories that are new
 
     @staticmethod
     def _warn_beyond(training, data, together: bool, point=dict, model=None) -> None:
@@ -116,10 +116,10 @@ class TrainedGP(BuiltGP):
 
         Or, if rows are predicted `together`, what they share of it.
         """
-        if not training.predictive.holds_residual:
-            warn_beyond(training.predictive.prior_map(), data.value, point, model)
+        if not training.at_mode.holds_residual:
+            warn_beyond(training.at_mode.prior_map(), data.value, point, model)
             if together:
-                warn_together(training.predictive.prior_map(), data.value, point, model)
+                warn_together(training.at_mode.prior_map(), data.value, point, model)
 
     def _given(self, given, exact: bool = False) -> tuple[Training, Sequence[int] | None]:
         """The likelihood or prior to condition on, and this GP's places in the sum that it is a part of."""

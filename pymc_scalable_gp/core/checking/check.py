@@ -122,7 +122,7 @@ def _begin(gp, X, y, rows, rng, model) -> Comparison:
     if isinstance(training.gaussian, NeighborRows):
         evaluate([training.gaussian.order])  # refuses rows that replaced those of the neighbours
     # Under any likelihood what stands for the rows is compared: the pseudo-targets at each mode.
-    found = Comparison(gp, training.predictive, model, values, inside, outside)
+    found = Comparison(gp, training.at_mode, model, values, inside, outside)
     log_ratios = training.log_ratios()
     return found if log_ratios is None else replace(found, errors={"laplace": log_ratios})
 
@@ -228,7 +228,7 @@ def _dataset(job, found) -> Check:
     attrs = {"missing_mean": float(found["missing"].mean())} | job.figures
     attrs |= {"rows": len(job.inside), "draws": len(job.points)}
     followed = job.gp.training
-    holds = followed is not None and followed.predictive.holds_residual
+    holds = followed is not None and followed.at_mode.holds_residual
     attrs["holds_residual"] = int(holds)  # netCDF has no bool
     if job.training is not None and job.training.sigma is not None and not attrs["holds_residual"]:
         attrs["noise_inflation"] = float((found["missed"] / found["noise"]).mean())

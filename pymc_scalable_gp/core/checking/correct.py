@@ -28,6 +28,7 @@ from pymc_scalable_gp.importance.nuts import nuts_on_density
 from pymc_scalable_gp.importance.result import as_tree
 from pymc_scalable_gp.importance.run import MOST_CORES, Budget, Clock, complain, run, shortcomings
 from pymc_scalable_gp.utils.checks import check_choice, check_count, generator
+from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.memory import accelerator, free_memory, free_on
 
 _log = logging.getLogger("pymc")
@@ -91,6 +92,10 @@ def correct_gp(
                 "max_evaluations, or give otherwise='nuts'",
             )
         tree = as_tree(density, weighed, clock.laps, rng)
+        if log_ratios is not None:
+            own = _error_of_functions(log_ratios, mean_point(points), model)
+            attrs = tree["posterior"].attrs
+            attrs["log_evidence_se"] = float(np.hypot(attrs["log_evidence_se"], own))
     tree["posterior"].attrs["target"] = words
     tree["correction"] = xr.DataTree(_moved(tree, points, weighed, words))
     return tree
@@ -189,6 +194,16 @@ def better_density(model, variable, better: TrainingRows, log_ratios=None) -> De
     if log_ratios is None:
         return Density(model, rest + smooth)
     return Density(model, rest + smooth + error, rest + smooth)
+
+
+def _error_of_functions(log_ratios, point, model) -> float:
+    """Standard error of the log mean weight of functions at a point, from the antithetic pairs.
+
+    The functions are the same at all points and for all seeds, so that it does not average out.
+    """
+    found = evaluate([log_ratios], point, model)[0]
+    weights = np.exp(found - found.max()).reshape(2, -1).mean(axis=0)
+    return float(weights.std() / weights.mean() / np.sqrt(len(weights)))
 
 
 def _factor(theta: np.ndarray) -> np.ndarray:

@@ -108,6 +108,11 @@ class Training(ABC):
     def predictive(self) -> "TrainingRows":
         """The Gaussian likelihood, or the latent function, that predictions follow from."""
 
+    @property
+    def at_mode(self) -> "TrainingRows":
+        """The same, but for likelihoods that predict by another mean of the function than its mode."""
+        return self.predictive
+
     def observing(self, predictor, likelihood, model):
         """Predictor of new observations; `likelihood` is that of new rows where a user has one."""
         if likelihood is not None:

@@ -71,7 +71,7 @@ class CavityPrecisions:
     """
 
     def __init__(self, laplace, model):
-        pseudo, rows = laplace.predictive, laplace.rows
+        pseudo, rows = laplace.at_mode, laplace.rows
         self._inner = pseudo.precisions(model)
         functions = pt.matrix("functions", dtype="float64")
         y = laplace.y.tensor

@@ -14,6 +14,7 @@ from pymc_scalable_gp.core.data.inputs import Data, held_value
 from pymc_scalable_gp.core.likelihoods.base import Likelihood, MarginalData, Training
 from pymc_scalable_gp.core.likelihoods.cavity import CavityPrecisions
 from pymc_scalable_gp.core.likelihoods.laplace_error import log_ratios
+from pymc_scalable_gp.core.likelihoods.laplace_mean import AroundMean, around_mean
 from pymc_scalable_gp.core.likelihoods.laplace_mode import LaplaceDensity, LaplaceGraph
 from pymc_scalable_gp.core.likelihoods.new_rows import ObservationPredictor
 from pymc_scalable_gp.core.likelihoods.rowwise import RowDistribution
@@ -32,7 +33,7 @@ class LaplaceRows(Training):
     ``log p(y) = log N(t; mu, C + W^-1) + sum_i [log p(y_i | f_i) - log N(t_i; f_i, 1 / W_i)]`` with
     pseudo-targets ``t = f + g / W``, slopes g and information W of the rows. The Gaussian likelihood
     `inner` evaluates the first term, with one noise variance per row; it is that of any method, and
-    predictions follow from it with the pseudo-targets for its own.
+    predictions follow from it with pseudo-targets for its own: see :func:`around_mean`.
     """
 
     rows: RowDistribution
@@ -124,9 +125,25 @@ class LaplaceRows(Training):
         return self._graph.pseudo(self.mode, self.y.tensor)
 
     @cached_property
-    def predictive(self) -> Likelihood:
+    def at_mode(self) -> Likelihood:
         """The Gaussian likelihood of the pseudo-targets at the mode."""
-        t, v = self.pseudo_targets
+        return self._of_targets(*self.pseudo_targets)
+
+    @cached_property
+    def predictive(self) -> Likelihood:
+        """That of pseudo-targets which lead to the function's corrected mean; by products, to its mode."""
+        try:
+            t, v, _ = self.around_mean
+        except NotImplementedError:
+            return self.at_mode
+        return self._of_targets(t, v)
+
+    @cached_property
+    def around_mean(self) -> AroundMean:
+        """A normal near the function's posterior; NotImplementedError for likelihoods by products."""
+        return around_mean(self)
+
+    def _of_targets(self, t, v) -> Likelihood:
         data = replace(self.inner.data, y=Data(t, self.y.value, True), sigma=pt.sqrt(v))
         return replace(self.inner, data=data)
 
@@ -136,9 +153,10 @@ class LaplaceRows(Training):
 
         def draw(*args):
             given = dict(zip(params, args[:-1], strict=True))
-            f = pt.specify_shape(self._function_draw, (self.rows.size,))
-            drawn = graph_replace([self.rows.variable], {self.rows.f: f})
-            return graph_replace(drawn, given, strict=False)[0]
+            (f,) = graph_replace([self._function_draw], given, strict=False)
+            given |= {self.rows.f: pt.specify_shape(f, (self.rows.size,))}
+            # At once: a graph that was replaced in has copies of some random variables.
+            return graph_replace([self.rows.variable], given, strict=False)[0]
 
         def logp(value, *args):
             return self._density(value.astype("float64"), *args)[0]
@@ -162,7 +180,7 @@ class LaplaceRows(Training):
         return self._found[0]
 
     def log_ratios(self) -> TensorVariable | None:
-        """Log weights of functions drawn at the mode; None where the likelihood goes by products."""
+        """Log weights of functions near the posterior; None where the likelihood goes by products."""
         try:
             return log_ratios(self)
         except NotImplementedError:

@@ -10,13 +10,13 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.data.missing import REPLACE_BOTH
 from pymc_scalable_gp.core.likelihoods.base import Likelihood
-from pymc_scalable_gp.core.likelihoods.laplace_error import LOG_2PI
 from pymc_scalable_gp.core.likelihoods.rowwise import RowDistribution
 from pymc_scalable_gp.ops._expanded import Expanded, jax_function
 from pymc_scalable_gp.ops._jax import register_jax
 from pymc_scalable_gp.ops.repeat import outside, repeat
 from pymc_scalable_gp.utils.checks import RefuseShape
 
+LOG_2PI = float(np.log(2.0 * np.pi))
 LIMIT = 100  # steps of the search
 ADJOINT_LIMIT = 50
 # What is left after the last step, in units of each row's information: the step times its ratio to the one
@@ -253,9 +253,13 @@ class LaplaceGradient(Expanded):
 
     def __init__(self, graph: LaplaceGraph, known, floats):
         f = graph.rows.vector("mode")
-        wanted = [place for place, is_float in zip(known, floats, strict=True) if is_float]
-        grads = pt.grad(graph.carried(f, graph.rows.y), wanted, disconnected_inputs="ignore")
-        super().__init__([f, *known], grads)
+        # Places that do not depend on one another, as a variable of the model does on its prior's parents.
+        places = [place.type() for place in known]
+        given = dict(zip(known, places, strict=True))
+        (carried,) = graph_replace([graph.carried(f, graph.rows.y)], given, strict=False)
+        wanted = [place for place, is_float in zip(places, floats, strict=True) if is_float]
+        grads = pt.grad(carried, wanted, disconnected_inputs="ignore")
+        super().__init__([f, *places], grads)
 
     def pullback(self, inputs, outputs, cotangents):
         """Raise NotImplementedError: without a word a Hessian would be that of the priors alone."""

@@ -16,7 +16,7 @@ import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.checking.comparison import exact_rows, with_neighbors
 from pymc_scalable_gp.core.checking.correct import better_density
 from pymc_scalable_gp.core.likelihoods import laplace_mode
-from pymc_scalable_gp.utils.compiled import compiled
+from pymc_scalable_gp.utils.compiled import compiled, evaluate
 
 rng = np.random.default_rng(0)
 N = 24
@@ -247,6 +247,47 @@ def test_a_gradient_of_parameter_after_parameter_is_one(with_counts):
     np.testing.assert_allclose(function(at), together(values)[1], rtol=1e-10)
 
 
+@pytest.mark.parametrize("own", ["a function of another", "a child of another"])
+@pytest.mark.parametrize("name", often(["exact", "Vecchia", "grid"], "exact", "grid"))
+def test_variables_that_depend_on_one_another_count_once(own, name):
+    """The gradient counted the parent twice, or went through the child's prior, which has none."""
+    sites = np.arange(N) % 3
+    with pm.Model() as model:
+        mu = pm.Normal("mu", initval=0.2)
+        if own == "a child of another":
+            u = pm.Normal("u", mu, 1.0, shape=3, initval=[0.1, 0.3, -0.2])
+        else:
+            u = pm.Deterministic("u", mu + pm.Normal("z", shape=3))
+        if name == "grid":
+            gp = sgp.KMCGMarginal(cov_func=kernel(1.1, pt.exp(mu)))
+            gp.marginal_likelihood(
+                "y", X=sgp.RegularGrid([np.arange(6.0), np.arange(4.0)]), y=Y,
+                likelihood=lambda f: counts(f + mu + u[sites]),
+            )  # fmt: skip
+        else:
+            kind, options = CLASSES[name]
+            gp = kind(cov_func=kernel(1.1, pt.exp(mu)), **options)
+            gp.marginal_likelihood("y", X=X, y=Y, likelihood=lambda f: counts(f + mu + u[sites]))
+    point, logp = model.initial_point(0), model.compile_logp()
+    found = model.compile_dlogp()(point)[0]  # of mu
+    differences = [logp({**point, "mu": point["mu"] + h}) for h in (1e-4, -1e-4)]
+    np.testing.assert_allclose(found, (differences[0] - differences[1]) / 2e-4, rtol=1e-5)
+
+
+def test_prior_draws_of_a_mixture_are_of_its_own_parameter():
+    """All draws of psi were one number: the observed variable had taken its generator."""
+    with pm.Model() as model:
+        psi = pm.Beta("psi", 5, 1)
+        gp = sgp.ExactMarginal(cov_func=kernel())
+        gp.marginal_likelihood(
+            "y", X=X, y=Y, likelihood=lambda f: pm.ZeroInflatedPoisson.dist(psi, pm.math.exp(f))
+        )
+    assert psi.owner.inputs[0] not in model["y"].owner.inputs
+    drawn, y = pm.draw([psi, model["y"]], draws=30, random_seed=1)
+    assert len(np.unique(drawn)) == 30
+    assert len(np.unique(y, axis=0)) == 30
+
+
 def test_second_derivatives_are_refused(with_counts):
     """They were those of the priors, as in pm.find_hessian."""
     model, _ = with_counts
@@ -257,10 +298,12 @@ def test_second_derivatives_are_refused(with_counts):
 def test_predictions_are_those_of_the_dense_posterior(with_counts):
     y, Z = Y, rng.uniform(0.0, 4.0, (5, 2))
     model, gp = with_counts
-    _, f, W = dense(lambda f, y: pm.logp(pm.Poisson.dist(mu=pm.math.exp(f)), y), K_of(), np.full(N, 0.3), y)
+    _, _, W = dense(lambda f, y: pm.logp(pm.Poisson.dist(mu=pm.math.exp(f)), y), K_of(), np.full(N, 0.3), y)
+    t, v, _ = evaluate([*gp.training.around_mean], POINT, model)  # see test_laplace_mean.py
+    np.testing.assert_allclose(v, 1.0 / W, rtol=1e-7)
     both = K_of(Z=np.concatenate([X, Z]))
     cross, own = both[N:, :N], both[N:, N:]
-    mean = 0.3 + cross @ np.linalg.solve(K_of(), f - 0.3)
+    mean = 0.3 + cross @ np.linalg.solve(K_of() + np.diag(1.0 / W), t - 0.3)
     cov = own - cross @ np.linalg.solve(K_of() + np.diag(1.0 / W), cross.T)
     found, full = gp.predict(Z, POINT, model=model)
     np.testing.assert_allclose(found, mean, rtol=1e-7)
