@@ -17,6 +17,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from scipy import stats
 from scipy.special import digamma, polygamma
+from scipy.stats import qmc
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.importance import run as run_module
@@ -287,6 +288,26 @@ def test_mixture_density_integrates_to_one_and_draws_follow_it():
     np.testing.assert_allclose(points.mean(), -0.2, atol=0.03)
 
 
+def test_each_part_of_a_mixture_has_draws_of_its_own_law():
+    """What chooses the part of a point says nothing about where it lies there."""
+    parts = [StudentT(np.array([at]), np.eye(1)) for at in (-1e4, 1e4)]
+    points = Mixture(parts, [0.3, 0.7]).draw(4096, np.random.default_rng(0))[:, 0]
+    for sign, at, share in ((-1, -1e4, 0.3), (1, 1e4, 0.7)):
+        mine = points[sign * points > 0.0]
+        assert len(mine) / 4096 == pytest.approx(share, abs=2e-3)
+        below = stats.t(df=7, loc=at, scale=1.5).cdf(np.sort(mine))
+        np.testing.assert_allclose(below, np.linspace(0.0, 1.0, len(mine)), atol=0.03)
+
+
+def test_a_point_at_the_edge_of_the_cube_stays_finite(monkeypatch):
+    """A scrambled sequence holds zeros, once in a thousand million points."""
+    monkeypatch.setattr(qmc.Sobol, "random", lambda self, count: np.zeros((count, self.d)))
+    t = StudentT(np.zeros(2), np.eye(2))
+    points = Mixture([t], [1.0]).draw(3, np.random.default_rng(0))
+    assert np.isfinite(points).all()
+    assert np.isfinite(t.logpdf(points)).all()
+
+
 @pytest.mark.slow
 def test_tails_that_no_point_has_reached_are_not_left_out():
     """Proposals of the points' own width had sds a quarter too small here, with k-hat below .5."""
@@ -548,6 +569,15 @@ def test_parts_go_after_two_rounds_of_next_to_no_weight():
     for rounds.counts in ([64], [64, 64]):
         rounds.adapt(Weighed(points, None, None, np.ones(4) / 4, None, 0.0, 4.0, 0.0))
     assert seen == [False, True]
+
+
+def test_a_part_without_any_weight_stays_as_it_is():
+    """In many dimensions responsibilities underflow; a first round leaves no part out."""
+    parts = [StudentT(np.full(200, at), np.eye(200)) for at in (0.0, 50.0)]
+    points = np.random.default_rng(0).standard_normal((30, 200))
+    found = Mixture(parts, [0.5, 0.5]).adapted(points, np.full(30, 1 / 30), False)
+    assert found.parts[1] is parts[1]
+    np.testing.assert_allclose(found.shares, [1.0 / 1.05, 0.05 / 1.05])
 
 
 def test_proposals_do_not_follow_one_heavy_point():
