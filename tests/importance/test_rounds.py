@@ -93,10 +93,34 @@ def test_first_shares_are_those_of_the_modes_masses():
 
 
 def test_few_weights_are_good_only_where_they_are_equal():
-    for logs, khat in ((np.zeros(9), -np.inf), (1e-3 * np.arange(9.0), np.inf)):
+    for logs, khat in (
+        (np.zeros(9), -np.inf), (np.zeros(90), -np.inf), (1e-3 * np.arange(9.0), np.inf),
+    ):  # fmt: skip
         weights, found = smooth(logs)
         assert found == khat
         np.testing.assert_allclose(weights, np.exp(logs) / np.exp(logs).sum())
+
+
+@pytest.mark.parametrize(
+    "logs",
+    [
+        np.append(np.zeros(100), 800.0),
+        np.append(np.random.default_rng(0).normal(size=300), np.full(60, 5.0)),
+    ],
+    ids=["a huge one", "a tail of one value"],
+)
+def test_weights_whose_tail_has_no_fit_are_bad_and_stay(logs):
+    weights, khat = smooth(logs)
+    assert khat == np.inf
+    np.testing.assert_allclose(weights, np.exp(logs - logsumexp(logs)))
+
+
+def test_points_without_any_weight_move_no_proposal():
+    assert effective(np.zeros(3)) == 0.0
+    rounds = Rounds(Normal(), [at(0.0, 0.0)], None)
+    before = rounds.mixture
+    rounds.adapt(weighed(np.zeros(3), weights=np.zeros(3), ess=0.0))
+    assert rounds.mixture is before
 
 
 @pytest.mark.parametrize(("place", "is_new"), [((30.0, 30.0), True), ((1.0, 1.0), False), (None, False)])
