@@ -9,11 +9,19 @@ from numpy.testing import assert_array_equal
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.data.inputs import (
+    check_block,
+    check_dims,
+    check_given,
     check_inputs,
+    check_rows,
     check_sigma,
     check_target,
     check_temperature,
     check_weights,
+    digest,
+    held_value,
+    refuse_other_columns,
+    split_noise,
 )
 from pymc_scalable_gp.methods.kmcg.basis import choose_rows
 
@@ -176,3 +184,144 @@ def test_minibatches_are_refused(likelihood):
             ValueError, match=r"y is a pm\.Minibatch: the rows of a GP depend on one another"
         ):
             gp.marginal_likelihood("y", *pm.Minibatch(X, Y, batch_size=5), total_size=N, **how)
+
+
+BAD = np.array([1.0, np.nan, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "words"),
+    [
+        (np.ones((3, 1)), np.ones(2), r"source: X and y must have shapes .*, got \(3, 1\) and \(2,\)"),
+        (np.ones(3), np.ones(3), r"got \(3,\) and \(3,\)"),
+        (np.ones((3, 1)), np.ones((3, 1)), r"got \(3, 1\) and \(3, 1\)"),
+        (np.ones((3, 1)), BAD, "source: NaN or infinite values in 1 rows, the first of them row 101"),
+        (np.column_stack([BAD, np.ones(3)]), np.ones(3), "in 1 rows, the first of them row 101"),
+    ],
+)
+def test_blocks_of_a_source_say_where_they_are_wrong(X, y, words):
+    with pytest.raises(ValueError, match=words):
+        check_block(X, y, "source", 100)
+
+
+def test_noise_is_white_and_the_sum_of_the_rest():
+    """Two of each: variances add up, and kernels."""
+    first, second = pm.gp.cov.Matern32(1, ls=0.3), pm.gp.cov.ExpQuad(1, ls=2.0)
+    white = [pm.gp.cov.WhiteNoise(s) for s in (0.3, 0.4)]
+    sd, kernel = split_noise(first + white[0] + second + white[1])
+    np.testing.assert_allclose(sd.eval(), 0.5)
+    np.testing.assert_allclose(kernel(X).eval(), (first(X) + second(X)).eval())
+    sd, kernel = split_noise(white[0])
+    assert kernel is None
+    assert sd.eval() == 0.3
+
+
+def test_a_sigma_of_another_length_is_refused():
+    for length in (N - 1, N + 1):
+        with pytest.raises(ValueError, match=f"sigma has {length} values, but X has 12 rows"):
+            check_sigma(np.ones(length), N)
+    with pm.Model(coords={"rows": range(N + 1)}):
+        sigma = pm.HalfNormal("sigma", dims="rows")
+        with pytest.raises(ValueError, match="sigma has 13 values, but X has 12 rows"):
+            check_sigma(sigma, N)
+
+
+def test_a_sigma_of_one_value_is_for_all_rows():
+    for n, shape in ((N, ()), (1, (1,)), (None, ())):
+        found = check_sigma(np.array([0.3]), n).eval()
+        assert found.shape == shape
+        assert_array_equal(found, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(np.ma.masked, "1 masked values, in 1 rows"), (None, "1 NaN or infinite values")]
+)
+def test_a_scalar_that_is_missing(value, words):
+    with pytest.raises(ValueError, match=f"sigma has {words}"):
+        check_sigma(value, N)
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "words"),
+    [
+        ([0, N], ValueError, "rows names row 12, but X has 12 rows"),
+        ([-1, 3], ValueError, "rows names row -1, but X has 12 rows"),
+        ([3, 5, 3], ValueError, "rows names a row more than once"),
+        (np.empty(0, int), TypeError, r"rows must be a size or integer rows of X"),
+        ([True, False], TypeError, "got bool of shape"),
+        ([1.0], TypeError, "got float64 of shape"),
+        ([[1]], TypeError, r"of shape \(1, 1\)"),
+    ],
+)
+def test_rows_are_distinct_whole_numbers_within_the_data(rows, error, words):
+    with pytest.raises(error, match=words):
+        check_rows(rows, N, "rows", "a size or ")
+    assert_array_equal(check_rows(np.array([N - 1, 0], "uint8"), N, "rows"), [N - 1, 0])
+
+
+@pytest.mark.parametrize("weights", [[1.0, 0.0], [1.0, -1.0], [1.0, 1.0, 1.0], [1.0], 1.0])
+def test_weights_are_positive_and_as_many_as_the_rank(weights):
+    words = "weights must be positive" if np.shape(weights) == (2,) else r"weights must have shape \(2,\)"
+    with pytest.raises(ValueError, match=words):
+        check_weights(np.array(weights), 2)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan, [1.0, 0.0], np.ones((1, 1))])
+def test_a_temperature_is_positive_and_finite(value):
+    words = "a scalar or have shape" if np.ndim(value) == 2 else "positive and finite"
+    with pytest.raises(ValueError, match=f"temperature must be {words}"):
+        check_temperature(value)
+
+
+@pytest.mark.parametrize(("given", "missing"), [({"X": X}, "'y', 'sigma'"), ({"X": X, "y": Y}, "'sigma'")])
+def test_data_to_condition_on_are_given_together(given, missing):
+    with pytest.raises(ValueError, match=rf"given lacks \[{missing}\]"):
+        check_given(given)
+    assert check_given({"gp": None}) == {"gp": None}
+
+
+def test_arrays_are_copied_and_shared_data_may_change():
+    array = X.copy()
+    data = check_inputs(array)
+    array[:] = 7.0
+    assert_array_equal(data.value, X)
+    assert_array_equal(held_value(data, "X"), X)
+    assert not data.mutable
+    assert not check_inputs(pytensor.tensor.constant(X)).mutable
+    shared = pytensor.shared(X)
+    data = check_inputs(shared)
+    shared.set_value(X + 1.0)
+    assert data.mutable
+    assert_array_equal(held_value(data, "X"), X + 1.0)
+    with pm.Model(), pytest.raises(ValueError, match="y has a prior, and this needs rows that are known"):
+        held_value(check_target(pm.Normal("y", shape=N), N), "y")
+
+
+def test_columns_go_by_their_names_where_the_names_are_the_same():
+    frame = pd.DataFrame(np.ones((2, 2)), columns=[1, 2])
+    assert check_inputs(frame).columns == ("1", "2")
+    refuse_other_columns(frame, ("1", "2"), "X")
+    refuse_other_columns(frame, ("1", "3"), "X")  # renamed
+    refuse_other_columns(frame.to_numpy(), ("2", "1"), "X")
+    with pytest.raises(ValueError, match=r"X has columns in another order than before.*\['2', '1'\]"):
+        refuse_other_columns(frame, ("2", "1"), "X")
+
+
+def test_a_digest_tells_shapes_and_kinds_apart():
+    zeros = [np.zeros((2, 3)), np.zeros((3, 2)), np.zeros((2, 3), int), np.zeros(12, "float32")]
+    assert len({digest(each) for each in zeros}) == 4
+    assert digest(np.asfortranarray(np.eye(3)[:2])) == digest(np.eye(3)[:2])
+
+
+@pytest.mark.parametrize("length", [N - 1, N + 1])
+def test_dims_have_the_length_of_the_rows(length):
+    with pm.Model(coords={"rows": range(length), "cells": range(N)}):
+        data = check_inputs(X)
+        with pytest.raises(ValueError, match=f"dims='rows' has length {length}, but X has 12 rows"):
+            check_dims("rows", data, "X")
+        for dims in ("cells", ("cells",), "unknown", None):
+            check_dims(dims, data, "X")
+        for dims in (("cells", "rows"), ()):
+            with pytest.raises(ValueError, match="dims must name one dimension"):
+                check_dims(dims, data, "X")
+        check_dims("rows", check_inputs(pytensor.shared(X)), "X")  # which may get as many
