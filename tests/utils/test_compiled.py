@@ -6,9 +6,11 @@ from functools import reduce
 from threading import Barrier
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 from numpy.testing import assert_array_equal
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import FAST_COMPILE, Mode
@@ -17,7 +19,19 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.scalar.basic import Clip, Second
 from pytensor.scalar.math import Log1mexp, Softplus, TriGamma
 
-from pymc_scalable_gp.utils.compiled import FEW_CALLS, FLATTENING, IN_PYTHON, TRYING, compiled
+from pymc_scalable_gp.utils.compiled import (
+    FEW_CALLS,
+    FLATTENING,
+    IN_PYTHON,
+    TRYING,
+    check_labels,
+    check_names,
+    compiled,
+    evaluate_at,
+    misfit,
+    model_inputs,
+    point_values,
+)
 
 VALUES = np.array([np.nan, -np.inf, -2.0, 0.0, 0.5, 3.0, np.inf])
 
@@ -162,6 +176,88 @@ def test_threads_that_compile_leave_the_users_mode_as_it_is():
         for found in pool.map(compile_some, range(4)):
             np.testing.assert_allclose(found, 2.0 + np.arange(5))
     assert pytensor.config.mode == before
+
+
+def test_a_shape_that_is_none_of_a_variable():
+    """By its type, or the present length of shared data."""
+    with pm.Model():
+        known = pm.Normal("known", shape=(3, 1))
+        data = pm.Data("data", np.zeros(4))
+        by_data = pm.Normal("by_data", shape=data.shape)
+    assert misfit(known, (3, 1)) is None
+    for shape in ((), (3,), (1, 3), (3, 2), (3, 1, 1)):
+        assert misfit(known, shape) == (3, 1)
+    for _ in range(2):
+        n = len(data.get_value())
+        assert misfit(by_data, (n,)) is None
+        assert misfit(by_data, (n - 1,)) == (n,)
+        data.set_value(np.zeros(6))
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "words"),
+    [
+        ("abc", "abc", None),
+        ("abc", "cab", "v has c at place 0 of d, the model a: sort it by"),
+        ("abc", "acb", "v has c at place 1 of d, the model b: sort it"),
+        ("abc", "abx", "v has x at place 2 of d, the model c: is it of this model"),
+        ("abc", range(3), None),  # no labels
+        ([2, 0, 1], [0, 1, 2], "v has 0 at place 0 of d, the model 2: sort it"),
+        ([5, 6, 7], [0, 1, 2], None),
+        ([5, 6, 7], [1, 2, 3], "v has 1 at place 0 of d, the model 5: is it of this model"),
+        ([0, 1, 2], [0.0, 1.0, 2.0], None),
+        ([0, 1, 2], ["0", "1", "2"], None),  # from a file
+    ],
+)
+def test_labels_in_another_order(own, given, words):
+    value = xr.DataArray(np.zeros((3, 2)), dims=("d", "free"), coords={"d": list(given)}, name="v")
+    with pm.Model(coords={"d": list(own)}) as model:
+        pass
+    if words is None:
+        check_labels("v", value, model)
+    else:
+        with pytest.raises(ValueError, match=words):
+            check_labels("v", value, model)
+    check_labels("v", value.drop_vars("d"), model)
+    check_labels("v", value.rename(d="of no model"), model)
+    check_labels("v", np.zeros(3), model)
+
+
+def test_values_of_a_point():
+    with pm.Model() as model:
+        a, b = pm.Normal("a", initval=7.0), pm.HalfNormal("b", shape=2)
+        pm.Deterministic("shown", a)
+    found = point_values([b, a], {"b": [1, 2]}, model, fill=True)
+    assert_array_equal(found[0], [1.0, 2.0])
+    assert (found[0].dtype, found[1]) == (b.dtype, 7.0)
+    for point, words in [
+        ({"b": [1, 2]}, r"point lacks a value for a; it holds \['b'\]"),
+        ({"a": 1.0, "b": [1, 2, 3]}, r"point has b of shape \(3,\); the model's has shape \(2,\)"),
+        ({"a": 1.0, "b_log__": [0, 0]}, "point has b_log__, unconstrained: give b itself"),
+        (
+            {"a": 1.0, "bb": [0, 0]},
+            r"point has bb \(is b meant\?\), which the model does not know.* are a, b$",
+        ),
+        ({"a": 1.0, "zzz": 0.0}, "point has zzz, which the model does not know"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            point_values([a, b], point, model, fill="lacks" not in words)
+    check_names({"shown": 1.0, "a": 1.0}, [b], model)
+    check_names({"b": [1.0, 2.0], "b_log__": [0.0, 0.7]}, [a], model)  # both, as of pm.find_MAP
+    for name in ("zzz", "aa"):  # of what is not made yet; a is there
+        check_names({name: 1.0}, [b], model, whole=False)
+    with pytest.raises(ValueError, match="is b meant"):
+        check_names({"bb": 1.0}, [b], model, whole=False)
+
+
+def test_inputs_are_in_the_order_of_their_names():
+    with pm.Model() as model:
+        c, a, b = (pm.Normal(name) for name in "cab")
+    assert model_inputs([b * c, a], model) == [a, b, c]
+
+
+def test_what_depends_on_nothing_has_its_value_at_each_point():
+    assert [float(v) for (v,) in evaluate_at([pt.constant(2.0)], [None, {}, {"a": 1.0}])] == [2.0] * 3
 
 
 def all_nodes(graph):
