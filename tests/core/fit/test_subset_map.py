@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 from scipy import optimize, stats
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core.fit.hyperparameters import Hyperparameters
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 3.0, (40, 1))
@@ -227,6 +228,26 @@ def test_the_best_of_two_modes():
     assert best["sigma"] < 0.1
     asked = sgp.subset_map(*given, point={"ell": 30.0}, random_seed=1, model=model, **QUIET)
     assert asked["ell"] > 3.0  # where the user starts, once
+
+
+@pytest.mark.parametrize(("lower", "ell"), [(0.95, 2.0), (0.85, 5.0), (1.2, 2.0), (np.nan, 2.0)])
+def test_the_second_start_counts_where_it_ends_a_tenth_of_a_nat_higher(lower, ell, monkeypatch):
+    """It begins at the best of eight draws, among which a density that fails is the worst."""
+    far, good = np.log([1e-3, 5.0, 1e-3]), np.log([3.0, 0.5, 0.3])
+    ends, starts = iter([(np.log([2.0, 1.0, 1.0]), 1.0), (np.log([5.0, 1.0, 1.0]), lower)]), []
+
+    def draws(hyper, count, rng):
+        assert count == 8
+        return [far, np.full(3, np.nan), good, far]
+
+    monkeypatch.setattr(Hyperparameters, "from_prior", draws)
+    monkeypatch.setattr(
+        Hyperparameters, "minimize", lambda self, f, start, **_: starts.append(start) or next(ends)
+    )
+    gp, model, sigma = problem()
+    found = sgp.subset_map(gp, X, Y, sigma, model=model, **QUIET)
+    assert_allclose(found["ell"], ell)
+    assert_allclose(starts[1], good)
 
 
 def test_improper_priors_have_one_start():

@@ -599,6 +599,9 @@ def test_slow_steps_are_accelerated():
     np.testing.assert_allclose(x, [20.0, 2.5], rtol=1e-3)  # plain steps are 11 away from 20
     far = laplace_mode._acceleration(new - x, way, change, change, 1.0, np.array(False))
     assert [v.eval() for v in far] == [False, 0.0]
+    same = laplace_mode._acceleration(new - x, new - x, change, change, 1.0, np.array(True))
+    assert [v.eval() for v in same] == [True, 0.0]  # two steps alike say nothing of the next
+    assert laplace_mode._remaining(2e-8, 1e-12, np.array(False)).eval() == 2e-8  # no more than the step
 
 
 @pytest.mark.slow
