@@ -108,6 +108,14 @@ def test_one_sigma_a_row_is_drawn_with_the_rows():
         assert_allclose(value, alone[name], rtol=1e-6)
 
 
+def test_rows_that_coincide_have_a_density_without_noise():
+    rows = np.repeat(X[:10], 2, axis=0)
+    with pm.Model() as model:
+        gp = pm.gp.Marginal(cov_func=pm.gp.cov.Matern52(1, ls=pm.LogNormal("ell")))
+    found = sgp.subset_map(gp, rows, np.sin(2.0 * rows[:, 0]), 1e-10, maxiter=3, model=model, **QUIET)
+    assert np.isfinite(found["ell"])
+
+
 def test_starts_of_plausible_size_find_the_same_mode():
     gp, model, sigma = problem(ell=1.5, eta=5.0)
     found = sgp.subset_map(gp, X, Y, sigma, model=model, **QUIET)
