@@ -75,6 +75,7 @@ def test_a_variable_without_the_others_dimension_is_refused():
 
 def test_draws_of_which_one_entry_is_nan_are_counted():
     model, inputs, draws = problem()
+    draws = draws.copy(deep=True)
     draws["b"][{"chain": 1, "draw": slice(2, 4), "entry": 0}] = np.nan
     with pytest.raises(ValueError, match="b is NaN at 2 of 12 draws"):
         posterior_draws(draws, inputs, model)

@@ -169,6 +169,17 @@ def test_bad_data():
         sgp.subset_map(gp, X, Y, 0.3, max_rows=1, model=model)
 
 
+def test_kernels_that_hold_a_matrix_say_which_rows_they_have():
+    with pm.Model() as model:
+        kernel = pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ell"))
+        options, words = {"model": model} | QUIET, "fixed matrix of"
+        whole, other = (pm.gp.Marginal(cov_func=kernel + np.eye(n)) for n in (40, 39))
+        with pytest.raises(ValueError, match=f"X has 40 rows, but cov_func holds a {words} 39"):
+            sgp.subset_map(other, X, Y, 0.3, **options)
+        with pytest.raises(ValueError, match=f"the choice of max_rows= has 15 rows, .* {words} 40"):
+            sgp.subset_map(whole, X, Y, 0.3, max_rows=15, **options)
+
+
 TASKS = RNG.integers(0, 3, 80)
 XT = np.column_stack([RNG.uniform(0.0, 4.0, 80), TASKS])
 B = np.array([[1.0, 0.2], [0.5, -0.8], [0.1, 0.9]])
