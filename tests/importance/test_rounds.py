@@ -99,6 +99,9 @@ def test_few_weights_are_good_only_where_they_are_equal():
         weights, found = smooth(logs)
         assert found == khat
         np.testing.assert_allclose(weights, np.exp(logs) / np.exp(logs).sum())
+    some = np.random.default_rng(0).standard_normal(60)  # of which a tail has a fit
+    assert 0.0 < smooth(some)[1] < 1.0
+    assert smooth(0.3 * some)[1] <= 0.0  # no weight is three times the mean
 
 
 @pytest.mark.parametrize(
