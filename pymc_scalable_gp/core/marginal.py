@@ -132,7 +132,8 @@ class FeatureMarginal(ObservedGP):
             "exact": the dense likelihood of all rows with the whole kernel, at most 10 000 rows, on
             a GPU (PyTensor's mode "JAX") as many as its memory holds. Under
             ``likelihood=`` it also takes away the error of Laplace's approximation, by 64 pairs of
-            functions drawn at each mode, and "likelihood" that alone, whatever the number of rows.
+            functions near the posterior, whose own error ``log_evidence_se`` counts, and "likelihood" that
+            alone, whatever the number of rows.
         neighbors, n_inducing : int, optional
             Either of them: the target is the likelihood with that many neighbours (default: this one's
             own or 60, whichever is more) and inducing points (default: 200) instead; Laplace's

@@ -151,7 +151,8 @@ class ObservedGP(FeatureGP):
         with g and -W the first and second derivatives of ``log p(y_i | f_i)``. Each of Newton's steps costs
         about as much as Gaussian noise. For a Student t the expected information stands for W; other rows
         where W is not positive count as rows without information. A mode
-        that is not found in 100 steps gives NaN.
+        that is not found in 100 steps gives NaN. Predictions have the covariance at the mode, and the mean
+        that of all normals with about its variances is nearest to the posterior [3]_; by products, the mode.
 
         References
         ----------
@@ -159,6 +160,8 @@ class ObservedGP(FeatureGP):
            section 3.4.
         .. [2] Margossian, C. et al. (2020). Hamiltonian Monte Carlo using an adjoint-differentiated
            Laplace approximation. NeurIPS 33. https://doi.org/10.48550/arXiv.2004.12550
+        .. [3] van Niekerk, J. and Rue, H. (2024). Low-rank variational Bayes correction to the Laplace
+           method. JMLR 25. https://doi.org/10.48550/arXiv.2111.12945
         """
         keywords = self._likelihood_keywords(kwargs)
         return self._likelihood_variable(name, X, y, sigma, statistics, progressbar, keywords, likelihood)
