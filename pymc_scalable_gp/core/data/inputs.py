@@ -94,14 +94,13 @@ def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) 
         raise ValueError(f"{name} must have at least one row and one column, got {value.shape}")
     bad = ~np.isfinite(value)
     if bad.any():
-        where = ", ".join(
-            f"column {columns[j] if columns else j} ({count})"
-            for j, count in enumerate(bad.sum(axis=0))
-            if count
-        )
-        raise ValueError(
-            f"{name} has {bad.sum()} NaN or infinite values, in {where}: drop or impute those rows"
-        )
+        counts, labels = bad.sum(axis=0), columns or range(value.shape[1])
+        where = ", ".join(f"column {labels[j]} ({counts[j]})" for j in np.flatnonzero(counts))
+        hint = "drop or impute those rows"
+        # New rows have to keep the columns of the old ones.
+        if not (empty or d) and 1 < len(value) == counts.max():
+            hint = "leave out columns without a finite value (constant ones, divided by their sd of 0?)"
+        raise ValueError(f"{name} has {bad.sum()} NaN or infinite values, in {where}: {hint}")
     if d is not None and value.shape[1] != d:
         raise ValueError(f"{name} has {value.shape[1]} columns, the GP was built on {d}")
     warn_rounded(X, value, name)
