@@ -13,6 +13,9 @@ from pymc_scalable_gp.utils.checks import check_count
 from pymc_scalable_gp.utils.graphs import fixed_shared
 from pymc_scalable_gp.utils.warn import warn
 
+# Inducing points where no number is given.
+DEFAULT_POINTS = 100
+
 
 class CholQRMarginal(FeatureMarginal):
     r"""Gaussian process on inducing points chosen among the data (CholQR); any likelihood.
@@ -36,8 +39,8 @@ class CholQRMarginal(FeatureMarginal):
     approx : {"DTC", "FITC", "VFE", "VIF"}, optional
         As in `pm.gp.MarginalApprox`. Default "VFE", the bound of Titsias; the others choose points by
         the likelihood of DTC.
-    n_inducing : int
-        Number of points m, below n.
+    n_inducing : int, optional
+        Number of points m, below n. Default: 100, or one less than the number of rows where that is less.
     n_candidates : int
         Number z of information pivots, from which the rows are ranked.
     n_exact : int, optional
@@ -99,10 +102,10 @@ class CholQRMarginal(FeatureMarginal):
     approximations = WITH_RESIDUAL
 
     def __init__(
-        self, *, mean_func=None, cov_func, approx=None, n_inducing=100, n_candidates=16, n_exact=None,
+        self, *, mean_func=None, cov_func, approx=None, n_inducing=None, n_candidates=16, n_exact=None,
         neighbors=30, block=16, pred_neighbors=None,
     ):  # fmt: skip
-        self.n_inducing = check_count("n_inducing", n_inducing)
+        self.n_inducing = None if n_inducing is None else check_count("n_inducing", n_inducing)
         self.n_candidates = check_count("n_candidates", n_candidates)
         if n_exact is None:
             n_exact = 4 if any(isinstance(leaf, FromFunction) for leaf in leaves(cov_func)) else 64
@@ -114,7 +117,7 @@ class CholQRMarginal(FeatureMarginal):
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""
-        return super().settings() | {"n_inducing": self.n_inducing}
+        return super().settings() | {"n_inducing": self.rank if self.is_built else self.n_inducing}
 
     @property
     def indices(self) -> np.ndarray:
@@ -162,8 +165,7 @@ class CholQRMarginal(FeatureMarginal):
         if indices is not None:
             chosen = check_rows(indices, len(X), "indices")
         else:
-            self._check_count(len(X))
-            count = self.n_inducing
+            count = self._count(len(X))
             chosen = pivoted_rows(self.cov_func, X, count, random_seed, point)
             if len(chosen) < count:
                 warn(
@@ -177,9 +179,8 @@ class CholQRMarginal(FeatureMarginal):
     def _start_rows(self, X, start, random_seed) -> np.ndarray:
         """Rows for a search to start from: `start` (m,), or random distinct ones."""
         used_columns(self.cov_func, X.shape[1])
-        count = self.n_inducing
+        count = self._count(len(X))
         if start is None:
-            self._check_count(len(X))
             order = np.random.default_rng(random_seed).permutation(len(X))
             distinct = np.sort(np.unique(X[order], axis=0, return_index=True)[1])
             return order[distinct[:count]]
@@ -191,12 +192,15 @@ class CholQRMarginal(FeatureMarginal):
             )
         return rows
 
-    def _check_count(self, n):
-        if self.n_inducing >= n:
+    def _count(self, n: int) -> int:
+        """Number of points among n rows; ValueError where it is not below n."""
+        count = max(min(DEFAULT_POINTS, n - 1), 1) if self.n_inducing is None else self.n_inducing
+        if count >= n:
             raise ValueError(
-                f"n_inducing={self.n_inducing} must be below the number of rows, {n}: take fewer, or "
+                f"n_inducing={count} must be below the number of rows, {n}: take fewer, or "
                 "sgp.ExactMarginal, which is exact"
             )
+        return count
 
     def select_inducing(
         self, X, y, sigma, *, start=None, point=None, rounds=20, swaps=60, steps=15,
