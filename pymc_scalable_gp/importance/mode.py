@@ -203,9 +203,10 @@ def _refuse_an_edge(density, location, falls) -> None:
 def _at_an_edge(density, location) -> ValueError:
     return ValueError(
         "the log density rises up to where it cannot be computed, so that it has no mode: the search "
-        f"ended at {density.farthest(location)} (unconstrained). Data drive a parameter to a bound, as "
-        "they do the noise where targets have none: give it a prior that stays away from there, such "
-        "as sigma = 0.01 + pm.HalfNormal(...)"
+        f"ended at {density.farthest(location)} (unconstrained). If that is the scale of effects, write "
+        "these as scale * pm.Normal(...), non-centred. Else data drive it to a bound, as they do the "
+        "noise where targets have none: give it a prior that stays away from there, such as "
+        "sigma = 0.01 + pm.HalfNormal(...)"
     )
 
 

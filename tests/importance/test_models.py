@@ -88,6 +88,18 @@ def test_a_density_without_bound_is_refused(prior):
         run(model=model)
 
 
+@pytest.mark.parametrize("effects", [pm.ZeroSumNormal, pm.Normal])
+def test_effects_at_an_edge_are_not_taken_for_targets_without_noise_alone(effects):
+    """Where steps from the search's end fail, the words were on noise: a scale above .01 was no remedy."""
+    with pm.Model() as model:
+        effects("effect", sigma=pm.HalfNormal("scale", 1.0), shape=4)
+        pm.Normal("y", 0.0, 1.0, observed=0.0)
+    with pytest.raises(
+        ValueError, match="rises up to where.*scale_log__ = -.*effects.*non-centred.*targets"
+    ):
+        run(model=model)
+
+
 def test_strong_correlation_is_not_taken_for_that():
     """A correlation of 1 - 5e-13."""
     root = np.array([[1.0, 0.0], [1.0, 1e-6]])
