@@ -107,7 +107,7 @@ def find_mode(density, start: np.ndarray, maxiter: int = 200, near=None, factor=
     pauses, whole = ends | {"gain": SMALL_GAIN, "steps": SMALL_STEPS}, False
     location, logp, scales = climb(density, start, factor=factor, **pauses)
     for _ in range(CURVATURES):
-        if near is not None and np.isfinite(logp) and near(location):
+        if near is not None and near(location):
             return None
         _check_finite(
             logp, "where the search of the mode starts: give start={...} with values of plausible "
