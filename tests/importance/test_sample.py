@@ -358,6 +358,9 @@ def test_smoothed_weights():
     assert weights[-1] == 0.0
     np.testing.assert_allclose(weights.sum(), 1.0)
     assert smooth(np.full(5, -np.inf))[1] == np.inf
+    few = np.append(np.log([1.0, 2.0, 3.0]), -np.inf)  # too few to have a tail
+    np.testing.assert_allclose(smooth(few)[0], np.array([1.0, 2.0, 3.0, 0.0]) / 6.0)
+    assert smooth(few)[1] == np.inf
     np.testing.assert_allclose(effective(smooth(np.zeros(50))[0]), 50.0)
 
 
