@@ -44,7 +44,7 @@ class BuiltGP(Listed, Base):
 
     @property
     def present_knobs(self) -> str:
-        """Those of the `knobs` that the settings and the likelihood leave open."""
+        """Those of the `knobs` that the settings, the likelihood and the data leave open; "" if none is."""
         return self.knobs
 
     @property

@@ -268,10 +268,10 @@ def remedy(gp, training, check) -> str:
             return "The likelihood is the exact one: look at its parameters and the data there."
         return f"Raise {gp.present_knobs}, or call gp.rebuild(point) at a point of the posterior."
     text = f"Raise {gp.present_knobs}"
-    needed = check.attrs.get("rank_needed", np.nan)
-    if np.isinf(needed):
+    needed, rank = check.attrs.get("rank_needed", np.nan), check.attrs["rank"]
+    if np.isinf(needed) and rank <= check.attrs["rows"] // 2:
         text += f" (more than {check.attrs['rows'] // 2} features are needed)"
-    elif needed > check.attrs["rank"]:
+    elif rank < needed < np.inf:
         text += f" to {int(needed)} features or more"
     made = gp.training
     if made is not None and not made.has_rows:  # statistics stand for the rows that neighbours need
@@ -281,6 +281,8 @@ def remedy(gp, training, check) -> str:
     if "VIF" in gp.approximations and marginal and not free:
         return f'{text}, or take approx="VIF", whose neighbors hold what they do not explain.'
     other = "VecchiaMarginal" if marginal else "VecchiaLatent"
+    if not gp.present_knobs:
+        return f"Take {other}."
     return f"{text}." if type(gp).__name__ == other else f"{text}, or take {other}."
 
 

@@ -66,15 +66,13 @@ class KMCGMarginal(FeatureMarginal):
     probes : int, optional
         Number S of random vectors that estimate the log determinant of the exact ``K + sigma^2 I`` for the
         density, by P Lanczos steps each. Default: 8. With S probes, posterior means move by about
-        ``S^-1/2`` posterior standard deviations; ``check().attrs["logdet_se"]`` is the estimate's
-        standard error. They need "DTC", one sigma and all rows, and as many rows as the model was built
-        with.
+        ``S^-1/2`` posterior standard deviations; ``check().attrs["logdet_se"]`` is the estimate's standard
+        error. They need "DTC", one sigma and all rows, and as many rows as the model was built with.
 
         ``probes=0`` is the paper's density: it takes the determinant of the P features, equation 16.
         It is meant for fixed hyperparameters. Hyperparameters that are inferred with it are wrong unless
-        the features hold nearly all of the kernel's variance (:meth:`check`): the few directions come
-        from y itself and explain it under *any* kernel, so that the density prefers lengthscales near
-        zero.
+        the features hold nearly all of the kernel's variance (:meth:`check`): the few directions come from
+        y itself and explain it under *any* kernel, so that the density prefers lengthscales near zero.
     inducing : int or integer array, optional
         M, or indices of the M rows whose kernel matrix is used; all when left out. An int takes
         evenly spaced rows: shuffle rows that are in a periodic order. Not for grids.
@@ -171,11 +169,13 @@ class KMCGMarginal(FeatureMarginal):
 
     @property
     def present_knobs(self):
-        """Steps, and what else the likelihood takes: the subset's rows, or probes."""
+        """Steps, up to the number of rows, and what else the likelihood takes: a subset, or probes."""
         if self.inducing is not None:
             return "n_iter= and inducing="
         sigma = None if self._training is None else self._training.sigma
-        return self.knobs if self.approx == "DTC" and sigma is not None and not sigma.ndim else "n_iter="
+        steps = sigma is None or self.rank < len(self._training.X.value)
+        probes = self.approx == "DTC" and sigma is not None and not sigma.ndim
+        return " and ".join(["n_iter="] * steps + ["probes="] * probes)
 
     def settings(self):
         """Arguments of the class besides mean and covariance, by name."""

@@ -559,6 +559,27 @@ def test_what_is_advised_can_be_given(case):
     assert ("sigma may contain variance" in text) == (case != "counts")
 
 
+@pytest.mark.filterwarnings("ignore:the log determinant")
+@pytest.mark.parametrize(
+    ("options", "sigma", "ell", "advice"),
+    [
+        ({}, 0.3, 2.0, "Raise probes=, or take VecchiaMarginal."),
+        ({"n_iter": 20}, 0.3, 2.0, "Raise n_iter= and probes=, or take VecchiaMarginal."),
+        ({"approx": "VFE"}, 1e-4, 0.2, "Take VecchiaMarginal."),
+    ],
+)
+def test_steps_are_not_to_be_more_than_the_rows(options, sigma, ell, advice):
+    """More steps were advised, which are refused, and more features than a number that there were."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((21, 4))
+    with pm.Model() as model:
+        gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(4, ls=ell), **options)
+        targets = np.sin(rows[:, 0]) + 0.3 * rng.standard_normal(21)
+        gp.marginal_likelihood("y", rows, targets, sigma, progressbar=False)
+    text = gp.check(model=model, neighbors=None, progressbar=False).attrs["verdict"]
+    assert f". {advice}" in text.splitlines()[0], text
+
+
 @pytest.mark.filterwarnings("ignore:the features do not explain")
 def test_rows_that_are_known_by_their_statistics_get_no_advice_that_needs_them():
     with pm.Model() as model:
