@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Directions of a relative size below this are left out: their variance, its square, is below the
-# rounding of the largest.
+# Where one divides by singular values, directions of a relative size below this are left out: their
+# variance, its square, is below the rounding of the largest.
 SINGULAR_CUTOFF = 1e-7
 
 
@@ -17,8 +17,8 @@ class Singular:
     vectors: np.ndarray  # V, (r, k)
 
     @classmethod
-    def of(cls, triangle: np.ndarray) -> tuple["Singular", np.ndarray]:
+    def of(cls, triangle: np.ndarray, cutoff=SINGULAR_CUTOFF) -> tuple["Singular", np.ndarray]:
         """From R (q, r), with ``R'R = Phi'Phi``; also an orthogonal matrix (q, q), first columns R's U."""
         left, values, vectors_t = np.linalg.svd(triangle)
-        keep = values > SINGULAR_CUTOFF * values[0]
+        keep = values > cutoff * values[0]
         return cls(values[keep], np.ascontiguousarray(vectors_t[: len(values)][keep].T)), left

@@ -21,6 +21,9 @@ _LOG_2PI = np.log(2.0 * np.pi)
 # that are kept makes 2e-9.
 _ORTHOGONAL = 1e-6
 
+# Relative size of singular values that are rounding alone.
+_ROUNDING = 1e-15
+
 
 @dataclass(frozen=True, eq=False)
 class RowSummary:
@@ -42,7 +45,8 @@ class RowSummary:
     @classmethod
     def of(cls, factor: np.ndarray, columns: int, size: int) -> "RowSummary":
         """From the triangle of ``[B | H | y]``, whose first `columns` are the basis'."""
-        singular, left = Singular.of(factor[:, :columns])
+        # Nothing is divided by the singular values, and a mixing may scale the least of them up.
+        singular, left = Singular.of(factor[:, :columns], cutoff=_ROUNDING)
         turned = left.T @ factor[:, columns:]
         rank = len(singular.values)
         return cls(singular, turned[:rank], triangle(turned[rank:]), size)

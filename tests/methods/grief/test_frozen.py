@@ -105,6 +105,26 @@ def test_more_features_than_the_kernel_has_variance_for():
         np.testing.assert_allclose(found, exact, atol=5e-3)
 
 
+def test_shorter_lengthscales_keep_their_directions():
+    """Those of singular values near rounding at the reference, which the mixing scales up."""
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(0, 10, 200))[:, None]
+    y = np.sin(2.0 * x[:, 0]) + 0.01 * rng.standard_normal(200)
+    with pm.Model() as model:
+        ell, eta = pm.LogNormal("ell"), pm.HalfNormal("eta")
+        cov = eta**2 * pm.gp.cov.ExpQuad(1, ls=ell)
+        point = {"ell": 3.0, "eta": 1.0}
+        gp = sgp.GriefGP(cov_func=cov, grid=60, rank=60, basis="frozen", reference=point)
+        gp.marginal_likelihood("y", x, y, 0.01)
+    logp = model.compile_logp(vars=[model["y"]], mode="FAST_COMPILE")
+    phi = pytensor.function([ell, eta], gp.features(pt.constant(x)), mode="FAST_COMPILE")
+    for at in (0.7, 1.0, 3.0):
+        features = phi(at, 3.0)
+        expected = multivariate_normal(cov=features @ features.T + 1e-4 * np.eye(200)).logpdf(y)
+        found = logp({"ell_log__": np.log(at), "eta_log__": np.log(3.0)})
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_far_from_the_data_the_prior_returns():
     with pm.Model() as model:
         _, frozen = both()
