@@ -17,11 +17,11 @@ from pymc_scalable_gp.utils.compiled import compiled
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
 PAIRS = 64
-NODES, _WEIGHTS = hermegauss(20)
+NODES, _WEIGHTS = hermegauss(12)
 WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 ROUNDS = 2  # in which variances and mean are found in turn
 NEAR = 1e-3  # what may be left of the way to a mean, in units of each row's information
-LEAST, HALVINGS = -8.0, 12  # of the logarithm of sds, in those at the mode
+LEAST, HALVINGS = -6.0, 8  # of the logarithm of sds, in those at the mode
 
 
 class AroundMean(NamedTuple):
@@ -35,7 +35,7 @@ class AroundMean(NamedTuple):
 class SmoothedRows:
     """A `RowDistribution` whose log density is the mean over a normal of the function, with sds (n,).
 
-    By Gauss-Hermite quadrature of 20 nodes; slope and information are its derivatives in the normal's
+    By Gauss-Hermite quadrature of 12 nodes; slope and information are its derivatives in the normal's
     mean.
     """
 
