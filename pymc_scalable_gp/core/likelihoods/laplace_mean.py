@@ -22,6 +22,7 @@ WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 ROUNDS = 2  # in which variances and mean are found in turn
 NEAR = 1e-3  # what may be left of the way to a mean, in units of each row's information
 LEAST, HALVINGS = -6.0, 8  # of the logarithm of sds, in those at the mode
+NEVER = pt.constant(np.array(False))
 
 
 class AroundMean(NamedTuple):
@@ -42,7 +43,8 @@ class SmoothedRows:
     def __init__(self, rows, sd):
         self.size, self.vector, self.f, self.y = rows.size, rows.vector, rows.f, rows.y
         nodes = self.f + pt.constant(NODES[:, None]) * sd
-        self.graphs = [pt.constant(WEIGHTS) @ vectorize_graph(v, {self.f: nodes}) for v in rows.graphs]
+        found = vectorize_graph(rows.graphs, {self.f: nodes})
+        self.graphs = [pt.constant(WEIGHTS) @ each for each in found]
 
     def at(self, f, y) -> list[TensorVariable]:
         """Log density (n,), slope and information at values of the mean and targets."""
@@ -61,14 +63,15 @@ def around_mean(laplace) -> AroundMean:
 
     Raises NotImplementedError for likelihoods by products.
     """
-    y, mean, (t, v) = laplace.y.tensor, laplace.mode, laplace.pseudo_targets
+    y, (t, v) = laplace.y.tensor, laplace.pseudo_targets
     moved = _drawn(laplace, v)
     most = pt.sqrt((moved**2).mean(axis=0))
-    for _ in range(ROUNDS):
-        rows = SmoothedRows(laplace.rows, _sds(laplace.rows, mean, y, most, v))
-        found, left = LaplaceGraph(rows, laplace.inner, mean).mode(y)
-        is_found, targets = left <= NEAR, found + v * rows.at(found, y)[1]
-        mean, t = pt.switch(is_found, found, mean), pt.switch(is_found, targets, t)
+    mean, before = laplace.rows.vector("mean"), laplace.rows.vector("before")
+    rows = SmoothedRows(laplace.rows, _sds(laplace.rows, mean, y, most, v))
+    found, left = LaplaceGraph(rows, laplace.inner, mean).mode(y)
+    targets = found + v * rows.at(found, y)[1]
+    after = [pt.switch(left <= NEAR, *pair) for pair in ((found, mean), (targets, before))]
+    _, t = repeat([mean, before], after, [laplace.mode, t], NEVER, ROUNDS)
     return AroundMean(t, v, moved)
 
 
@@ -86,8 +89,7 @@ def _sds(rows, mean, y, most, v) -> TensorVariable:
     within = pt.isfinite(logp) & (sd**2 * (others + information) <= 1.0)
     after = [pt.switch(within, middle, low), pt.switch(within, high, middle)]
     none = pt.zeros_like(mean)
-    never = pt.constant(np.array(False))
-    found, _ = repeat([low, high], after, [none + LEAST, none], never, HALVINGS)
+    found, _ = repeat([low, high], after, [none + LEAST, none], NEVER, HALVINGS)
     return most * pt.exp(found)
 
 
