@@ -79,9 +79,11 @@ def posterior(kind, eta):
     return mean, np.sqrt(weights @ (f - mean) ** 2), 1.0 / (weights**2).sum()
 
 
-@pytest.mark.parametrize(("kind", "eta"), [("Bernoulli", 5.0), ("Poisson", 3.0)])
-def test_the_mean_is_the_posteriors(kind, eta):
-    """Off by less than .12 sds, where the mode is off by more than .4."""
+@pytest.mark.parametrize(
+    ("kind", "eta", "most"), [("Bernoulli", 5.0, 0.12), ("Bernoulli", 10.0, 0.18), ("Poisson", 3.0, 0.12)]
+)
+def test_the_mean_is_the_posteriors(kind, eta, most):
+    """Off by less than .12 sds, or .18 where one round leaves .3, and the mode by more than .4."""
     y, *_, likelihood = KINDS[kind]
     model, gp = made(likelihood, y)
     truth, sd, worth = posterior(kind, eta)
@@ -89,8 +91,8 @@ def test_the_mean_is_the_posteriors(kind, eta):
     mode = evaluate([gp.training.mode], {"eta": eta}, model)[0]
     mean, var = gp.predict(X, {"eta": eta}, diag=True, model=model)
     assert np.abs((mode - truth) / sd).max() > 0.4
-    assert np.abs((mean - truth) / sd).max() < 0.12
-    assert np.abs(np.log(np.sqrt(var) / sd)).max() < 0.2
+    assert np.abs((mean - truth) / sd).max() < most
+    assert np.abs(np.log(np.sqrt(var) / sd)).max() < (0.2 if most < 0.15 else 0.35)
 
 
 @pytest.mark.parametrize("kind", KINDS)
