@@ -292,7 +292,7 @@ def _correction(gp, check, bad) -> str:
     if made is None or made.gaussian is None or not made.has_rows or made.data.weights is not None:
         return ""
     if bad == ["Laplace's approximation is poor"]:
-        return ' gp.correct(idata, target="likelihood") takes its error away.'
+        return ' gp.correct(idata, target="likelihood") takes most of its error away.'
     another = any("posterior" in each for each in bad)
     if not another or check.sizes.get("hyperparameter", 0) > MOST_PARAMETERS:
         return ""

@@ -96,7 +96,8 @@ def _sds(rows, mean, y, most, v) -> TensorVariable:
 def _drawn(laplace, v) -> TensorVariable:
     """Draws (s, n) of the function given pseudo-targets, less its mean.
 
-    With f0 from the prior and e from the noise, ``(f0 - mu) - C S^-1 (f0 - mu + e)``, of the other sign.
+    With f0 from the prior less its mean and e from the noise, ``f0 - C S^-1 (f0 + e)``, as
+    ``V S^-1 (f0 + e) - e``.
     """
     normal, n = laplace.inner.normal(v), laplace.X.tensor.shape[0]
     generator = pytensor.shared(np.random.default_rng(0))
