@@ -230,16 +230,25 @@ def test_groups_left_out(both, draws):
 def test_any_likelihood():
     """Laplace's density, gradient, predictions and rows left out are those of the exact class."""
     counts = RNG.poisson(np.exp(Y))
-    found = []
+    found, predicted = [], []
     for kind in (sgp.StateSpaceMarginal, sgp.ExactMarginal):
         gp, model = fitted(
             kind, KERNELS["two scales"], y=counts, noise=lambda s: None,
             likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)),
         )  # fmt: skip
-        moments = gp.predict(XNEW, POINT, diag=True, model=model)
+        rows = gp.training.at_mode
+        at_mode = rows.predictor(
+            rows.prediction_map(), gp.mean_func, rows.coefficients(), pt.constant(0.0), model
+        )
+        moments = at_mode.diagonal(at_mode.state(POINT), XNEW)
         found.append([*density(model), *moments])
+        predicted.append(gp.predict(XNEW, POINT, diag=True, model=model))
     for value, expected in zip(*found, strict=True):
         assert_allclose(value, expected, rtol=1e-6, atol=1e-8)
+    (mean, var), (other, same) = predicted
+    assert_allclose(same, var, rtol=1e-6, atol=1e-8)
+    # The means are by 64 pairs of functions, which the classes draw by other numbers.
+    assert np.abs((other - mean) / np.sqrt(var)).max() < 0.05
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # of few draws
