@@ -132,10 +132,9 @@ class LaplaceRows(Training):
     @cached_property
     def predictive(self) -> Likelihood:
         """That of pseudo-targets which lead to the function's corrected mean; by products, to its mode."""
-        try:
-            t, v, _ = self.around_mean
-        except NotImplementedError:
+        if not self.prior_function.has_solve:
             return self.at_mode
+        t, v, _ = self.around_mean
         return self._of_targets(t, v)
 
     @cached_property
@@ -181,10 +180,7 @@ class LaplaceRows(Training):
 
     def log_ratios(self) -> TensorVariable | None:
         """Log weights of functions near the posterior; None where the likelihood goes by products."""
-        try:
-            return log_ratios(self)
-        except NotImplementedError:
-            return None
+        return log_ratios(self) if self.prior_function.has_solve else None
 
     @property
     def data(self) -> MarginalData:

@@ -13,7 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_scalable_gp.core.likelihoods.laplace_mode import LaplaceGraph
 from pymc_scalable_gp.ops.repeat import repeat
-from pymc_scalable_gp.utils.compiled import compiled
+from pymc_scalable_gp.utils.compiled import compiled, model_inputs, point_values
 from pymc_scalable_gp.utils.graphs import fixed_shared
 
 PAIRS = 64
@@ -117,7 +117,8 @@ def _fixed(outputs, model) -> list[TensorVariable]:
         if v not in known and v.owner is not None and isinstance(v.owner.op, RandomVariable)
         and v is v.owner.outputs[1]
     ]  # fmt: skip
-    values = compiled([], random)()
+    inputs = model_inputs(random, model)  # of lengths alone
+    values = compiled(inputs, random)(*point_values(inputs, None, model, fill=True))
     fixed = {v: _repeated(value, v) for v, value in zip(random, values, strict=True)}
     return graph_replace(outputs, fixed)
 

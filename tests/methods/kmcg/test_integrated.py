@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.likelihoods import laplace_mode
+from pymc_scalable_gp.utils.compiled import evaluate
 
 FAST = {"mode": "FAST_COMPILE"}
 AXES = [np.linspace(0.0, 2.0, 6), np.array([0.0, 0.5, 0.8, 1.4, 2.0])]
@@ -72,7 +73,10 @@ def test_features_under_laplace_and_their_predictions():
     assert_allclose(value(model), expected, rtol=1e-8)
     S = phi @ phi.T + missed + np.diag(1.0 / W)
     cross = at_new @ phi.T
-    mean = cross @ np.linalg.solve(S, f + (Y - W) / W)
+    t, v, _ = evaluate([*gp.training.around_mean], POINT, model)
+    assert_allclose(v, 1.0 / W, rtol=1e-6)
+    assert np.abs(t - f - (Y - W) / W).max() > 0.05  # of the mean, not the mode
+    mean = cross @ np.linalg.solve(S, t)
     var = 1.2**2 - np.diag(cross @ np.linalg.solve(S, cross.T))
     with pytest.warns(UserWarning, match="outside what the approximation covers"):
         found = gp.predict(new, POINT, diag=True, model=model)
