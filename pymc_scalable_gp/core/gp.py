@@ -103,10 +103,11 @@ class FeatureGP(TrainedGP):
             ``k_hat_functions``, of the weights of functions, and ``modes_missing``, the number of draws
             without a mode; ``rank``;
             ``missing_mean``; ``noise_inflation``, that residual variance as a share of the
-            noise's; ``rank_needed``, how many of the best features leave less than 5% of the noise
-            variance, by the eigenvalues of the subsample (infinite: more than half of `rows`);
-            ``condition`` number of the targets' covariance; ``holds_residual``, whether
-            neighbours (or all rows) keep the residual variance; ``verdict``, ``details``.
+            noise's; ``kernel_share``, prior variance as a share of that with noise; ``rank_needed``, how
+            many of the best features leave less than 5% of the noise variance, by the eigenvalues of the
+            subsample (infinite: more than half of `rows`); ``condition`` number of the targets' covariance;
+            ``holds_residual``, whether neighbours (or all rows) keep the residual variance; ``verdict``,
+            ``details``.
             Some kinds of likelihood add figures, each at the worst of the draws: ``residual`` of conjugate
             gradients, ``steps_needed`` to .01, ``logdet_se`` and ``logdet_excess`` of the log
             determinant (KMCG, SKIP by products); at the draws' mean ``neighbors_moved``, the share of

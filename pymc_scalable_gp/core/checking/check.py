@@ -152,7 +152,7 @@ def _larger(job, most_rows, rng) -> Likelihood | None:
 
 
 def _features(job) -> list:
-    """Residual variance at each predicted row as a share of the prior's, its mean, and the noise's."""
+    """Residual variance at each predicted row as a share of the prior's; means of it, noise and prior."""
     source = job.training if job.pair is None else job.pair.better
     sigma = None if source is None else source.sigma
     noise = pt.constant(np.nan) if sigma is None else _noise(job, sigma)
@@ -163,7 +163,7 @@ def _features(job) -> list:
     where = pt.constant(job.X[job.outside])
     prior = feature_map.kernel_diag(where)
     missed = prior - (feature_map.features(where) ** 2).sum(axis=1)
-    return [pt.switch(pt.gt(prior, 0.0), missed / prior, 0.0), missed.mean(), noise]
+    return [pt.switch(pt.gt(prior, 0.0), missed / prior, 0.0), missed.mean(), noise, prior.mean()]
 
 
 def _noise(job, sigma):
@@ -214,7 +214,7 @@ def _evaluate(job, features, progressbar) -> dict[str, np.ndarray]:
     for point in with_progress(job.points, "Comparing", len(job.points), progressbar):
         found.append(function(*(point[v.name] for v in inputs)))
         moments.append([each.diagonal(each.state(point), where) for each in predictors])
-    names = ("missing", "missed", "noise", *shown)
+    names = ("missing", "missed", "noise", "prior", *shown)
     result = {name: np.array(each) for name, each in zip(names, zip(*found, strict=True), strict=True)}
     if predictors:
         result["mean"], result["var"] = np.moveaxis(np.array(moments), 2, 0)
@@ -232,6 +232,8 @@ def _dataset(job, found) -> Check:
     attrs["holds_residual"] = int(holds)  # netCDF has no bool
     if job.training is not None and job.training.sigma is not None and not attrs["holds_residual"]:
         attrs["noise_inflation"] = float((found["missed"] / found["noise"]).mean())
+    if isinstance(job.training, Likelihood) and not followed.any_likelihood:
+        attrs["kernel_share"] = float((1.0 - found["noise"] / (found["prior"] + found["noise"])).mean())
     if "mean" in found:
         spread = np.sqrt(found["var"] + found["noise"][:, None, None])
         shift = np.abs(found["mean"][:, 1] - found["mean"][:, 0]) / spread[:, 0]

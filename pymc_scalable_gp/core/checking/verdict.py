@@ -21,6 +21,7 @@ LIMITS = {
     "neighbors_moved": 0.3,  # share of neighbours that others would replace
     "even": 0.5,  # sd of log weights below which the weights are nearly equal
     "frozen": 1.0,  # sd of the difference between frozen and recomputed features' log densities
+    "kernel_share": 0.05,  # prior variance as a share of that with noise, below which y is all but noise
     "reference": 1.0,  # distance from a frozen basis' reference, in posterior sds
 }
 # Rows up to which a gradient of the exact GP takes less time than one with neighbours (bench_structure.py).
@@ -59,7 +60,19 @@ def verdict(gp, training, check) -> tuple[str, str]:
         text += f"Up to about {FASTER_EXACT} rows sgp.ExactMarginal is exact and costs less. "
     details = text.rstrip().replace(" nats", f" {NATS}", 1)
     shown = details if bad else _shifts(check) or details
-    return f"{_judged(gp, training, check, bad)}\n{shown}".rstrip(), details
+    return f"{_judged(gp, training, check, bad)}\n{shown} {_noise_alone(check)}".rstrip(), details
+
+
+def _noise_alone(check) -> str:
+    """Tell where noise explains y, which may be a mode beside a better one."""
+    share = check.attrs.get("kernel_share", 1.0)
+    if not share < LIMITS["kernel_share"]:
+        return ""
+    return (
+        f"The function has {share:.1%} of the variance at these draws, and noise the rest. Where it should "
+        "have more, a mode of shorter lengthscales and less noise may be missed: start there, with start= "
+        "or initvals=."
+    )
 
 
 def _shifts(check) -> str:

@@ -498,6 +498,20 @@ def test_the_noise_that_features_add():
     assert re.search(r"Raise rank= .* to \d+ features or more", found.attrs["verdict"])
 
 
+def test_a_function_of_next_to_no_variance_is_told():
+    """At .05 of the variance nothing is said; below it, that another mode may be missed."""
+    with pm.Model():
+        eta = pm.HalfNormal("eta", 1.0)
+        gp = sgp.VecchiaMarginal(cov_func=eta**2 * pm.gp.cov.Matern52(2, ls=0.3), n_inducing=20)
+        gp.marginal_likelihood("y", X, Y, sigma=2.0)
+    for share in (0.049, 0.051):
+        point = {"eta": 2.0 * np.sqrt(share / (1.0 - share))}
+        found = gp.check(point, rows=20, neighbors=None, progressbar=False)
+        np.testing.assert_allclose(found.attrs["kernel_share"], share, rtol=1e-12)
+        assert str(found).startswith("Good")
+        assert ("has 4.9% of the variance" in str(found)) is (share < 0.05)
+
+
 def test_an_exact_density_that_is_not_finite_gets_advice_that_can_be_followed():
     gp, model = model_of(sgp.ExactMarginal, {})
     verdict = gp.check(POINT | {"eta": 1e200}, model=model, progressbar=False).attrs["verdict"]
