@@ -184,7 +184,8 @@ class RowDistribution:
                 f"the derivatives of {self.label}'s log density in f are not finite at the model's initial "
                 f"point, for y[{bad[0]}] = {y[bad[0]]:.6g} and {bad.size - 1} other rows: give initval= to "
                 "the priors, scale y, or drop rows that say nothing of f (an exposure of 0); a truncated "
-                "normal needs both bounds, of which one may be far off"
+                "normal needs both bounds, of which one may be far off; counts truncated above take no "
+                "lower=0"
             )
         if not (information > LEAST).any():
             raise ValueError(

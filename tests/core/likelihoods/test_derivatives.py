@@ -93,6 +93,13 @@ def test_one_bound_is_refused_with_what_helps():
         model_of(lambda f: pm.TruncatedNormal.dist(f, 0.7, lower=-2.0))
 
 
+def test_a_bound_that_cuts_nothing_off_is_refused_with_what_helps():
+    """PyMC's log density of counts between 0 and 8 has the gradient of log 0 in it."""
+    counts = np.arange(len(X)) % 9
+    with pytest.raises(ValueError, match="counts truncated above take no lower=0"):
+        model_of(lambda f: pm.Truncated.dist(pm.Poisson.dist(mu=pt.exp(f)), lower=0, upper=8), y=counts)
+
+
 def test_a_distribution_without_second_derivatives_is_refused():
     with pytest.raises(ValueError, match="rice, whose log density has no second derivative"):
         model_of(lambda f: pm.Rice.dist(nu=pt.exp(f), sigma=0.7))
