@@ -11,7 +11,8 @@ other rows, and coverage of 90% intervals; of more than one fold their means. Se
 fold: model and posterior, and predictions from 50 draws, which the last columns have with more neighbours.
 
 Published RMSEs are at 90% of the rows too: conjugate gradients (Wang et al. 2019, "Exact Gaussian processes
-on a million data points") and stochastic dual descent (Lin et al. 2024), the lower where both report.
+on a million data points") and stochastic dual descent (Lin et al. 2024), the lower where both report. Other
+sets have none.
 """
 
 from functools import partial
@@ -70,7 +71,7 @@ def lines(pm, sgp, name, kernels, args):
         (rmse, nlpd, coverage, _), (wide_rmse, wide_nlpd, _, _) = np.mean([own, more], axis=1)
         a = idata["posterior"].attrs
         yield [
-            name, f"{len(fold.y)} x {fold.X.shape[1]}", kernel, f"{rmse:.3f}", PUBLISHED[name],
+            name, f"{len(fold.y)} x {fold.X.shape[1]}", kernel, f"{rmse:.3f}", PUBLISHED.get(name, "-"),
             f"{nlpd:.3f}", f"{coverage:.0%}", round(spent), round(own[-1][-1]), f"{a['khat']:.2f}",
             round(a["ess"]), f"{wide_rmse:.3f}", f"{wide_nlpd:.3f}", round(more[-1][-1]),
         ]  # fmt: skip
