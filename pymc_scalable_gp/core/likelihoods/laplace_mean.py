@@ -22,6 +22,7 @@ WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 ROUNDS = 2  # in which variances and mean are found in turn
 NEAR = 1e-3  # what may be left of the way to a mean, in units of each row's information
 LEAST, HALVINGS = -6.0, 8  # of the logarithm of sds, in those at the mode
+FEWEST_NUMBERS = 2**16  # from which draws are made at rows that may be replaced
 NEVER = pt.constant(np.array(False))
 
 
@@ -119,15 +120,19 @@ def _fixed(outputs, model) -> list[TensorVariable]:
     ]  # fmt: skip
     inputs = model_inputs(random, model)  # of lengths alone
     values = compiled(inputs, random)(*point_values(inputs, None, model, fill=True))
-    fixed = {v: _repeated(value, v) for v, value in zip(random, values, strict=True)}
+    rng = np.random.default_rng(1)
+    fixed = {v: _in_present_lengths(value, v, rng) for v, value in zip(random, values, strict=True)}
     return graph_replace(outputs, fixed)
 
 
-def _repeated(value: np.ndarray, drawn) -> TensorVariable:
-    """Numbers for a random variable, in the lengths that it has now: rows may be replaced by others."""
-    found = fixed_shared(value).astype(drawn.dtype)
+def _in_present_lengths(value: np.ndarray, drawn, rng) -> TensorVariable:
+    """Numbers for a standard normal variable in its present lengths, as rows may be replaced by more.
+
+    They are taken in turn, so that a draw has none twice, but of as many entries as there are numbers.
+    """
+    if None not in drawn.type.shape:
+        return fixed_shared(value).astype(drawn.dtype)
+    numbers = np.concatenate([value.ravel(), rng.standard_normal(FEWEST_NUMBERS)])
     lengths = drawn.owner.op.size_param(drawn.owner)
-    for axis, length in enumerate(drawn.type.shape):
-        if length is None:
-            found = pt.take(found, pt.arange(lengths[axis]) % value.shape[axis], axis=axis)
-    return found
+    found = fixed_shared(numbers)[pt.arange(pt.prod(lengths)) % len(numbers)].astype(drawn.dtype)
+    return pt.specify_shape(found.reshape(lengths, ndim=drawn.ndim), drawn.type.shape)

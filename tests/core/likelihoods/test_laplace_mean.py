@@ -171,10 +171,10 @@ def test_wide_priors_have_a_mean(kind, eta):
 
 
 def test_rows_that_were_replaced_have_their_own_mean():
-    """More rows than at the build, by the numbers drawn for fewer."""
-    few, many = EVENTS[::2], EVENTS
+    """More rows than before, to the error of 64 pairs of draws; those of 3 rows, repeated, miss by .34."""
+    many = EVENTS
     with pm.Model():
-        data, seen = pm.Data("X", X[::2]), pm.Data("seen", few)
+        data, seen = pm.Data("X", X[::8]), pm.Data("seen", EVENTS[::8])
         gp = sgp.ExactMarginal(cov_func=pm.HalfNormal("eta", 5.0) ** 2 * pm.gp.cov.Matern52(1, ls=1.5))
         gp.marginal_likelihood("y", X=data, y=seen, likelihood=BERNOULLI[-1])
         gp.predict(NEW, {"eta": 3.0}, diag=True)
@@ -182,7 +182,7 @@ def test_rows_that_were_replaced_have_their_own_mean():
         found = gp.predict(NEW, {"eta": 3.0}, diag=True)
     other, fresh = made(BERNOULLI[-1], many)
     mean, var = fresh.predict(NEW, {"eta": 3.0}, diag=True, model=other)
-    assert (np.abs(found[0] - mean) / np.sqrt(var)).max() < 0.15
+    assert (np.abs(found[0] - mean) / np.sqrt(var)).max() < 0.1
     np.testing.assert_allclose(found[1], var, rtol=1e-6)
 
 
