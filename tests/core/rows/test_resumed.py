@@ -134,3 +134,15 @@ def test_rows_beyond_the_build_of_inducing_points_are_refused():
     with pytest.raises(ValueError, match="column 0 reaches .* beyond the inputs of the build"):
         gp.summarize(1.2 * X, Y, progressbar=False)
     gp.summarize(1.02 * X, Y, progressbar=False)
+
+
+def test_blocks_without_rows_are_passed_over_and_columns_stay():
+    rows, y = np.arange(10.0).reshape(5, 2), np.arange(5.0)
+    pairs = [(rows[:3], y[:3]), (rows[:0], y[:0]), (rows[3:], y[3:])]
+    assert [(block.start, len(block.y)) for block in sources.open_source(iter(pairs)).blocks()] == [
+        (0, 3),
+        (3, 2),
+    ]
+    other = iter([pairs[0], (rows[3:, :1], y[3:])])
+    with pytest.raises(ValueError, match=r"block 1 \(rows from 3\): X has 1 columns, the blocks before 2"):
+        list(sources.open_source(other).blocks())

@@ -11,6 +11,7 @@ from marks import often
 from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core.rows.statistics import BasisMark, RowStatistics
 
 N, D = 400, 2
 RNG = np.random.default_rng(5)
@@ -711,3 +712,53 @@ def test_draws_and_a_check():
     values = np.linalg.svd(phi)[1] ** 2 + 0.3**2
     assert draws.shape == (4000, gp.rank)
     np.testing.assert_allclose(draws.var(axis=0), values, rtol=6 * np.sqrt(2 / 4000))
+
+
+# -- marks of a basis, as numbers --------------------------------------------------------------------
+
+YEARS = np.linspace(2000.0, 2001.0, 5)[:, None]
+VALUES = np.column_stack([np.ones(5), 1e-9 * np.linspace(-1.0, 1.0, 5), np.zeros(5)])  # the mean is zero
+
+
+def statistics_of(inputs=YEARS, values=VALUES):
+    """Statistics of ten rows in two functions."""
+    return RowStatistics(np.eye(3), 10, inputs[0], inputs[-1], BasisMark(inputs, values, 2, 0))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "values", "words"),
+    [
+        # Other machines' rounding, of the size of the largest function: a thousandth of the small one.
+        (0.0, [1e-12, 1e-12, 0.0], None),
+        (1e-9, 0.0, None),
+        (0.0, [1e-6, 0.0, 0.0], "functions have other values"),
+        (0.0, [0.0, 0.0, 1e-3], "mean's functions have other values"),
+        (1e-4, 0.0, "another range"),  # of a year, whatever the number of the year
+    ],
+)
+def test_what_makes_another_basis(inputs, values, words):
+    own, other = statistics_of(), statistics_of(YEARS + inputs, VALUES + values)
+    found = own.mark.difference(other.mark)
+    assert found is None if words is None else words in found
+    if words is not None:
+        for verb, operation in (("add", own.__add__), ("subtract", own.__sub__)):
+            with pytest.raises(ValueError, match=f"cannot {verb} statistics of another basis: .*{words}"):
+                operation(other)
+
+
+def test_bases_of_other_widths_are_told_apart_by_them():
+    own = statistics_of().mark
+    two = np.column_stack([YEARS, YEARS])
+    assert own.difference(BasisMark(two, VALUES, 2, 0)) == "inputs have 1 columns, not 2"
+    assert own.difference(BasisMark(YEARS, VALUES, 1, 1)) == "the basis has 2 functions, not 1"
+    wider = np.column_stack([VALUES, VALUES[:, 2]])
+    assert own.difference(BasisMark(YEARS, wider, 2, 1)) == "the mean has 0 coefficients, not 1"
+
+
+def test_what_statistics_are_not_added_to_or_taken_from():
+    own = statistics_of()
+    assert 0 + own is own  # where sum() begins
+    with pytest.raises(TypeError):
+        1 + own
+    with pytest.raises(ValueError, match="cannot take 10 rows from 10: none would be left"):
+        own - own

@@ -54,3 +54,9 @@ def test_the_seed_decides():
     for one, other in zip(first, again, strict=True):
         np.testing.assert_array_equal(one, other)
     assert set(first[0]) != set(another[0])
+
+
+def test_row_numbers_come_in_order():
+    X = np.random.default_rng(5).normal(size=(300, 2))
+    for rows in subsamples(X, 40, 20, rng()):
+        assert (np.diff(rows) > 0).all()

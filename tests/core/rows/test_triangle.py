@@ -71,3 +71,35 @@ def test_what_rounding_swamps_is_refused(shift):
     A[100:, 2] = 0.0  # the third column is known by the first hundred rows alone
     with pytest.raises(ValueError, match="sum of squares"):
         without(triangle(A), triangle(A[:100] * (1.0 + shift)))
+
+
+def test_columns_in_small_units_stay_when_rows_are_taken_away():
+    """Directions below 1e-7 of the largest are dropped: units must not make one so small."""
+    A = matrix(400, 3) * [1.0, 1e-9, 1e6]
+    expected = triangle(A[100:])
+    lengths = np.linalg.norm(expected, axis=0)
+    left = without(triangle(A), triangle(A[:100]))
+    # To rounding of a few hundred sums, in each column's own unit.
+    np.testing.assert_allclose(left / lengths, expected / lengths, atol=1e-12)
+
+
+def test_a_direction_of_rounding_has_no_share_that_could_be_taken_away():
+    """A column that is the sum of others leaves a singular value of 1e-16, whose share is any number."""
+    for seed in range(10):
+        A = matrix(60, 3, seed)
+        A = np.column_stack([A, A.sum(axis=1)])
+        left = without(triangle(A), triangle(A[:30]))
+        np.testing.assert_allclose(left.T @ left, A[30:].T @ A[30:], atol=1e-10)
+
+
+def test_zeros_leave_zeros():
+    zeros = np.zeros((2, 2))
+    np.testing.assert_array_equal(without(zeros, zeros), zeros)
+
+
+def test_a_millionth_of_the_sum_of_squares_must_stay():
+    for share in (1e-5, 2e-6):  # known to 1e-16 of the whole
+        rows = np.array([[1.0], [share**0.5]])
+        np.testing.assert_allclose(without(triangle(rows), rows[:1]), share**0.5, rtol=1e-9)
+    with pytest.raises(ValueError, match="sum of squares"):
+        without(triangle(np.array([[1.0], [5e-7**0.5]])), np.ones((1, 1)))
