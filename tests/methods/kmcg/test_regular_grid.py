@@ -68,12 +68,23 @@ def test_masked_axes_and_points_are_refused():
         ([0.0, 5.0], [0.0, 5.0]),
         ([0.0, 1.0, 2.5], [0.0, 1.0, 2.5]),
         ([0.0, 1.0, 303.0], [0.0, 1.0, 303.0]),
+        ([0.0, 1.0, 2.05, 4.0], [0.0, 1.0, 2.05, 4.0]),  # a twentieth of a step off: not even
+        ([7.0], [7.0]),
     ],
 )
 def test_gaps_of_an_axis_are_filled_where_steps_are_multiples(given, axis):
     grid, order = sgp.RegularGrid.from_points(given)
     np.testing.assert_allclose(grid.axes[0], axis)
     np.testing.assert_allclose(grid.points[:, 0], np.array(given)[order])
+
+
+def test_a_long_axis_is_filled_though_its_smallest_step_is_a_rounded_one():
+    """Of 200 steps the smallest would be off by more than a thousandth at the end."""
+    whole = np.arange(200.0)
+    noisy = np.delete(whole, 50) + 1e-4 * np.random.default_rng(0).uniform(-1.0, 1.0, 199)
+    grid, _ = sgp.RegularGrid.from_points(noisy)
+    np.testing.assert_allclose(grid.axes[0], whole, atol=2e-4)
+    assert not grid.observed[50]
 
 
 def test_coordinates_that_rounding_tells_apart_are_one():
@@ -298,3 +309,54 @@ def test_infinite_cells_are_not_missing():
     data = xr.DataArray([[0.0, -np.inf], [np.nan, 1.0]], dims=("a", "b"))
     with pytest.raises(ValueError, match="y has 1 NaN or infinite values at cells that count as observed"):
         sgp.RegularGrid.from_xarray(data)
+
+
+def test_an_axis_is_even_to_a_millionth_of_its_steps():
+    for moved, expected in ((1e-7, 1.0), (1e-5, None)):
+        grid = sgp.RegularGrid([[0.0, 1.0, 2.0 + moved, 3.0], [5.0]])
+        assert grid.spacing(0) == expected
+        assert grid.spacing(1) is None
+
+
+def test_coordinates_a_millionth_of_the_axis_apart_are_two():
+    grid, _ = sgp.RegularGrid.from_points([0.0, 1e-6, 1.0])
+    np.testing.assert_array_equal(grid.axes[0], [0.0, 1e-6, 1.0])
+
+
+def test_a_few_scattered_points_may_have_ten_thousand_cells():
+    """A hundred cells to a point are too many, but of small grids none is."""
+    points = np.random.default_rng(0).uniform(size=(20, 3))
+    grid, order = sgp.RegularGrid.from_points(points)
+    assert (grid.size, grid.n) == (8000, 20)
+    np.testing.assert_array_equal(grid.points, points[order])
+
+
+def test_a_grid_is_not_changed_by_its_arrays():
+    axis, observed = np.arange(3.0), np.array([True, False, True])
+    grid = sgp.RegularGrid([axis], observed=observed)
+    axis[0], observed[1] = -5.0, True
+    assert (grid.axes[0][0], grid.n) == (0.0, 2)
+    for own in (grid.axes[0], grid.observed):
+        with pytest.raises(ValueError, match="read-only"):
+            own[0] = 0
+
+
+@pytest.mark.parametrize(
+    ("axis", "moved", "are_the_same"),
+    [
+        (1e6 + np.arange(3.0), 1e-4, True),
+        (1e6 + np.arange(3.0), 0.1, False),  # a tenth of a step, though a ten-millionth of a coordinate
+        (1e3 * np.arange(3.0), 1e-3, True),
+        (1e3 * np.arange(3.0), 0.5, False),  # more than single precision makes, though little of a step
+    ],
+)
+def test_coordinates_are_those_of_the_grid_to_single_precision_and_a_thousandth_of_a_step(
+    axis, moved, are_the_same
+):
+    grid = sgp.RegularGrid([axis])
+    data = xr.DataArray([3.0, 2.0, 1.0], dims="x", coords={"x": axis[::-1] + moved})
+    if are_the_same:
+        np.testing.assert_array_equal(grid.ravel(data), [1.0, 2.0, 3.0])
+    else:
+        with pytest.raises(ValueError, match="y has other coordinates along x"):
+            grid.ravel(data)
