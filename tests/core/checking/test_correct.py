@@ -1,6 +1,7 @@
 """Draws of the exact posterior from those of an approximate one."""
 
 import logging
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -297,6 +298,25 @@ def test_a_tail_of_the_draws_with_few_of_them_still_gives_a_proposal():
     factor = module._factor(theta)
     assert_allclose(np.diag(factor @ factor.T), theta.var(axis=0, ddof=1), rtol=1e-9)
     assert np.linalg.cond(factor) < 100.0
+
+
+def test_correlations_of_draws_are_trusted_by_their_number():
+    """Of n draws of p parameters a share n / (n + 2 p) of the covariances; variances stay."""
+    theta = np.random.default_rng(1).standard_normal((10, 3))
+    theta[:, 1] += theta[:, 0]
+    cov, factor = np.cov(theta.T), module._factor(theta)
+    # To the 1e-12 of the variances that is added.
+    assert_allclose(factor @ factor.T, np.where(np.eye(3), cov, 10.0 / 16.0 * cov), rtol=1e-10)
+
+
+def test_an_exact_gp_under_another_likelihood_is_not_made_dense():
+    """The target is that of the likelihood it has, in linear time, however many rows there are."""
+    training = SimpleNamespace(
+        gaussian=SimpleNamespace(is_exact=True), data=SimpleNamespace(size=10**6), log_ratios=lambda: "logs"
+    )
+    budget = module.Budget(400)
+    found = module._target(None, training, "exact", None, None, [], budget)
+    assert found == (training, "logs", "the exact GP with its likelihood", budget)
 
 
 def test_check_recommends_it(corrected):

@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core.checking import loo
 from pymc_scalable_gp.core.checking.loo import check_groups
 from pymc_scalable_gp.core.likelihoods.precision import Precision
 from pymc_scalable_gp.methods.kmcg import likelihood as kmcg_likelihood
@@ -297,6 +298,23 @@ def test_draws_without_a_density_are_counted():
     for ask in (gp.loo, gp.loo_pit):
         with pytest.raises(ValueError, match="density is NaN at 2 of 30 draws"):
             ask(az.from_dict({"posterior": {"ell": ell}}), model=model, progressbar=False)
+
+
+def test_a_draw_counts_as_failed_where_one_row_has_no_density(monkeypatch):
+    gp, model = model_of("Exact")
+    logp = np.zeros((38, N))
+    logp[3, 7] = np.nan
+    monkeypatch.setattr(loo, "_densities", lambda *_: (logp, logp))
+    with pytest.raises(ValueError, match="density is NaN at 1 of 38 draws"):
+        gp.loo(draws(38), model=model, progressbar=False)
+
+
+def test_a_probability_that_is_unknown_at_a_draw_is_unknown():
+    logp = np.random.default_rng(0).normal(size=(2, 20, 3))
+    below = np.full(logp.shape, 0.25)
+    below[1, 4, 2] = np.nan
+    # A weighted mean of equal values, to rounding.
+    np.testing.assert_allclose(loo._pit(logp, below), [0.25, 0.25, np.nan], rtol=1e-12)
 
 
 def test_two_groups_are_enough():
