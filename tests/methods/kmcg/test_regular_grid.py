@@ -360,3 +360,8 @@ def test_coordinates_are_those_of_the_grid_to_single_precision_and_a_thousandth_
     else:
         with pytest.raises(ValueError, match="y has other coordinates along x"):
             grid.ravel(data)
+
+
+def test_an_axis_without_cells_is_refused():
+    with pytest.raises(ValueError, match=r"axes\[1\] must be a vector of coordinates, got shape \(0,\)"):
+        sgp.RegularGrid([[0.0, 1.0], np.zeros(0)])
