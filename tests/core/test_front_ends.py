@@ -85,6 +85,35 @@ def test_a_mean_of_many_columns_is_refused():
         grief(mean_func=Two()).marginal_likelihood("y", X=X, y=Y, sigma=0.3)
 
 
+def test_a_mean_of_certain_rows_is_of_those_alone():
+    """Effects of a covariate that a mean knows by itself are right at the likelihood's rows alone."""
+    covariate = np.linspace(0.0, 3.0, len(X))
+
+    class Effects(pm.gp.mean.Mean):
+        def __init__(self, covariate):
+            super().__init__()
+            self.covariate = covariate
+
+        def __call__(self, X):
+            return 2.0 * self.covariate
+
+    for known in (np.asarray, lambda values: pm.Data("covariate", values)):
+        with pm.Model():
+            mean = Effects(known(covariate))
+            gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=0.7), mean_func=mean)
+            gp.marginal_likelihood("y", X=X, y=Y + 2.0 * covariate, sigma=0.3)
+            found, _ = gp.predict(X, {}, diag=True)
+            for new in (X[::-1], X[:1] + 0.1):
+                with pytest.raises(ValueError, match=r"gives 30 values .* it must follow from X"):
+                    gp.predict(new, {}, diag=True)
+            with pytest.raises(ValueError, match="it must follow from X"):
+                gp.conditional("f", X[:3])
+        with pm.Model():
+            plain = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=0.7))
+            plain.marginal_likelihood("y", X=X, y=Y, sigma=0.3)
+            assert_allclose(found - 2.0 * covariate, plain.predict(X, {}, diag=True)[0], atol=1e-9)
+
+
 # -- models and their copies ------------------------------------------------------------------------
 
 

@@ -3,10 +3,12 @@
 from operator import add, mul
 from typing import NamedTuple
 
+import numpy as np
 import pytensor.tensor as pt
 from pymc.gp.mean import Add, Constant, Linear, Prod, Zero
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_scalable_gp.utils.compiled import present_shape
 from pymc_scalable_gp.utils.graphs import depends_only_on
 
 
@@ -39,7 +41,24 @@ def mean_vector(mean_func, X: TensorVariable) -> TensorVariable:
             f"mean_func must give one value per row, shape (n,), got shape {mean.type.shape}: with "
             "pm.gp.mean.Linear, coeffs must have shape (d,) for X (n, d)"
         )
+    _check_length(mean.type.shape[0], X.type.shape[0])
     return mean
+
+
+def check_mean_at(mean_func, X: np.ndarray, own: bool) -> None:
+    """Raise ValueError for a mean function of certain rows, unless X (n, d) are the likelihood's `own`."""
+    rows = X if own else X[:1]
+    (length,) = present_shape(mean_vector(mean_func, pt.constant(rows)))
+    _check_length(length, len(rows))
+
+
+def _check_length(length: int | None, rows: int | None) -> None:
+    if None not in (length, rows) and length != rows:
+        raise ValueError(
+            f"mean_func gives {length} values for X of shape ({rows}, d): for other rows than the "
+            "likelihood's it must follow from X. Put what it knows of the rows into columns of X, and let "
+            "the kernel leave them out by active_dims="
+        )
 
 
 class MeanDesign(NamedTuple):
