@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytensor.tensor as pt
 import xarray as xr
-from pymc.gp.cov import BaseCovariance
 from pytensor.graph.basic import Variable
 
 from pymc_scalable_gp.core.data.inputs import DATES, TEXT, check_inputs, refuse_masked
@@ -209,7 +208,7 @@ class RegularGrid:
         shape = tuple(len(axis) for axis in axes)
         along = [np.interp(x, axis, np.arange(len(axis))) for axis, x in zip(axes, X.T, strict=True)]
         places = np.ravel_multi_index(np.rint(along).astype(int), shape)
-        order = np.argsort(places, kind="stable")
+        order = np.argsort(places)
         if len(np.unique(places)) < len(places):
             raise ValueError("some points occur twice: average their targets, or pass X as an array")
         observed = np.zeros(shape, dtype=bool)
@@ -278,7 +277,7 @@ def check_dates(new: RegularGrid | None, old: RegularGrid | None, name: str) -> 
 
 def at_cells(grid: RegularGrid, values, name: str):
     """Values (n,) at the observed cells, as `RegularGrid.ravel`, of tensors too; scalars as they are."""
-    if isinstance(values, BaseCovariance) or np.ndim(values) == 0:
+    if np.ndim(values) == 0:
         return values
     if not isinstance(values, Variable):
         return grid.ravel(values, name)
@@ -377,7 +376,7 @@ def _axis_of(column):
         return axis
     step = np.diff(axis).min()
     counts = (axis - axis[0]) / step
-    step = (axis[-1] - axis[0]) / max(round(counts[-1]), 1)  # more accurate than one difference
+    step = (axis[-1] - axis[0]) / round(counts[-1])  # more accurate than one difference
     counts = (axis - axis[0]) / step
     whole = np.round(counts)
     if np.abs(counts - whole).max() > 1e-3 or whole[-1] > 100 * len(axis):
