@@ -14,7 +14,8 @@ from pymc_scalable_gp.core.data.mean import check_mean, mean_vector
 from pymc_scalable_gp.core.features.feature_map import FeatureMap
 from pymc_scalable_gp.cov.queries import check_rows, describe
 from pymc_scalable_gp.utils.classes import Listed, as_typed
-from pymc_scalable_gp.utils.graphs import is_random
+from pymc_scalable_gp.utils.compiled import check_reached
+from pymc_scalable_gp.utils.graphs import is_random, model_here
 
 
 @as_typed
@@ -75,9 +76,8 @@ class BuiltGP(Listed, Base):
         return self.cov_func
 
     def prior_graphs(self, X: np.ndarray) -> list[TensorVariable]:
-        """Kernel and mean at the first of rows X (n, d): the hyperparameters are behind them."""
-        row = pt.constant(X[:1])
-        return [self.prior_cov(row), mean_vector(self.mean_func, row)]
+        """Kernel at the first of rows X (n, d), and mean: the hyperparameters are behind them."""
+        return [self.prior_cov(pt.constant(X[:1])), mean_vector(self.mean_func, pt.constant(X))]
 
     @property
     def rank(self) -> int:
@@ -133,8 +133,10 @@ class BuiltGP(Listed, Base):
         likelihood has no variance beside that of the features, so that rows must lie within their range.
 
         Raises ValueError for rows beyond the range of the user's build, where its features hold no
-        variance.
+        variance; and for a kernel or mean of variables that are not the model's.
         """
+        if (model := model_here(needed=False)) is not None:
+            check_reached(self.prior_graphs(X.value), model.basic_RVs)
         rows = digest(X.value)
         if self.is_built and (self._unasked in (None, rows) or not again):
             if X.value.shape[1] != self._width:

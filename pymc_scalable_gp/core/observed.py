@@ -191,7 +191,7 @@ class ObservedGP(FeatureGP):
         if jitter:
             data = replace(data, sigma=pt.sqrt(data.sigma**2 + jitter))
         found = self._likelihood_of(data, progressbar, **options)
-        for tensor, label in ((data.X, f"{name}_X"), (data.y, name)):
+        for tensor, label in ((data.X, f"X of {name}"), (data.y, name)):
             if not tensor.mutable:
                 tensor.tensor.name = pm.modelcontext(None).name_for(label)
         return self._made(found, name, kwargs)

@@ -39,6 +39,14 @@ def spoiled(array, *places, value=np.nan):
     return array
 
 
+@pytest.mark.parametrize("kind", [sgp.ExactMarginal, sgp.StateSpaceMarginal])
+def test_variables_without_a_name_are_refused(kind):
+    """Where nothing is built from them too; a density with them failed in PyMC's words."""
+    gp = kind(cov_func=pm.gp.cov.Matern32(1, ls=pm.HalfNormal.dist(1.0)))
+    with pm.Model(), pytest.raises(ValueError, match="a random variable without a name, which dist"):
+        gp.marginal_likelihood("y", X=X[:, :1], y=Y, sigma=0.3)
+
+
 # -- data that are refused ----------------------------------------------------------------------
 
 

@@ -114,6 +114,22 @@ def test_a_mean_of_certain_rows_is_of_those_alone():
             assert_allclose(found - 2.0 * covariate, plain.predict(X, {}, diag=True)[0], atol=1e-9)
 
 
+def test_neighbors_take_a_mean_of_certain_rows():
+    """From 300 rows on they go by the mode on some of them, where that mean has no values."""
+    x, covariate = np.linspace(0.0, 9.0, 300)[:, None], np.cos(np.arange(300.0))
+    logp = []
+    for kind, options in (
+        (sgp.VecchiaMarginal, {"n_inducing": 30, "neighbors": 30}),
+        (sgp.ExactMarginal, {}),
+    ):
+        with pm.Model() as model:
+            cov = pm.gp.cov.Matern12(1, ls=pm.HalfNormal("ell"))
+            gp = kind(cov_func=cov, mean_func=pm.gp.mean.Constant(covariate), **options)
+            gp.marginal_likelihood("y", X=x, y=covariate, sigma=0.3)
+        logp.append(model.compile_logp(**FAST)({"ell_log__": 0.0}))
+    assert_allclose(logp[0], logp[1], rtol=1e-3)
+
+
 # -- models and their copies ------------------------------------------------------------------------
 
 

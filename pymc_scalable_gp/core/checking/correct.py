@@ -54,7 +54,8 @@ def correct_gp(
     check_comparable(gp, training)
     if gp.variable not in model.observed_RVs:
         raise ValueError(
-            f"{gp.variable.name} is not observed in this model: use the one that the GP was built in"
+            f"{gp.variable.name} is not observed in this model, which may be a copy (pm.do, pm.observe): "
+            "use the one that the GP was built in"
         )
     if isinstance(gp.variable.owner.op, MinibatchRandomVariable):
         raise ValueError("a likelihood with total_size= is no density of its rows: leave it out to correct")

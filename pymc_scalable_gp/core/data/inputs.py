@@ -168,7 +168,11 @@ def check_target(y, n: int, X=None) -> Data:
     refuse_another_order(X, y)
     data = _as_data(y, "y")
     value = data.value
-    if draws_numbers(data.tensor) and not is_random(data.tensor):
+    if is_random(data.tensor):
+        raise ValueError(
+            "y depends on variables of the model, but must be data: they go into mean_func= or likelihood="
+        )
+    if draws_numbers(data.tensor):
         raise ValueError(
             "y is a pm.Minibatch: the rows of a GP depend on one another, and some of them have another "
             "density. Give all rows, or statistics="

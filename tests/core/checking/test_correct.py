@@ -246,7 +246,7 @@ def test_refusals_in_words(corrected, monkeypatch):
         gp.correct(idata, model=model)
     monkeypatch.setattr(module, "free_memory", lambda: 4 * 8 * 40**2 * 2.5)
     assert module._affordable(40, module.Budget(400)).most_cores == 2
-    with pytest.raises(ValueError, match="y is not observed in this model"):
+    with pytest.raises(ValueError, match=r"y is not observed in this model, which may be a copy \(pm.do"):
         gp.correct(idata, model=pm.do(model, {"sigma": 0.3}))
 
 

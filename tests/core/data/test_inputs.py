@@ -174,6 +174,24 @@ def test_float32_of_plain_inputs_is_taken_without_a_word(offset):
     assert check_inputs(X[:0], empty=True).value.shape == (0, 1)
 
 
+def test_targets_that_go_by_variables_are_refused():
+    """What is taken from y is a part of the mean."""
+    with pm.Model():
+        slope = pm.Normal("slope")
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(X.shape[1], ls=0.5))
+        with pytest.raises(ValueError, match="y depends on variables .* they go into mean_func="):
+            gp.marginal_likelihood("y", X, Y - slope * X[:, 0], sigma=0.3)
+
+
+def test_a_variable_may_be_called_as_the_inputs_are():
+    """Arrays among the inputs of a function have no name that a variable would have."""
+    with pm.Model() as model:
+        slope = pm.Normal("y_X")
+        cov, mean = pm.gp.cov.ExpQuad(X.shape[1], ls=0.5), pm.gp.mean.Constant(slope)
+        sgp.ExactMarginal(cov_func=cov, mean_func=mean).marginal_likelihood("y", X, Y, sigma=0.3)
+    assert np.isfinite(model.point_logps()["y"])
+
+
 @pytest.mark.parametrize("likelihood", [False, True])
 def test_minibatches_are_refused(likelihood):
     """Predictions were those from the rows that one draw of them held."""
@@ -293,8 +311,8 @@ def test_arrays_are_copied_and_shared_data_may_change():
     shared.set_value(X + 1.0)
     assert data.mutable
     assert_array_equal(held_value(data, "X"), X + 1.0)
-    with pm.Model(), pytest.raises(ValueError, match="y has a prior, and this needs rows that are known"):
-        held_value(check_target(pm.Normal("y", shape=N), N), "y")
+    with pm.Model(), pytest.raises(ValueError, match="X has a prior, and this needs rows that are known"):
+        held_value(check_inputs(pm.Normal("X", shape=X.shape)), "X")
 
 
 def test_columns_go_by_their_names_where_the_names_are_the_same():

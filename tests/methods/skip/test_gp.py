@@ -237,7 +237,7 @@ def test_shared_variables_have_names_of_their_own():
     names = [v.name for v in set(graph_inputs(found)) if isinstance(v, SharedVariable)]
     assert sorted(names) == sorted(set(names))
     held = {"f_features", "f_features_2", "g_features", "g_features_2", "a::f_features", "b::f_features"}
-    assert held | {"a::y", "a::y_X"} <= set(names)
+    assert held | {"a::y", "a::X of y"} <= set(names)
 
 
 def test_latent_and_marginal_give_the_same_posterior():
