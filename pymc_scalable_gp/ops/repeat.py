@@ -125,7 +125,7 @@ def numba_repeat(op, node=None, **kwargs):
     """A loop around a step, which is compiled once, apart from what calls it."""
     graph = FunctionGraph([*op.state, *op.fixed], op.body, clone=True)
     # Flat sums lose digits near the end of Newton's method, which then takes more steps.
-    get_mode("NUMBA").excluding("inplace", *FLATTENING, TRYING).optimizer.rewrite(graph)
+    get_mode("NUMBA").excluding("inplace", *FLATTENING, *TRYING).optimizer.rewrite(graph)
     step, key = nb.numba_funcify_and_cache_key(graph, fgraph_name="step", **kwargs)
     state = [f"x{place}" for place in range(len(op.state))]
     fixed = [f"a{place}" for place in range(len(op.fixed))]

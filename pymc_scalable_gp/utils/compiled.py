@@ -82,11 +82,17 @@ _RANDOM = RandomVariable | RNGConsumerOp
 
 # Rewrites that make one operation of a long sum or product: in Python it takes no more than 32 operands.
 FLATTENING = ("local_add_canonizer", "local_mul_canonizer")
-# One that multiplies products of sums out to see whether that is simpler, which compiling waits for.
-TRYING = "local_greedy_distributor"
+# Rewrites that compiling waits for: one multiplies products of sums out to see whether that is simpler, the
+# others ask of every product and transpose whether matrices are diagonal, symmetric or select rows.
+TRYING = (
+    "local_greedy_distributor",
+    "dot_diag_to_elemwise",
+    "useless_symmetric_transpose",
+    "selection_dot_to_indexing",
+)
 # As in pm.compile: parameters outside a distribution's range, as a negative sigma, make its density zero.
 ZERO_OUTSIDE = (in2out(local_check_parameter_to_ninf_switch), 1.85)
-IN_PYTHON = get_mode("FAST_COMPILE").excluding(*FLATTENING, TRYING)
+IN_PYTHON = get_mode("FAST_COMPILE").excluding(*FLATTENING, *TRYING)
 
 # For functions that are called a few times: Numba would take longer to compile than they run, and on
 # large arrays the time goes to the Ops' own kernels and BLAS either way. Loops keep their last state alone.

@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 from numpy.testing import assert_array_equal
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.mode import FAST_COMPILE, Mode
+from pytensor.compile.mode import FAST_COMPILE, Mode, optdb
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.scalar.basic import Clip, Second
@@ -106,7 +106,13 @@ def test_sums_of_many_terms_run_in_python():
         found = compiled(terms, total, mode=FAST_COMPILE.excluding(*FLATTENING))(*ones)
         np.testing.assert_allclose(found, expected)
     for mode in (IN_PYTHON, FEW_CALLS):
-        assert {*FLATTENING, TRYING} <= set(mode.provided_optimizer.exclude)
+        assert {*FLATTENING, *TRYING} <= set(mode.provided_optimizer.exclude)
+
+
+def test_rewrites_that_are_left_out_are_pytensors():
+    """Names that PyTensor does not have leave nothing out, and compiling waits again."""
+    for name in (*FLATTENING, *TRYING):
+        assert name in optdb["canonicalize"]
 
 
 def test_softmax_and_its_like_run_by_their_graphs():
