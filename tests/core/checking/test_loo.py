@@ -7,6 +7,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 from scipy.stats import multivariate_normal, norm
 
 import pymc_scalable_gp as sgp
@@ -310,11 +311,25 @@ def test_a_draw_counts_as_failed_where_one_row_has_no_density(monkeypatch):
 
 
 def test_a_probability_that_is_unknown_at_a_draw_is_unknown():
-    logp = np.random.default_rng(0).normal(size=(2, 20, 3))
-    below = np.full(logp.shape, 0.25)
+    log_weights = xr.DataArray(np.random.default_rng(0).normal(size=(2, 20, 3)))
+    below = np.full(log_weights.shape, 0.25)
     below[1, 4, 2] = np.nan
     # A weighted mean of equal values, to rounding.
-    np.testing.assert_allclose(loo._pit(logp, below), [0.25, 0.25, np.nan], rtol=1e-12)
+    np.testing.assert_allclose(loo._pit(log_weights, below), [0.25, 0.25, np.nan], rtol=1e-12)
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+def test_weights_are_those_of_arviz_in_blocks_of_rows(monkeypatch, chains):
+    """With the share of independent draws of several chains, which sets how long a tail is smoothed."""
+    monkeypatch.setattr(loo, "BLOCK", 4)
+    rng = np.random.default_rng(0)
+    steps = np.cumsum(rng.normal(size=(chains, 300)), axis=1)
+    logp = 0.3 * steps[..., None] * rng.normal(size=9)
+    data = az.from_dict({"posterior": {"x": steps}, "log_likelihood": {"y": logp}})
+    expected = az.loo(data, pointwise=True)
+    weights, k = loo._smoothed(data, progressbar=False)
+    np.testing.assert_array_equal(k, expected.pareto_k)
+    np.testing.assert_array_equal(weights, expected.log_weights.transpose(*weights.dims))
 
 
 def test_two_groups_are_enough():
