@@ -21,7 +21,7 @@ from pymc_scalable_gp.cov.queries import fixed_matrices
 from pymc_scalable_gp.ops.gaussian_logp import GaussianLogp, gaussian_logp
 from pymc_scalable_gp.ops.stacked_cholesky import inverse_cholesky
 from pymc_scalable_gp.ops.stacked_solve import stacked_solve
-from pymc_scalable_gp.utils.jitter import KERNEL_JITTER
+from pymc_scalable_gp.utils.jitter import KERNEL_JITTER, with_diagonal
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class DenseNormal(StructuredNormal):
     noise: TensorVariable  # (n,)
 
     def _root(self):
-        return pt.linalg.cholesky(self.cov + pt.diag(self.noise), on_error="nan")
+        return pt.linalg.cholesky(with_diagonal(self.cov, self.noise), on_error="nan")
 
     def draw(self, rng, size):
         next_rng, (z,) = white(rng, size, (self.mean.shape[0],))
@@ -93,7 +93,7 @@ class ExactRows(Likelihood):
         """``L^-1`` (n, n) and ``L^-1 e`` (n,)."""
         target, noise = self.handed(None, None)
         normal = self.normal(noise)
-        inverse = inverse_cholesky((normal.cov + pt.diag(normal.noise))[None], 0.0)[0]
+        inverse = inverse_cholesky(with_diagonal(normal.cov, normal.noise)[None], 0.0)[0]
         return inverse, inverse @ (target - normal.mean)
 
     def precisions(self, model):

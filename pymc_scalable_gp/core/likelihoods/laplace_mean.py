@@ -60,7 +60,8 @@ def around_mean(laplace) -> AroundMean:
     divergence does (Opper and Archambeau 2009; van Niekerk and Rue 2024). It is the mode of the likelihood
     that is smoothed so, and searched from the mode on. Of the variances, those nearest to the posterior,
     see :func:`_sds`, at the mode, and once more at the mean that was found. A round that finds none keeps
-    the one before. The targets are ``m + v g``, v the noise variances at the mode.
+    the one before; there is none where a factor fails and draws are NaN. The targets are ``m + v g``, v
+    the noise variances at the mode.
 
     Raises NotImplementedError for likelihoods by products.
     """
@@ -73,7 +74,7 @@ def around_mean(laplace) -> AroundMean:
     targets = found + v * rows.at(found, y)[1]
     after = [pt.switch(left <= NEAR, *pair) for pair in ((found, mean), (targets, before))]
     _, t = repeat([mean, before], after, [laplace.mode, t], NEVER, ROUNDS)
-    return AroundMean(t, v, moved)
+    return AroundMean(pt.switch(pt.isnan(most), np.nan, t), v, moved)
 
 
 def _sds(rows, mean, y, most, v) -> TensorVariable:

@@ -20,7 +20,7 @@ from pymc_scalable_gp.ops.stacked_cholesky import cholesky
 from pymc_scalable_gp.ops.stacked_solve import lower_solve
 from pymc_scalable_gp.utils.compiled import evaluate_at
 from pymc_scalable_gp.utils.graphs import is_random
-from pymc_scalable_gp.utils.jitter import KERNEL_JITTER, KRYLOV_JITTER
+from pymc_scalable_gp.utils.jitter import KERNEL_JITTER, KRYLOV_JITTER, with_diagonal
 
 # Default number of steps P, where there are at least as many rows.
 DEFAULT_STEPS = 100
@@ -116,7 +116,7 @@ class KrylovBasis:
             T, share = tridiagonal(self.alpha, self.beta), KRYLOV_JITTER
             trace = pt.trace(T)
             added = trace * (DEFLATION * trace) ** 2 * self._errors()
-            T = T + pt.diag(pt.concatenate([pt.zeros(1), added]))
+            T = with_diagonal(T, pt.concatenate([pt.zeros(1), added]))
         jitter = share * pt.maximum(trace, np.finfo(float).tiny)
         return cholesky(T + jitter * pt.eye(self.steps))
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 from marks import often
 from scipy import optimize, special
@@ -184,6 +185,17 @@ def test_rows_that_were_replaced_have_their_own_mean():
     mean, var = fresh.predict(NEW, {"eta": 3.0}, diag=True, model=other)
     assert (np.abs(found[0] - mean) / np.sqrt(var)).max() < 0.1
     np.testing.assert_allclose(found[1], var, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_draws_follow_the_mean_in_machine_code():
+    """The mode where a factor failed there."""
+    model, gp = made(BERNOULLI[-1], EVENTS)
+    mean, _ = gp.predict(NEW, {"eta": 5.0}, diag=True, model=model)
+    with model:
+        centre = pm.distributions.moments.means.mean(gp.conditional("f", NEW))
+    eta = model["eta"]
+    np.testing.assert_allclose(pytensor.function([eta], centre, mode="NUMBA")(5.0), mean, rtol=1e-6)
 
 
 def test_draws_and_observations_follow_the_mean():

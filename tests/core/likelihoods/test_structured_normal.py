@@ -14,6 +14,7 @@ import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.data.inputs import Data
 from pymc_scalable_gp.core.likelihoods.exact import DenseNormal
 from pymc_scalable_gp.core.likelihoods.lowrank import LowRank
+from pymc_scalable_gp.utils.jitter import with_diagonal
 
 RNG = np.random.default_rng(4)
 N = 24
@@ -170,3 +171,13 @@ def test_a_product_has_the_gradient_of_the_dense_one(approx):
     outputs = pytensor.function(places, outputs, mode="FAST_COMPILE")(*values)
     for value, dense in zip(outputs[:6], outputs[6:], strict=True):
         assert_allclose(value, dense, rtol=1e-9, atol=1e-11)
+
+
+def test_a_diagonal_is_added_in_machine_code_too():
+    """By `pt.diag` that of the first matrix was replaced, as PyTensor wrote both diagonals in one loop."""
+    v, K = pt.vector("v", shape=(3,)), pt.matrix("K", shape=(3, 3))
+    first, second = with_diagonal(K, v**2), pt.linalg.cholesky(with_diagonal(5.0 * pt.eye(3), v**2))
+    noise, A = np.array([1.0, 2.0, 3.0]), np.full((3, 3), 10.0)
+    found = pytensor.function([v, K], [first, second], mode="NUMBA")(noise, A)
+    assert_allclose(found[0], A + np.diag(noise**2))
+    assert_allclose(found[1], np.diag(np.sqrt(5.0 + noise**2)))
