@@ -62,11 +62,15 @@ class SoftKIMap(FeatureMap):
 
     @property
     def spacing(self) -> float:
-        """Median distance of a point from its nearest neighbour, in the kernel's columns."""
+        """Median distance of a point from its nearest neighbour, in the kernel's columns.
+
+        Infinite where most points are the only one of their label.
+        """
         Z = layout_values(self.cov_func, self.points.value, self.apart)
         if len(Z) < 2:
             return 0.0
-        return float(np.median(cKDTree(Z).query(Z, k=2)[0][:, 1]))
+        nearest = cKDTree(Z).query(Z, k=2)[0][:, 1]
+        return float(np.median(np.where(nearest < 0.5 * self.apart, nearest, np.inf)))
 
     @property
     def input_range(self):

@@ -118,8 +118,7 @@ class _SoftKI(FeatureGP):
             if alone > 0.5:
                 warn(
                     f"at {alone:.0%} of the rows one of the {self.rank} points has all of the weight, so "
-                    "that the function is a staircase: standardise X, or raise temperature= towards the "
-                    f"distance between points, {self.feature_map.spacing:.2g}"
+                    f"that the function is a staircase: {self._towards('standardise X, or raise')}"
                 )
         if not self._are_centres or self.given_inducing is not None:
             return
@@ -129,9 +128,15 @@ class _SoftKI(FeatureGP):
                 f"the points are {self.rank} k-means centres that were not trained, and interpolation "
                 f"between them averages away {missed:.0%} of the prior variance at the model's initial "
                 "point: variation over shorter distances is attributed to noise. Train them "
-                "(sgp.fit_inducing), or lower temperature= towards the distance between them, "
-                f"{self.feature_map.spacing:.2g}"
+                f"(sgp.fit_inducing), or {self._towards('lower')}"
             )
+
+    def _towards(self, change: str) -> str:
+        """Advice to `change` the temperature, unless most points are the only one of their label."""
+        distance = self.feature_map.spacing
+        if np.isinf(distance):
+            return "give more points, as most are the only one of their label"
+        return f"{change} temperature= towards the distance between points, {distance:.2g}"
 
 
 class SoftKIMarginal(_SoftKI, FeatureMarginal):

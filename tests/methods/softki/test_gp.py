@@ -527,7 +527,7 @@ def test_default_points_say_what_they_lose():
     """The share is that of the prior variance at the initial point; the distance is a temperature."""
     X = np.linspace(0.0, 10.0, 40)[:, None]
     cov = 4.0 * pm.gp.cov.ExpQuad(1, ls=0.5)
-    said = "20 k-means centres .* averages away 65% .* distance between them"
+    said = "20 k-means centres .* averages away 65% .* distance between points"
     gp = sgp.SoftKIMarginal(cov_func=cov)
     with pm.Model(), pytest.warns(UserWarning, match=said) as caught:
         gp.marginal_likelihood("y", X=X, y=X[:, 0], sigma=0.1)
@@ -548,6 +548,20 @@ def test_points_among_inputs_in_metres_make_a_staircase(inducing):
     said = "of the rows one of the .* points has all of the weight.*: standardise X, or raise temperature"
     with pm.Model(), pytest.warns(UserWarning, match=said):
         gp.prior("f", X)
+
+
+@pytest.mark.parametrize(
+    ("inducing", "said"), [(5, "give more points, as most are"), (20, "raise temperature")]
+)
+def test_distances_between_points_are_those_within_labels(inducing, said):
+    """Labels are laid apart by a million widths, which no temperature should reach."""
+    rng = np.random.default_rng(1)
+    X = np.column_stack([1e3 * rng.standard_normal(60), np.arange(60) % 4])
+    cov = sgp.cov.PerGroup(pm.gp.cov.Matern52, 2, ls=2e3, group_dim=1)
+    gp = sgp.SoftKIMarginal(cov_func=cov, inducing=inducing)
+    with pm.Model(), pytest.warns(UserWarning, match=f"all of the weight.*{said}"):
+        gp.marginal_likelihood("y", X=X, y=X[:, 0], sigma=0.2)
+    assert (gp.feature_map.spacing < 1e4) is (inducing == 20)
 
 
 @pytest.mark.parametrize(
