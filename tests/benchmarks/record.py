@@ -62,7 +62,8 @@ RUNS = {
             "shift": "bench_shift.py --data DIR --sets kin40k,elevators --rows 500",
             "shift_nuts": "bench_shift.py --data DIR --sets protein --rows 500 --nuts",
             "uci": (
-                "bench_uci.py --data DIR --sets kin40k,elevators,bike,protein --kernels Matern32 --cores 2"
+                "bench_uci.py --data DIR --sets kin40k,elevators,bike,protein,pumadyn32nm,tamielectric "
+                "--kernels Matern32 --cores 2"
             ),
             "preconditioner": "bench_preconditioner.py --data DIR",
             "series": "bench_series.py --parts gradient,posterior,million,hourly",
