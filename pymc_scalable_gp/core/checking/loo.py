@@ -122,11 +122,13 @@ def _smoothed(data, progressbar) -> tuple[xr.DataArray, xr.DataArray]:
 
     By PSIS as in ``az.loo``, which takes milliseconds a unit without a sign of how far it is.
     """
-    logp, sizes = data["log_likelihood"]["y"], data["posterior"].azstats.ess(method="mean")
+    logp, share = data["log_likelihood"]["y"], 1.0
     *sample, unit = logp.dims
-    count = logp.sizes["chain"] * logp.sizes["draw"]
-    share = np.hstack([sizes[v].values.ravel() for v in sizes.data_vars]).mean() / count
-    options = {"r_eff": share if logp.sizes["chain"] > 1 else 1.0, "dim": sample}
+    if logp.sizes["chain"] > 1:
+        sizes = data["posterior"].azstats.ess(method="mean")
+        count = logp.sizes["chain"] * logp.sizes["draw"]
+        share = np.hstack([sizes[v].values.ravel() for v in sizes.data_vars]).mean() / count
+    options = {"r_eff": share, "dim": sample}
     starts = range(0, logp.sizes[unit], BLOCK)
     shown = progressbar and len(starts) > 1
     found = [

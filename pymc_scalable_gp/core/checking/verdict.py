@@ -59,8 +59,8 @@ def verdict(gp, training, check) -> tuple[str, str]:
     if gp.approx == "VIF" and rows <= FASTER_EXACT:
         text += f"Up to about {FASTER_EXACT} rows sgp.ExactMarginal is exact and costs less. "
     details = text.rstrip().replace(" nats", f" {NATS}", 1)
-    shown = details if bad else _shifts(check) or details
-    return f"{_judged(gp, training, check, bad)}\n{shown} {_noise_alone(check)}".rstrip(), details
+    shown = f"{details if bad else _shifts(check) or details} {_noise_alone(check)}"
+    return f"{_judged(gp, training, check, bad)}\n{shown.strip()}".rstrip(), details
 
 
 def _noise_alone(check) -> str:
