@@ -133,7 +133,8 @@ class FeatureMarginal(ObservedGP):
             a GPU (PyTensor's mode "JAX") as many as its memory holds. Under
             ``likelihood=`` it also takes away the error of Laplace's approximation, by 64 pairs of
             functions near the posterior, whose own error ``log_evidence_se`` counts, and "likelihood" that
-            alone, whatever the number of rows.
+            alone. The functions' weights vary with the root of the number of rows: a ``khat_functions``
+            above .7, of which a warning tells, leaves nothing of the correction.
         neighbors, n_inducing : int, optional
             Either of them: the target is the likelihood with that many neighbours (default: this one's
             own or 60, whichever is more) and inducing points (default: 200) instead; Laplace's

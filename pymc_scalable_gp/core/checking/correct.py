@@ -26,6 +26,7 @@ from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.mode import mode_near
 from pymc_scalable_gp.importance.nuts import nuts_on_density
 from pymc_scalable_gp.importance.result import as_tree
+from pymc_scalable_gp.importance.rounds import BAD_KHAT, smoothed_tail
 from pymc_scalable_gp.importance.run import MOST_CORES, Budget, Clock, complain, run, shortcomings
 from pymc_scalable_gp.utils.checks import check_choice, check_count, generator
 from pymc_scalable_gp.utils.compiled import evaluate
@@ -94,9 +95,7 @@ def correct_gp(
             )
         tree = as_tree(density, weighed, clock.laps, rng)
         if log_ratios is not None:
-            own = _error_of_functions(log_ratios, mean_point(points), model)
-            attrs = tree["posterior"].attrs
-            attrs["log_evidence_se"] = float(np.hypot(attrs["log_evidence_se"], own))
+            _count_functions(tree["posterior"].attrs, log_ratios, mean_point(points), model)
     tree["posterior"].attrs["target"] = words
     tree["correction"] = xr.DataTree(_moved(tree, points, weighed, words))
     return tree
@@ -197,14 +196,23 @@ def better_density(model, variable, better: TrainingRows, log_ratios=None) -> De
     return Density(model, rest + smooth + error, rest + smooth)
 
 
-def _error_of_functions(log_ratios, point, model) -> float:
-    """Standard error of the log mean weight of functions at a point, from the antithetic pairs.
+def _count_functions(attrs, log_ratios, point, model) -> None:
+    """Add the error of the mean weight of functions at a point to the evidence's, and their Pareto k.
 
-    The functions are the same at all points and for all seeds, so that it does not average out.
+    They are antithetic pairs, the same at all points and for all seeds, so that the error does not average
+    out. Their log weights vary with the root of the number of rows: a warning where they tell nothing.
     """
     found = evaluate([log_ratios], point, model)[0]
     weights = np.exp(found - found.max()).reshape(2, -1).mean(axis=0)
-    return float(weights.std() / weights.mean() / np.sqrt(len(weights)))
+    error = weights.std() / weights.mean() / np.sqrt(len(weights))
+    attrs["log_evidence_se"] = float(np.hypot(attrs["log_evidence_se"], error))
+    attrs["khat_functions"] = k_hat = smoothed_tail(found)[1]
+    if k_hat > BAD_KHAT:
+        complain(
+            f"k-hat is {k_hat:.2f} for the weights of functions, which do not tell Laplace's error then",
+            "There are too many rows for them, or each says too much: stay with the draws that were given, "
+            "or sample the function, as sgp.VecchiaLatent does",
+        )
 
 
 def _factor(theta: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import xarray as xr
 from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.core.checking.verdict import verdict
+from pymc_scalable_gp.core.checking.verdict import LIMITS, verdict
 from pymc_scalable_gp.core.rows.subsamples import subsamples
 from pymc_scalable_gp.utils.compiled import evaluate
 
@@ -624,6 +624,25 @@ def test_the_advice_to_correct_draws_goes_by_the_likelihoods_own_rows(monkeypatc
     poor = verdict(gp, gp.training, found)[0]
     assert poor.startswith("Poor: Laplace's approximation is poor.")
     assert "gp.correct" not in poor
+
+
+@pytest.mark.parametrize(
+    ("k_hat", "advice"), [(0.8, "sample it, as sgp.VecchiaLatent"), (0.6, "gp.correct")]
+)
+def test_a_correction_is_advised_where_functions_tell_the_error(k_hat, advice):
+    with pm.Model() as model:
+        gp = sgp.ExactMarginal(cov_func=pm.HalfNormal("eta") ** 2 * pm.gp.cov.ExpQuad(2, ls=0.6))
+        gp.marginal_likelihood(
+            "y", X, np.arange(N) % 3, likelihood=lambda f: pm.Poisson.dist(pm.math.exp(f))
+        )
+    found = gp.check({"eta": 1.0}, model=model, progressbar=False, rows=20)
+    found["moved_laplace"] = "hyperparameter", [2.0 * LIMITS["moved"]]
+    found = found.assign_coords(hyperparameter=["eta"])
+    found.attrs |= {"k_hat_functions": k_hat, "k_hat_laplace": 0.1, "lost_laplace": 1.0}
+    poor = verdict(gp, gp.training, found)[0]
+    assert poor.startswith("Poor: Laplace's approximation is poor.")
+    assert advice in " ".join(poor.split())
+    assert ("gp.correct" in poor) is (k_hat < 0.7)
 
 
 def test_weights_have_no_exact_counterpart():

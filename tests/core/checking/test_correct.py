@@ -1,10 +1,12 @@
 """Draws of the exact posterior from those of an approximate one."""
 
 import logging
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose
@@ -369,3 +371,15 @@ def test_a_gpu_takes_as_many_rows_as_its_memory_holds(monkeypatch):
         assert module._affordable(40, module.Budget(400, cores=cores)).cores == cores
     with pytest.raises(ValueError, match=r"41 rows .*GiB of GPU of the tests are free.*neighbors="):
         module._affordable(41, module.Budget(400))
+
+
+@pytest.mark.parametrize(("spread", "tells"), [(0.5, True), (6.0, False)])
+def test_functions_that_tell_nothing_are_warned_of(spread, tells):
+    """Log weights of 128 functions with an sd of half a nat, and with one of 6, as of 10 000 rows."""
+    logs, attrs = spread * np.random.default_rng(0).normal(size=128), {"log_evidence_se": 0.3}
+    shown = nullcontext() if tells else pytest.warns(UserWarning, match="k-hat is 1.* for the weights of f")
+    with shown:
+        module._count_functions(attrs, pt.constant(logs), None, None)
+    pairs = np.exp(logs).reshape(2, 64).mean(axis=0)
+    assert_allclose(attrs["log_evidence_se"], np.hypot(0.3, pairs.std() / pairs.mean() / 8.0))
+    assert (attrs["khat_functions"] < 0.7) is tells
