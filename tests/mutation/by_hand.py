@@ -101,8 +101,8 @@ BY_HAND = [
         ),
         (
             "core/checking/loo.py",
-            "logp.azstats.psislw",
-            "(-logp).azstats.psislw",
+            "_pit(weights, np",
+            "_pit(-weights, np",
             "core/checking/test_loo.py -k test_draws_are_weighted",
         ),
         (
