@@ -25,7 +25,7 @@ from pymc_scalable_gp.core.features.reach import warn_beyond, warn_together
 from pymc_scalable_gp.core.likelihoods.base import Training
 from pymc_scalable_gp.cov.queries import check_rows, fixed_matrices
 from pymc_scalable_gp.utils.classes import as_typed
-from pymc_scalable_gp.utils.graphs import is_random, model_here
+from pymc_scalable_gp.utils.graphs import model_here, present_value
 from pymc_scalable_gp.utils.recent import Recent
 
 
@@ -107,9 +107,9 @@ class TrainedGP(BuiltGP):
             raise ValueError(f"{name} has {came} columns, the GP was built on {d}")
         refuse_other_columns(data, training.X.columns or self.columns, name)
         if len(data.value):
-            own = not is_random(training.X.tensor) and data.value.shape == training.X.value.shape
-            own = own and np.array_equal(data.value, held_value(training.X, "X"))
-            check_mean_at(self.mean_func, data.value, own)
+            present = present_value(training.X.tensor)
+            rows = training.X.value if present is None else present
+            check_mean_at(self.mean_func, data.value, own=np.array_equal(data.value, rows))
             for cov_func in (each for each in kernels if each is not None):
                 check_rows(cov_func, data.value, name)
             training.at_mode.prediction_map().outside(data.value)  # raises for categories that are new

@@ -304,9 +304,9 @@ def _correction(gp, check, bad) -> str:
     made = gp.training
     if made is None or made.gaussian is None or not made.has_rows or made.data.weights is not None:
         return ""
-    if bad == ["Laplace's approximation is poor"] and check.attrs["k_hat_functions"] > LIMITS["k_hat"]:
-        return " Draws of the function do not tell by how much: sample it, as sgp.VecchiaLatent does."
     if bad == ["Laplace's approximation is poor"]:
+        if check.attrs["k_hat_functions"] > LIMITS["k_hat"]:
+            return " Draws of the function do not tell by how much: sample it, as sgp.VecchiaLatent does."
         return ' gp.correct(idata, target="likelihood") takes most of its error away.'
     another = any("posterior" in each for each in bad)
     if not another or check.sizes.get("hyperparameter", 0) > MOST_PARAMETERS:

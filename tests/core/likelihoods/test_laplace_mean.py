@@ -198,6 +198,13 @@ def test_draws_follow_the_mean_in_machine_code():
     np.testing.assert_allclose(pytensor.function([eta], centre, mode="NUMBA")(5.0), mean, rtol=1e-6)
 
 
+def test_there_is_no_mean_where_a_factor_fails(monkeypatch):
+    """Not the mode in its place, without a word."""
+    monkeypatch.setattr(laplace_mean, "_drawn", lambda _, v: np.nan * v[None])
+    model, gp = made(BERNOULLI[-1], EVENTS)
+    assert np.isnan(gp.predict(NEW, {"eta": 5.0}, diag=True, model=model)[0]).all()
+
+
 def test_draws_and_observations_follow_the_mean():
     """`conditional`, `predict` and the probabilities of new events are of one function."""
     model, gp = made(BERNOULLI[-1], EVENTS)
