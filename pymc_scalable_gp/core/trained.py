@@ -40,6 +40,7 @@ class TrainedGP(BuiltGP):
         self._predictors, self._givens, self._exact = Recent(), Recent(), Recent()
         self._left_out = Recent()
         self._left: WeakSet[pm.Model] = WeakSet()
+        self._mean_follows = False  # once its values were seen to follow from X
 
     @property
     def model(self) -> pm.Model | None:
@@ -107,12 +108,18 @@ class TrainedGP(BuiltGP):
             raise ValueError(f"{name} has {came} columns, the GP was built on {d}")
         refuse_other_columns(data, training.X.columns or self.columns, name)
         if len(data.value):
-            present = present_value(training.X.tensor)
-            rows = training.X.value if present is None else present
-            check_mean_at(self.mean_func, data.value, own=np.array_equal(data.value, rows))
+            self._check_mean(training.X, data.value)
             for cov_func in (each for each in kernels if each is not None):
                 check_rows(cov_func, data.value, name)
             training.at_mode.prediction_map().outside(data.value)  # raises for categories that are new
+
+    def _check_mean(self, rows: Data, X: np.ndarray) -> None:
+        """Raise ValueError for a mean function that has values of the likelihood's rows alone."""
+        if not self._mean_follows:
+            present = present_value(rows.tensor)
+            own = np.array_equal(X, rows.value if present is None else present)
+            check_mean_at(self.mean_func, X, own)
+            self._mean_follows = not own
 
     @staticmethod
     def _warn_beyond(training, data, together: bool, point=dict, model=None) -> None:
