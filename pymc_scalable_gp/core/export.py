@@ -130,17 +130,14 @@ class Export:
         draws = posterior_draws(idata, predictor.inputs, predictor.model, count, rng)
         outputs = [*self.parameters] + ([] if self.exact else [self.weights])
         check_reached(outputs, predictor.inputs)
+        if self.exact:  # known before a factor of n rows is taken
+            _refuse_large(8 * len(self.shared["points"]) ** 2, len(draws), exact=True)
         numbers, found = compiled(predictor.inputs, outputs), []
         for values in with_progress(draws.values, "Exporting draws", len(draws), progressbar):
             state = predictor.at(values)
             found.append(self._of_draw(state, numbers(*values), noisy))
-            size = sum(array.nbytes for array in found[0].values()) * len(draws)
-            if size > _MOST_BYTES:
-                most = len(draws) * _MOST_BYTES // size
-                raise ValueError(
-                    f"{len(draws)} draws take {size / 2**30:.1f} GiB, at most 1 is written: give "
-                    f"num_samples={max(most, 1)} or fewer, or take a class with inducing points"
-                )
+            size = sum(array.nbytes for array in found[0].values())
+            _refuse_large(size, len(draws), self.exact)
         refuse_failed([any(np.isnan(v).any() for v in each.values()) for each in found], "prediction")
         self.settings["draws"] = len(draws)
         arrays = {name: np.stack([each[name] for each in found]) for name in found[0]}
@@ -167,6 +164,18 @@ class Export:
         """Write a file of this name."""
         write_archive(path, mark=MARK, format=FORMAT, settings=json.dumps(self.settings), **arrays)
         return path
+
+
+def _refuse_large(size: int, draws: int, exact: bool) -> None:
+    """Raise ValueError if `draws` draws of `size` bytes each are more than a file shall hold."""
+    if draws * size <= _MOST_BYTES:
+        return
+    smaller = "a class with inducing points, without exact=True" if exact else "fewer inducing points"
+    fewer = f"give num_samples={_MOST_BYTES // size} or fewer, or take " if size <= _MOST_BYTES else "take "
+    raise ValueError(
+        f"{draws} draws of {size / 2**30:.2g} GiB each are more than the 1 GiB that a file may hold: "
+        f"{fewer}{smaller}"
+    )
 
 
 def neighborhood(ordering, rows) -> dict:

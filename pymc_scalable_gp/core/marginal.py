@@ -64,10 +64,10 @@ class FeatureMarginal(ObservedGP):
         Notes
         -----
         Each draw costs O(n r^2) with features, O(n (r^2 + (k + g)^2)) with neighbours, O(n^3) exactly; a
-        group of g rows O(g^3) more. SKIP by products forms its features for it, 8 n r bytes; KMCG takes
-        the kernel's own matrix, which its iterations stand for. Features stay where they are when a row is
-        left out: inducing points and grids were chosen with it. The approximation is that of the
-        likelihood ("VFE" as "DTC").
+        group of g rows O(g^3) more, with features O(g r^2) at most. SKIP by products forms its features
+        for it, 8 n r bytes; KMCG takes the kernel's own matrix, which its iterations stand for. Features
+        stay where they are when a row is left out: inducing points and grids were chosen with it. The
+        approximation is that of the likelihood ("VFE" as "DTC").
 
         References
         ----------

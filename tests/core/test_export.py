@@ -262,5 +262,16 @@ def test_files(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="in another layout"):
         sgp.load_predictor(gp.export(idata, path, progressbar=False))
     monkeypatch.setattr("pymc_scalable_gp.core.export._MOST_BYTES", 400_000)
-    with pytest.raises(ValueError, match="num_samples=10 or fewer"):
+    with pytest.raises(ValueError, match="give num_samples=10 or fewer, or take a class"):
         gp.export(idata, path, progressbar=False)
+
+
+def test_too_large_for_a_file_even_for_one_draw(monkeypatch, tmp_path):
+    """Said before a factor of all rows is taken, and without a number of draws that would not do."""
+    gp, idata = fitted(sgp.ExactMarginal)
+    monkeypatch.setattr("pymc_scalable_gp.core.export._MOST_BYTES", 8 * len(X) ** 2 - 1)
+    monkeypatch.setattr("pymc_scalable_gp.core.export.with_progress", None)  # over draws
+    with pytest.raises(
+        ValueError, match="a file may hold: take a class with inducing points, without exact"
+    ):
+        gp.export(idata, tmp_path / "gp", exact=True, progressbar=False)

@@ -120,6 +120,10 @@ def test_the_precision_is_that_of_the_density(case, sigma):
     off = ~np.eye(4, dtype=bool)
     np.testing.assert_allclose(own[off], block[off], rtol=0, atol=tight * diagonal.max())
     np.testing.assert_allclose(np.diag(own), diagonal[:4], rtol=tight)
+    rows = np.flatnonzero(np.arange(N) % 3)  # more than there are features
+    cov = np.linalg.inv(found.block(rows))  # y_G less its mean given all others is cov @ alpha
+    given = multivariate_normal(cov @ found.alpha[rows], cov).logpdf(np.zeros(len(rows)))
+    np.testing.assert_allclose(found.group_logp(rows), given, rtol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore:points were chosen by the kernel alone")
