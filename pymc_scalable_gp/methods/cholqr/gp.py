@@ -193,14 +193,15 @@ class CholQRMarginal(FeatureMarginal):
         return rows
 
     def _count(self, n: int) -> int:
-        """Number of points among n rows; ValueError where it is not below n."""
-        count = max(min(DEFAULT_POINTS, n - 1), 1) if self.n_inducing is None else self.n_inducing
-        if count >= n:
+        """Number of points among n rows; ValueError where the one given is not below n."""
+        if self.n_inducing is None:
+            return max(min(DEFAULT_POINTS, n - 1), 1)
+        if self.n_inducing >= n:
             raise ValueError(
-                f"n_inducing={count} must be below the number of rows, {n}: take fewer, or "
+                f"n_inducing={self.n_inducing} must be below the number of rows, {n}: take fewer, or "
                 "sgp.ExactMarginal, which is exact"
             )
-        return count
+        return self.n_inducing
 
     def select_inducing(
         self, X, y, sigma, *, start=None, point=None, rounds=20, swaps=60, steps=15,
