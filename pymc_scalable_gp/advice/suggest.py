@@ -15,6 +15,7 @@ from pymc_scalable_gp.core.data.inputs import check_inputs, check_target
 from pymc_scalable_gp.cov.kernels import kernel_matrix
 from pymc_scalable_gp.cov.queries import check_kernel
 from pymc_scalable_gp.methods.kmcg.regular_grid import RegularGrid
+from pymc_scalable_gp.utils.blocks import with_progress
 from pymc_scalable_gp.utils.checks import check_choice, check_count, check_positive
 from pymc_scalable_gp.utils.graphs import is_random, model_here
 from pymc_scalable_gp.utils.memory import free_memory
@@ -31,7 +32,7 @@ LENGTHSCALES, FITTED = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0), 400
 
 def suggest(
     X, y=None, cov_func=None, likelihood="normal", *, minutes=60.0, memory=None, point=None,
-    random_seed=0, model=None,
+    progressbar: bool = True, random_seed=0, model=None,
 ) -> Suggestions:  # fmt: skip
     """Which class, with which settings: a table of candidates, with the cost and the loss of each.
 
@@ -57,6 +58,8 @@ def suggest(
     point : dict, optional
         Hyperparameters at which losses are computed, such as :func:`~pymc_scalable_gp.subset_map`
         returns; the model's initial point for those left out. The lengthscales decide.
+    progressbar : bool
+        Show progress over the candidates.
     random_seed : int
         Seed of the rows that are compared.
     model : pm.Model, optional
@@ -129,14 +132,15 @@ def suggest(
         )
     facts = find_facts(X, grid, cov_func, is_free, is_normal, likelihood != "other")
     sample = take_sample(X, y, cov_func, point, model, facts.is_dear, random_seed)
-    found = compare(facts, sample, minutes, memory, notes)
+    found = compare(facts, sample, minutes, memory, notes, progressbar)
     return found.assign_attrs(code=found.attrs["code"].splitlines()[-1]) if grid else found
 
 
-def compare(facts: Facts, sample: Sample, minutes, memory, notes=()) -> Suggestions:
+def compare(facts: Facts, sample: Sample, minutes, memory, notes=(), progressbar=False) -> Suggestions:
     """The table, from what is known of data and budget."""
     rows, refused, cores = [], {}, min(4, cpu_count())  # of chains, or of threads
-    for each in candidates(facts):
+    tried = candidates(facts)
+    for each in with_progress(tried, "Comparing classes", len(tried), progressbar):
         try:
             loss = expected_loss(each, sample, facts)
         except ValueError as reason:

@@ -625,9 +625,18 @@ def test_it_prints_a_table_a_verdict_and_code():
     chosen(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), **found.settings.values[0])
 
 
-def test_without_a_kernel_it_says_which_it_took_and_the_seed_decides():
+def test_without_a_kernel_it_says_which_it_took_and_the_seed_decides(monkeypatch):
     X, y = plane(150)
-    first, second = (sgp.suggest(X, y, minutes=1000.0, memory=64.0) for _ in range(2))
+    told = []
+
+    def watched(items, label, total, progressbar):
+        told.append((label, len(items) == total, progressbar))
+        return items
+
+    monkeypatch.setattr("pymc_scalable_gp.advice.suggest.with_progress", watched)
+    first = sgp.suggest(X, y, minutes=1000.0, memory=64.0)
+    second = sgp.suggest(X, y, minutes=1000.0, memory=64.0, progressbar=False)
+    assert told == [("Comparing classes", True, shown) for shown in (True, False)]
     assert "No cov_func was given" in first.attrs["notes"]
     order = np.argsort(first.candidate.values), np.argsort(second.candidate.values)
     np.testing.assert_array_equal(first.loss.values[order[0]], second.loss.values[order[1]])

@@ -19,6 +19,8 @@ from pymc_scalable_gp.utils.compiled import present_shape
 from pymc_scalable_gp.utils.graphs import depends_only_on
 from pymc_scalable_gp.utils.warn import warn
 
+MANY_INPUTS = 40  # compiled in seconds
+
 
 class Tasks(NamedTuple):
     """The column that holds the task, the factor B of the tasks' covariance, and their own variances v."""
@@ -90,6 +92,11 @@ class SKIPMap(FeatureMap):
         self.task_dim, self.task_cov, self.task_var = tasks or (None, None, None)
         self.columns, self.point = X.shape[1], point
         used = used_columns(self.cov_func, self.columns)
+        if len(used) > MANY_INPUTS:
+            warn(
+                f"SKIP compiles a step for each of {len(used)} inputs, minutes from some fifty on: "
+                "sgp.VecchiaMarginal and sgp.SoftKIMarginal take hundreds"
+            )
         if self.task_dim is not None:
             self._check_tasks(X, used)
         warn_unused_columns(self.cov_func, self.columns, () if self.task_dim is None else (self.task_dim,))

@@ -29,6 +29,17 @@ def gram(gp, X, *args):
     return phi @ phi.T
 
 
+@pytest.mark.parametrize("used", [2, 3])
+def test_many_inputs_are_told_to_take_long(monkeypatch, recwarn, used):
+    """Of those that the kernel looks at, one more than what compiles in seconds."""
+    monkeypatch.setattr("pymc_scalable_gp.methods.skip.features.MANY_INPUTS", 2)
+    cov = pm.gp.cov.ExpQuad(5, ls=1.5, active_dims=list(range(used)))
+    sgp.SKIPMarginal(cov_func=cov, rank=2, grid_size=8).build(X5)
+    told = [str(each.message) for each in recwarn if "compiles a step" in str(each.message)]
+    assert len(told) == (used > 2)
+    assert all("each of 3 inputs" in each and "sgp.VecchiaMarginal" in each for each in told)
+
+
 @pytest.mark.parametrize("d", [1, 2, 3, 4, 5])
 def test_converges_to_the_kernel_as_rank_and_grid_grow(d):
     X, cov = X5[:, :d], 1.7 * pm.gp.cov.ExpQuad(d, ls=1.5)
