@@ -194,7 +194,7 @@ def test_latent(method):
 @pytest.mark.parametrize(
     ("change", "error", "match"),
     [
-        ({"X": X[:, 0]}, ValueError, "reshape a single column"),
+        ({"X": X[:, 0]}, ValueError, r"reshape a single column, X\[:, None\] \(of a table X.to_frame"),
         ({"X": np.where(X > 0.9, np.nan, X)}, ValueError, "NaN or infinite values, in column"),
         ({"y": Y[:, None]}, ValueError, r"use y\[:, 0\]"),
         ({"y": Y[:7]}, ValueError, "y has 7 values, but X has 30 rows"),

@@ -88,7 +88,7 @@ def check_inputs(X, name: str = "X", d: int | None = None, empty: bool = False) 
     columns, data = names_of(X), _as_data(with_observations(X), name)
     value = data.value
     if value.ndim != 2:
-        hint = "; reshape a single column with X[:, None]" if value.ndim == 1 else ""
+        hint = "; reshape a single column, X[:, None] (of a table X.to_frame())" if value.ndim == 1 else ""
         raise ValueError(f"{name} must have shape (n, d), got shape {value.shape}{hint}")
     if value.shape[1] == 0 or (value.shape[0] == 0 and not empty):
         raise ValueError(f"{name} must have at least one row and one column, got {value.shape}")

@@ -20,7 +20,7 @@ _STEP = 4.0
 
 @dataclass(frozen=True, eq=False)
 class CavityPrecision(Precision):
-    r"""Rows under any likelihood, from the precision of the pseudo-targets.
+    r"""Rows under any likelihood, from the precision of the pseudo-targets that predictions follow from.
 
     Given all others ``f_i ~ N(t_i - [P e]_i / P_ii, 1 / P_ii - 1 / W_i)``, and
     ``p(y_i | y_-i) = int p(y_i | f) N(f) df`` by the trapezoidal rule in t, ``f = c + s sinh t``: from
@@ -71,7 +71,7 @@ class CavityPrecisions:
     """
 
     def __init__(self, laplace, model):
-        pseudo, rows = laplace.at_mode, laplace.rows
+        pseudo, rows = laplace.predictive, laplace.rows
         self._inner = pseudo.precisions(model)
         functions = pt.matrix("functions", dtype="float64")
         y = laplace.y.tensor
@@ -97,6 +97,7 @@ class CavityPrecisions:
         """Precision of the pseudo-targets, and the rows' own densities."""
         found = self._inner([values[place] for place in self._places])
         return CavityPrecision(
-            **vars(found), logp=lambda at: self._logp(at, *values)[0],
+            found.y, found.noise, found.alpha, found.diagonal, found.block,
+            logp=lambda at: self._logp(at, *values)[0],
             below=lambda at: self._below(at, *values)[0],
         )  # fmt: skip

@@ -58,7 +58,10 @@ def kernel(A, B, eta):
 
 
 def posterior(kind, eta):
-    """Mean and sd of f at the rows, from importance draws of a wide t around the mode; and their worth."""
+    """Mean and sd of f at the rows, and the log density of each row given all others.
+
+    From importance draws of a wide t around the mode; and what these are worth.
+    """
     _, logp, slope, information, _ = KINDS[kind]
     K = kernel(X[:, 0], X[:, 0], eta)
     L = np.linalg.cholesky(K + 1e-9 * eta**2 * np.eye(N))
@@ -73,11 +76,13 @@ def posterior(kind, eta):
     own = np.random.default_rng(0)
     z = own.standard_normal((200_000, N)) / np.sqrt(own.chisquare(8, (200_000, 1)) / 8.0)
     f = (w + z @ R.T) @ L.T
-    ours = logp(f).sum(axis=1) - 0.5 * ((w + z @ R.T) ** 2).sum(axis=1)
+    rows = logp(f)
+    ours = rows.sum(axis=1) - 0.5 * ((w + z @ R.T) ** 2).sum(axis=1)
     logs = ours + 0.5 * (8 + N) * np.log1p((z**2).sum(axis=1) / 8.0)
-    weights = np.exp(logs - special.logsumexp(logs))
-    mean = weights @ f
-    return mean, np.sqrt(weights @ (f - mean) ** 2), 1.0 / (weights**2).sum()
+    logs -= special.logsumexp(logs)
+    weights = np.exp(logs)
+    mean, left_out = weights @ f, -special.logsumexp(logs[:, None] - rows, axis=0)
+    return mean, np.sqrt(weights @ (f - mean) ** 2), left_out, 1.0 / (weights**2).sum()
 
 
 @pytest.mark.parametrize(
@@ -87,13 +92,27 @@ def test_the_mean_is_the_posteriors(kind, eta, most):
     """Off by less than .12 sds, or .18 where one round leaves .3, and the mode by more than .4."""
     y, *_, likelihood = KINDS[kind]
     model, gp = made(likelihood, y)
-    truth, sd, worth = posterior(kind, eta)
+    truth, sd, _, worth = posterior(kind, eta)
     assert worth > 2000.0
     mode = evaluate([gp.training.mode], {"eta": eta}, model)[0]
     mean, var = gp.predict(X, {"eta": eta}, diag=True, model=model)
     assert np.abs((mode - truth) / sd).max() > 0.4
     assert np.abs((mean - truth) / sd).max() < most
     assert np.abs(np.log(np.sqrt(var) / sd)).max() < (0.2 if most < 0.15 else 0.35)
+
+
+@pytest.mark.parametrize(
+    ("kind", "eta", "half", "most"), [("Bernoulli", 2.0, 0.004, 0.1), ("Poisson", 1.5, 0.012, 0.22)]
+)
+def test_rows_left_out_follow_the_corrected_mean(kind, eta, half, most):
+    """Nats of half of the rows, and of all; with the targets of the mode .029 and .2, .058 and .37."""
+    y, *_, likelihood = KINDS[kind]
+    model, gp = made(likelihood, y)
+    _, _, truth, worth = posterior(kind, eta)
+    assert worth > 2000.0
+    found, _ = gp.training.precisions(model)([np.array(eta)]).left_out()
+    assert np.median(np.abs(found - truth)) < half
+    assert np.abs(found - truth).max() < most
 
 
 @pytest.mark.parametrize("kind", KINDS)
