@@ -13,6 +13,7 @@ from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Cast
+from pytensor.tensor.basic import Split
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import SpecifyShape
@@ -115,6 +116,26 @@ def depends_only_on(outputs: Sequence[Variable], allowed: Iterable[Variable] = (
     return _depend_on_data(
         outputs, allowed, lambda v: isinstance(v, Constant) or getattr(v.tag, "fixed", False)
     )
+
+
+def without_splits(outputs: list) -> list:
+    """Graphs with slices in place of each ``Split`` of known lengths, of which JAX takes no batch."""
+
+    def is_known(v):
+        node = v.owner
+        return node and isinstance(node.op, Split) and None not in [_length(o) for o in node.outputs]
+
+    while found := next((v.owner for v in ancestors(outputs) if is_known(v)), None):
+        x, before = found.inputs[0], (slice(None),) * found.op.axis
+        ends = np.cumsum([_length(o) for o in found.outputs])
+        pieces = {o: x[*before, end - _length(o) : end] for o, end in zip(found.outputs, ends, strict=True)}
+        outputs = graph_replace(outputs, pieces, strict=False)
+    return outputs
+
+
+def _length(piece) -> int | None:
+    """Length of an output of ``Split`` along the axis that was split."""
+    return piece.type.shape[piece.owner.op.axis]
 
 
 def same_values(tensor, kept) -> TensorVariable:

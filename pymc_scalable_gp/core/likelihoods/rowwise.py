@@ -20,7 +20,7 @@ from pymc_scalable_gp.utils.compiled import (
     present_shape,
     zero_outside,
 )
-from pymc_scalable_gp.utils.graphs import parameters_of, present_value
+from pymc_scalable_gp.utils.graphs import parameters_of, present_value, without_splits
 
 # Rows with no more information say nothing.
 LEAST = 1e-19
@@ -80,7 +80,7 @@ class RowDistribution:
                 f"likelihood= returned {self.label}, whose log density PyMC does not know"
             ) from error
         self.slope = self._change(self.logp)
-        self.information = self._information()
+        self.slope, self.information = without_splits([self.slope, self._information()])
 
     def vector(self, name: str) -> TensorVariable:
         """A place for a value of each row."""

@@ -3,12 +3,15 @@
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 import pytest
 from marks import often
 from scipy import optimize, special
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.likelihoods import laplace_mean
+from pymc_scalable_gp.core.likelihoods.laplace_mean import SmoothedRows
+from pymc_scalable_gp.core.likelihoods.rowwise import RowDistribution
 from pymc_scalable_gp.utils.compiled import evaluate
 
 N = 24
@@ -250,3 +253,17 @@ def test_the_mean_under_jax():
         found = gp.predict(NEW, {"eta": 3.0}, diag=True, model=model)
     np.testing.assert_allclose(found[0], mean, rtol=1e-6)
     np.testing.assert_allclose(found[1], var, rtol=1e-6)
+
+
+def test_rows_of_mixtures_and_classes_are_smoothed_under_jax():
+    """Their derivatives split arrays, of which JAX takes no batch; in pieces of other lengths here."""
+    pytest.importorskip("jax")
+    with pm.Model() as model:
+        make = lambda f: pm.OrderedLogistic.dist(f, np.array([-1.0, 0.0, 1.0]))  # noqa: E731
+        rows = RowDistribution(make, model, 5)
+    f, y, sd = np.linspace(-1.0, 1.0, 5), np.array([0.0, 3.0, 1.0, 2.0, 0.0]), np.full(5, 0.7)
+    smoothed = SmoothedRows(rows, pt.constant(sd)).graphs
+    found = pytensor.function([rows.f, rows.y], smoothed, mode="JAX")(f, y)
+    each = pytensor.function([rows.f, rows.y], rows.graphs)
+    at = [each(f + sd * node, y) for node in laplace_mean.NODES]
+    np.testing.assert_allclose(found, np.tensordot(laplace_mean.WEIGHTS, at, 1), rtol=1e-10, atol=1e-15)
