@@ -187,7 +187,7 @@ class PerGroup(EmbeddedKernel):
             row = int(np.flatnonzero(bad)[0])
             raise ValueError(
                 f"column {self.group_dim} of {name} holds groups, whole numbers 0, 1, ..., but row {row} "
-                f"has {codes[row]:g}: number the groups with np.unique(groups, return_inverse=True)[1]"
+                f"has {codes[row]:g}: number them, new rows as X: pd.Categorical(groups, levels).codes"
             )
         if count is not None and (codes >= count).any():
             row = int(np.flatnonzero(codes >= count)[0])

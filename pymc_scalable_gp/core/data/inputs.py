@@ -35,7 +35,7 @@ COARSE = 1e-3
 FEW = 10
 
 DATES = "of dates give days or seconds since a start"
-TEXT = "encode text and categories as numbers, np.unique(labels, return_inverse=True)[1]"
+TEXT = "encode text and categories as numbers, new rows as X: pd.Categorical(labels, levels).codes"
 
 # Type names of the values that pandas uses for missing entries; pandas itself is not imported.
 ABSENT = ("NAType", "NaTType", "NoneType")
