@@ -66,7 +66,7 @@ def test_variables_without_a_name_are_refused(kind):
         ({"X": X[:, :0]}, ValueError, "at least one row and one column"),
         ({"X": X.astype(str)}, TypeError, "X must be numeric, got dtype <U.*: encode text"),
         ({"X": np.array([["a", 1.0, 2.0]] * 20, dtype=object)}, TypeError,
-         "X must be numeric, got dtype object: encode text and .* as numbers, new rows as X: pd.Categorical"),
+         "X must be numeric, got dtype object: encode text .* as numbers, new rows as X: pd.Cate"),
         ({"X": X + 0j}, TypeError, "X must be numeric, got dtype complex128"),
         ({"X": X.astype("datetime64[s]")}, TypeError, "datetime64.*: of dates give days or seconds"),
         ({"X": np.array([[dt.date(2026, 1, 1), 1.0, 2.0]] * 20, dtype=object)}, TypeError,
