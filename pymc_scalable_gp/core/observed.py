@@ -152,7 +152,7 @@ class ObservedGP(FeatureGP):
         about as much as Gaussian noise. For a Student t the expected information stands for W; other rows
         where W is not positive count as rows without information. A mode
         that is not found in 100 steps gives NaN. Predictions have the covariance at the mode, and the mean
-        of the nearest normal with about such variances [3]_; by products, or if none is found, the mode.
+        of the nearest normal with about such variances [3]_; if none is found, the mode.
 
         References
         ----------

@@ -131,15 +131,13 @@ class LaplaceRows(Training):
 
     @cached_property
     def predictive(self) -> Likelihood:
-        """That of pseudo-targets which lead to the function's corrected mean; by products, to its mode."""
-        if not self.prior_function.has_solve:
-            return self.at_mode
+        """That of pseudo-targets which lead to the function's corrected mean."""
         t, v, _ = self.around_mean
         return self._of_targets(t, v)
 
     @cached_property
     def around_mean(self) -> AroundMean:
-        """A normal near the function's posterior; NotImplementedError for likelihoods by products."""
+        """A normal near the function's posterior."""
         return around_mean(self)
 
     def _of_targets(self, t, v) -> Likelihood:
@@ -178,9 +176,9 @@ class LaplaceRows(Training):
         """Log density of the targets."""
         return self._found[0]
 
-    def log_ratios(self) -> TensorVariable | None:
-        """Log weights of functions near the posterior; None where the likelihood goes by products."""
-        return log_ratios(self) if self.prior_function.has_solve else None
+    def log_ratios(self) -> TensorVariable:
+        """Log weights of functions near the posterior."""
+        return log_ratios(self)
 
     @property
     def data(self) -> MarginalData:

@@ -16,8 +16,6 @@ def log_ratios(laplace) -> TensorVariable:
 
     under the function given these, of which the draws are. Divided by Laplace's approximation. A function
     at which the likelihood is NaN, as where it overflows, weighs nothing.
-
-    Raises NotImplementedError for likelihoods by products.
     """
     t, v, moved = laplace.around_mean
     normal, y = laplace.inner.normal(v), laplace.y.tensor

@@ -62,8 +62,6 @@ def around_mean(laplace) -> AroundMean:
     see :func:`_sds`, at the mode, and once more at the mean that was found. A round that finds none keeps
     the one before; there is none where a factor fails and draws are NaN. The targets are ``m + v g``, v
     the noise variances at the mode.
-
-    Raises NotImplementedError for likelihoods by products.
     """
     y, (t, v) = laplace.y.tensor, laplace.pseudo_targets
     moved = _drawn(laplace, v)

@@ -60,11 +60,6 @@ class StructuredNormal(ABC):
         raise NotImplementedError(f"{self.label} has no direct solution for several vectors")
 
     @property
-    def has_solve(self) -> bool:
-        """Whether there is a direct way for :meth:`solve`."""
-        return type(self).solve is not StructuredNormal.solve
-
-    @property
     def label(self) -> str:
         """Name in errors and in the graph of a model."""
         return type(self).__name__

@@ -25,39 +25,41 @@ class TaskPosterior(NamedTuple):
     With ``G_t = sum_i a_i a_i' / D_i`` and ``h_t = sum_i a_i y_i / D_i`` over a task's rows nothing of size
     n is left. The tasks' own coefficients are integrated out first, by ``L_t L_t' = I + v_t G_t``, the
     shared ones second: ``M vec(Z) = sum_t (I + v_t G_t)^-1 h_t (x) b_t``, ``M = I + sum_t (I + v_t G_t)^-1
-    G_t (x) b_t b_t'``.
+    G_t (x) b_t b_t'``. For k vectors of targets at once.
     """
 
     own: TensorVariable  # L_t^-1 (s, a, a)
-    projected: TensorVariable  # L_t^-1 h_t (s, a)
+    projected: TensorVariable  # L_t^-1 h_t (s, a, k)
     shared: TensorVariable  # Cholesky factor of M (a q, a q)
-    whitened: TensorVariable  # its inverse times M's right-hand side (a q,)
-    mean: TensorVariable  # posterior mean of each task's coefficients (s, a)
-    penalty: TensorVariable  # squared length of the standard normal coefficients at that mean
+    whitened: TensorVariable  # its inverse times M's right-hand sides (a q, k)
+    fitted: TensorVariable  # posterior mean of f (n, k)
+    penalty: TensorVariable  # squared length (k,) of the standard normal coefficients at their mean
 
     @classmethod
-    def of(cls, residual, variance, A, task, B, v):
-        """From residuals (n,), D (n,), A (n, a), task (n,), factors B (s, q) and variances v (s,)."""
-        (s, q), a = B.type.shape, A.type.shape[1]
-        weighted = pt.concatenate([A, residual[:, None]], axis=1) / variance[:, None]
+    def of(cls, residuals, variance, A, task, B, v):
+        """From residuals (n, k), D (n,), A (n, a), task (n,), factors B (s, q) and variances v (s,)."""
+        (s, q), a, k = B.type.shape, A.type.shape[1], residuals.shape[1]
+        weighted = pt.concatenate([A, residuals], axis=1) / variance[:, None]
         both = segment_gram(A, weighted, task, s)  # G_t beside h_t
         eye = pt.eye(a)
-        L = stacked_cholesky(eye + v[:, None, None] * both[:, :, :-1])
+        L = stacked_cholesky(eye + v[:, None, None] * both[:, :, :a])
         own = stacked_solve(L, pt.broadcast_to(eye, (s, a, a)))
         half = stacked_product(own, both)
         shrunk = stacked_product(own, half, transpose_a=True)  # (I + v G)^-1 [G, h]
-        H, u = shrunk[:, :, :-1], shrunk[:, :, -1]
+        H, u = shrunk[:, :, :a], shrunk[:, :, a:]
         pairs = (B[:, :, None] * B[:, None, :]).reshape((s, q * q))
         M = product(H.reshape((s, a * a)), pairs, transpose_a=True).reshape((a, a, q, q))
         M = pt.eye(a * q) + M.transpose((0, 2, 1, 3)).reshape((a * q, a * q))
         shared = cholesky(M)
-        whitened = lower_solve(shared, product(u, B, transpose_a=True).ravel())
-        Z = lower_solve(shared, whitened, transpose=True).reshape((a, q))
-        common = product(B, Z, transpose_b=True)  # Z b_t
-        rest = u - (H * common[:, None, :]).sum(axis=2)  # z_t / sqrt(v_t)
-        penalty = (Z**2).sum() + (v[:, None] * rest**2).sum()
-        mean = common + v[:, None] * rest
-        return cls(own, half[:, :, -1], shared, whitened, mean, penalty)
+        right = product(u.reshape((s, a * k)), B, transpose_a=True).reshape((a, k, q))
+        whitened = lower_solve(shared, right.transpose((0, 2, 1)).reshape((a * q, k)))
+        Z = lower_solve(shared, whitened, transpose=True).reshape((a, q, k))
+        common = product(B, Z.transpose((1, 0, 2)).reshape((q, a * k))).reshape((s, a, k))  # Z b_t
+        rest = u - stacked_product(H, common)  # z_t / sqrt(v_t)
+        penalty = (Z**2).sum(axis=(0, 1)) + (v[:, None, None] * rest**2).sum(axis=(0, 1))
+        mean = common + v[:, None, None] * rest
+        fitted = segment_times(mean.transpose((0, 2, 1)), A, task)
+        return cls(own, half[:, :, a:], shared, whitened, fitted, penalty)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,15 +87,19 @@ class TaskNormal(StructuredNormal):
         rows = (A * coef[..., self.task, :]).sum(axis=-1)
         return next_rng, self.mean + pt.sqrt(self.variance) * e + rows
 
-    def posterior(self, value) -> TaskPosterior:
-        return TaskPosterior.of(value - self.mean, self.variance, self.A, self.task, self.B, self.v)
+    def posterior(self, values) -> TaskPosterior:
+        """Given k vectors (n, k), less the mean."""
+        return TaskPosterior.of(values, self.variance, self.A, self.task, self.B, self.v)
+
+    def solve(self, values):
+        return (values - self.posterior(values).fitted) / self.variance[:, None]
 
     def logp(self, value):
-        found = self.posterior(value)
-        fitted = segment_times(found.mean[:, None, :], self.A, self.task)[:, 0]
+        residual = value - self.mean
+        found = self.posterior(residual[:, None])
         own = pt.log(pt.diagonal(found.own, axis1=1, axis2=2)).sum()
         logdet = pt.log(self.variance).sum() + 2.0 * (pt.log(pt.diag(found.shared)).sum() - own)
-        quadratic = ((value - self.mean - fitted) ** 2 / self.variance).sum() + found.penalty
+        quadratic = ((residual - found.fitted[:, 0]) ** 2 / self.variance).sum() + found.penalty[0]
         return -0.5 * (quadratic + logdet + value.shape[0] * np.log(2.0 * np.pi)) - self.penalty
 
 
@@ -118,16 +124,18 @@ class ByTask(Likelihood):
     @cached_property
     def posterior(self) -> TaskPosterior:
         """Posterior of the shared and of the tasks' own coefficients."""
-        target, noise = self.handed(None, None)
-        return self.normal(noise).posterior(target)
+        return self._posterior(*self.handed(None, None))
+
+    def _posterior(self, target, noise) -> TaskPosterior:
+        normal = self.normal(noise)
+        return normal.posterior((target - normal.mean)[:, None])
 
     def coefficients(self, target=None, noise=None) -> Coefficients:
         """Coefficients of :class:`TaskMap`: independent, with variance one."""
-        target, noise = self.handed(target, noise)
-        found, v = self.normal(noise).posterior(target), self.data.feature_map.task_variances
-        own = (pt.sqrt(v)[:, None] * found.projected).ravel()
+        found, v = self._posterior(*self.handed(target, noise)), self.data.feature_map.task_variances
+        own = (pt.sqrt(v)[:, None] * found.projected[:, :, 0]).ravel()
         rank = self.prediction_map().rank
-        return Coefficients(pt.concatenate([found.whitened, own]), pt.ones(rank))
+        return Coefficients(pt.concatenate([found.whitened[:, 0], own]), pt.ones(rank))
 
     def variance(self):
         return self.normal(self.data.sigma**2).variance

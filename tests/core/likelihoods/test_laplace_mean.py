@@ -168,6 +168,31 @@ def test_classes_agree(name):
     np.testing.assert_allclose(found[1], var, rtol=0.01)
 
 
+@pytest.mark.parametrize("var", [np.zeros(2), np.array([0.5, 0.2])])
+def test_tasks_agree_with_the_exact_kernel_of_tasks(var):
+    """In the function, in rows left out and in the error of the evidence, to the interpolation."""
+    B, inputs = np.array([[1.5, 0.0], [1.0, 1.2]]), np.column_stack([X, np.arange(N) % 2])
+    base = pm.gp.cov.Matern52(2, ls=1.5, active_dims=[0])
+    coregion = pm.gp.cov.Coregion(2, W=B, kappa=var, active_dims=[1])
+    by_task = sgp.SKIPMarginal(cov_func=base, task_dim=1, task_cov=B, task_var=var, grid_size=80, rank=20)
+    found, new = [], np.column_stack([NEW, [0, 1, 1, 0]])
+    for gp in (by_task, sgp.ExactMarginal(cov_func=base * coregion)):
+        with pm.Model() as model:
+            gp.marginal_likelihood("y", X=inputs, y=EVENTS, likelihood=BERNOULLI[-1])
+            mean, variance = gp.predict(new, {}, diag=True)
+        (mode,) = evaluate([gp.training.mode], {}, model)
+        (logs,) = evaluate([gp.training.log_ratios()], {}, model)
+        left_out, _ = gp.training.precisions(model)([]).left_out()
+        found.append((mean, np.sqrt(variance), mode, left_out, special.logsumexp(logs) - np.log(len(logs))))
+    first, second = found
+    assert by_task.training.path == "Laplace, tasks"
+    np.testing.assert_allclose(first[2], second[2], atol=2e-3 * np.abs(second[2]).max())
+    assert (np.abs(first[0] - second[0]) / second[1]).max() < 0.02
+    np.testing.assert_allclose(first[1], second[1], rtol=0.01)
+    np.testing.assert_allclose(first[3], second[3], atol=0.02)
+    np.testing.assert_allclose(first[4], second[4], atol=0.01)
+
+
 def test_a_normal_likelihood_keeps_its_mean():
     sigma = np.linspace(0.2, 0.8, N)
     y = np.sin(X[:, 0])
