@@ -219,6 +219,15 @@ def test_the_gradient_is_that_of_the_density(name, make, mode, monkeypatch):
         np.testing.assert_allclose(found[i], slope, rtol=1e-6)
 
 
+def test_the_gradient_where_the_mode_moves_nothing():
+    """Under normal noise of sd 1/2 the density's slope in the mode is exactly zero."""
+    given = {"sigma": 0.5}, {"likelihood": lambda f: pm.Normal.dist(f, 0.5)}
+    models = [made("exact", y=F, **each)[0] for each in given]
+    expected, found = (model.compile_dlogp()(model.initial_point()) for model in models)
+    # The same regression, solved in another way.
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+
 def test_what_no_step_changes_is_computed_once():
     """Features and the kernel between neighbours, and their gradients."""
     with pm.Model() as model:
