@@ -560,6 +560,26 @@ def test_the_floor_of_information_in_steps_moves_no_mode(monkeypatch):
     np.testing.assert_allclose(found[0], found[1], atol=3e-3)
 
 
+def test_rows_that_are_linear_in_the_function_or_do_not_know_it():
+    """They have no information: a linear row moves the mean of the others, one without slope nothing."""
+    slope, known = np.zeros(N), np.arange(N) % 3 == 0
+    slope[1::3] = 30.0
+
+    def logp(y, f):
+        return pt.switch(known, -0.5 * (y - f) ** 2, slope * f)
+
+    with pm.Model() as model:
+        gp = sgp.ExactMarginal(cov_func=kernel())
+        gp.marginal_likelihood("y", X=X, y=F, likelihood=lambda f: pm.CustomDist.dist(f, logp=logp))
+        found = model.compile_logp()({})
+    K = K_of()
+    mean, cov = K @ slope, K[np.ix_(known, known)] + np.eye(known.sum())
+    expected = 0.5 * slope @ mean + 0.5 * known.sum() * np.log(2.0 * np.pi)
+    expected += stats.multivariate_normal.logpdf(F[known], mean[known], cov)
+    # A linear row's pseudo-target is 1e5 sds away, whose square leaves 6 digits behind the point.
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0.0)
+
+
 def test_a_start_without_information_is_no_mode():
     """From f = -40 the step back is short in units of the information of counts of 0 there."""
     with pm.Model() as model:

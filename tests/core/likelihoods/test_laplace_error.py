@@ -13,6 +13,7 @@ from scipy.special import logsumexp
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.checking.correct import better_density
 from pymc_scalable_gp.core.likelihoods import laplace_error, laplace_mean
+from pymc_scalable_gp.core.likelihoods.rowwise import RowDistribution
 from pymc_scalable_gp.utils.compiled import evaluate
 
 rng = np.random.default_rng(0)
@@ -109,6 +110,21 @@ def test_functions_are_drawn_from_the_posterior_of_the_pseudo_targets(name, monk
     found = evaluate([laplace_error.log_mean(training.log_ratios())], POINT, model)[0]
     # With neighbours the covariance of the targets is not quite that of the function and noise.
     np.testing.assert_allclose(found, expected, atol=0.15 if "Vecchia" in name else 0.02)
+
+
+def test_functions_are_in_pairs_around_the_mean(monkeypatch):
+    seen, logp_of = [], RowDistribution.logp_of
+    monkeypatch.setattr(
+        RowDistribution, "logp_of", lambda rows, f, y: seen.append(f) or logp_of(rows, f, y)
+    )
+    model, gp = made("exact")
+    gp.training.log_ratios()
+    (functions,) = evaluate(seen, POINT, model)
+    mean, _ = gp.predict(X, POINT, diag=True, model=model)
+    one, other = functions.reshape(2, -1, N)
+    # Predictions add 1e-10 of the variance to the kernel's diagonal, or so.
+    np.testing.assert_allclose(0.5 * (one + other), np.broadcast_to(mean, one.shape), atol=1e-6)
+    assert np.abs(one - other).min() > 1e-6
 
 
 def test_nothing_is_left_out_under_a_normal_distribution():
