@@ -1,6 +1,7 @@
 """Statistics of rows: any source, merged and taken apart, and models that see nothing else."""
 
 from itertools import pairwise, product
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -11,6 +12,7 @@ from marks import often
 from scipy.stats import multivariate_normal
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core.rows import collect
 from pymc_scalable_gp.core.rows.statistics import BasisMark, RowStatistics
 
 N, D = 400, 2
@@ -320,6 +322,47 @@ def test_a_pass_goes_on_from_its_checkpoint(softki, tmp_path):
         other.build(X)
         with pytest.raises(ValueError, match="another pass: the basis"):
             other.summarize(X, Y, checkpoint=file)
+
+
+def test_a_checkpoint_is_written_once_a_minute(softki, tmp_path, monkeypatch):
+    """By a clock that a block moves by 25 seconds: after blocks 3, 6 and 9."""
+    model, gp, _ = softki
+    file, now, seen = tmp_path / "half.npz", [100.0], []
+    monkeypatch.setattr(collect, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def rows():
+        for start in range(0, N, 40):
+            seen.append(sgp.RowStatistics.load(file).size if file.exists() else 0)
+            now[0] += 25.0
+            yield X[start : start + 40], Y[start : start + 40]
+
+    with model:
+        gp.summarize(rows(), checkpoint=file, progressbar=False)
+    assert seen == [0, 0, 0, 120, 120, 120, 240, 240, 240, 360]
+
+
+@pytest.mark.parametrize(("at", "within", "kept"), [(100, None, 100), (0, None, None), (200, 3, None)])
+def test_a_pass_that_is_stopped_keeps_whole_blocks(softki, tmp_path, monkeypatch, at, within, kept):
+    """By the user: between two blocks, before any, and while the third one is taken in."""
+    model, gp, _ = softki
+    file, added, add = tmp_path / "half.npz", [], collect.RowFactor.add
+
+    def adding(factor, values):
+        add(factor, values)
+        added.append(len(values))
+        if len(added) == within:
+            raise KeyboardInterrupt
+
+    def rows():
+        for start in range(0, N, 50):
+            if start == at:
+                raise KeyboardInterrupt
+            yield X[start : start + 50], Y[start : start + 50]
+
+    monkeypatch.setattr(collect.RowFactor, "add", adding)
+    with model, pytest.raises(KeyboardInterrupt):
+        gp.summarize(rows(), checkpoint=file, progressbar=False)
+    assert (sgp.RowStatistics.load(file).size if file.exists() else None) == kept
 
 
 @pytest.mark.parametrize("kind", ["stream", "parquet"])
