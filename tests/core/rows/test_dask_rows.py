@@ -135,10 +135,14 @@ def test_bad_sources(built, bad, text):
         gp.summarize(xs, ys)
 
 
-def test_a_checkpoint_is_refused(built):
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"checkpoint": "file"}, "repeats lost tasks"), ({"columns": [0, 1]}, "is for tables")],
+)
+def test_what_is_not_for_arrays_of_dask_is_refused(built, options, words):
     gp, model, _ = built
-    with model, pytest.raises(TypeError, match="repeats lost tasks"):
-        gp.summarize(da.from_array(X), Y, checkpoint="file")
+    with model, pytest.raises(TypeError, match=words):
+        gp.summarize(da.from_array(X), Y, **options)
 
 
 @pytest.mark.slow

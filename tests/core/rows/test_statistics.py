@@ -226,6 +226,15 @@ def test_every_source_gives_the_same(softki, tmp_path):
                 assert_same(found, expected)
 
 
+@pytest.mark.parametrize("source", [(X, Y), ((X, Y),)], ids=["array", "pair"])
+def test_arrays_build_a_gp_that_is_not_built(softki, source):
+    model, gp, _ = softki
+    other = sgp.SoftKIMarginal(cov_func=gp.cov_func, inducing=Z, temperature=0.3, approx="DTC")
+    with model:
+        assert_same(other.summarize(*source, progressbar=False), gp.summarize(X, Y, progressbar=False))
+    assert other.is_built
+
+
 def test_files_of_tables_and_chunks(softki, tmp_path):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")

@@ -182,6 +182,21 @@ def test_joint_draws(both):
     assert found["f"].values[0].std(axis=0) == pytest.approx(sd, rel=0.5)
 
 
+def test_draws_of_observations_have_noise():
+    """The function is the same at rows so near to one another: what tells them apart is noise."""
+    gp, model = fitted(sgp.StateSpaceMarginal, KERNELS["Matern12"])
+    new = 1.0 + 1e-9 * np.arange(60.0)[:, None]
+    with model:
+        gp.conditional("f", new, pred_noise=True)
+    draws = xr.Dataset({k: (("chain", "draw"), np.full((1, 1), v)) for k, v in POINT.items()})
+    found = gp.predict_posterior(
+        new, draws, pred_noise=True, draws=True, random_seed=1, progressbar=False, model=model
+    )
+    for drawn in (draw_many(pm.do(model, POINT)["f"], 1, 1), found["f"].values[0]):
+        # Of 60 normal numbers the sd is known to 9%.
+        assert drawn[0].std() == pytest.approx(POINT["sigma"], rel=0.35)
+
+
 @pytest.mark.slow
 def test_conditional(both):
     """Draws and density of the function at new rows."""
@@ -363,6 +378,7 @@ def test_check_says_that_it_is_exact(both):
     found = gp.check(POINT, progressbar=False, model=model)
     assert abs(found.attrs["gap"]) < 1e-8
     assert "exact" in found.attrs["verdict"]
+    assert found.attrs["holds_residual"]
 
 
 REFUSED = {
