@@ -219,6 +219,25 @@ def test_nothing_is_offered_for_built_few_rows_known_hyperparameters_or_copies()
     assert pickle.loads(pickle.dumps(Offer(print)))(Density(model)) is None
 
 
+@pytest.mark.parametrize("kind", ["weights", "a prior on inputs", "statistics"])
+def test_what_has_no_mode_on_some_rows_starts_at_the_initial_point(kind, monkeypatch):
+    monkeypatch.setattr(start, "FEWEST_FOR_SUBSET", 30)
+    with pm.Model() as model:
+        sigma = pm.HalfNormal("sigma", 1.0)
+        if kind == "a prior on inputs":
+            times = pm.Normal("times", X[:30, 0], 0.1, shape=30)
+            gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+            gp.marginal_likelihood("y", times[:, None], Y[:30], sigma)
+        else:
+            gp = sgp.GriefGP(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), rank=5, grid=6, approx="DTC")
+            gp.build(X)
+            if kind == "weights":
+                gp.marginal_likelihood("y", X, Y, sigma, weights=np.linspace(0.5, 2.0, gp.rank))
+            else:
+                gp.marginal_likelihood("y", statistics=gp.summarize(X, Y, progressbar=False), sigma=sigma)
+    assert offered_start(Density(model)) is None
+
+
 def test_tasks_start_from_the_mode_of_the_kernel_of_tasks():
     rows = np.column_stack([X, np.arange(80) % 2])
     with pm.Model() as model:
@@ -291,6 +310,16 @@ def test_neighbors_of_other_classes_go_by_it_too(kind, options, given):
 def test_what_was_built_or_is_known_and_few_rows_take_no_search(options, monkeypatch):
     monkeypatch.setattr(start, "subset_map", None)
     _, gp = model_of(**options)
+    assert gp.reference is None
+
+
+@pytest.mark.usefixtures("enough")
+def test_inputs_with_a_prior_take_no_search(monkeypatch):
+    monkeypatch.setattr(start, "subset_map", None)
+    with pm.Model():
+        gp = sgp.VecchiaMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), n_inducing=5, neighbors=4)
+        times = pm.Normal("times", X[:, 0], 0.1, shape=80)
+        gp.marginal_likelihood("y", times[:, None], Y, pm.HalfNormal("sigma", 1.0))
     assert gp.reference is None
 
 

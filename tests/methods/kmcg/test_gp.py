@@ -11,6 +11,7 @@ from marks import often
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.methods.kmcg.basis import choose_rows
 from pymc_scalable_gp.methods.kmcg.krylov_normal import KrylovNormal
 from pymc_scalable_gp.testing import check_marginal_logp
 from pymc_scalable_gp.utils.compiled import evaluate
@@ -346,6 +347,23 @@ def test_probes_that_cannot_be_used():
     gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), n_iter=5, probes=2)
     with pm.Model(), pytest.raises(ValueError, match="probes need one sigma"):
         gp.marginal_likelihood("y", X=X, y=Y, sigma=np.full(40, 0.1))
+
+
+def test_rows_that_are_replaced_are_told_apart_anew():
+    """Each was there twice when the model was written."""
+    with pm.Model() as model:
+        data = pm.Data("X", np.vstack([X[:20], X[:20]]))
+        gp = sgp.KMCGMarginal(cov_func=1.3**2 * pm.gp.cov.ExpQuad(2, ls=0.6), probes=0, n_iter=7)
+        gp.marginal_likelihood("y", X=data, y=Y, sigma=0.2)
+        pm.set_data({"X": X})
+    _, fresh = marginal(X, Y, n_iter=7)
+    assert_allclose(model.compile_logp(**FAST)({}), fresh.compile_logp(**FAST)({}), rtol=1e-9)
+
+
+def test_a_subset_may_be_of_all_rows():
+    assert_allclose(choose_rows(40, 40), np.arange(40))
+    with pytest.raises(ValueError, match="between 1 and the number of rows, 40"):
+        choose_rows(41, 40)
 
 
 # -- predictions on grids --------------------------------------------------------------------------
