@@ -118,13 +118,12 @@ def test_rows_left_out_follow_the_corrected_mean(kind, eta, half, most):
     assert np.abs(found - truth).max() < most
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_mean_and_sds_solve_their_equations(kind, monkeypatch):
+@pytest.mark.parametrize(("kind", "eta"), [("Bernoulli", 4.0), ("Poisson", 4.0), ("Poisson", 20.0)])
+def test_mean_and_sds_solve_their_equations(kind, eta, monkeypatch):
     """With the sds of the first round held, by a root finder and another quadrature."""
     monkeypatch.setattr(laplace_mean, "ROUNDS", 1)
     y, _, slope, information, likelihood = KINDS[kind]
     model, gp = made(likelihood, y)
-    eta = 4.0
     t, v, moved, mode = evaluate([*gp.training.around_mean, gp.training.mode], {"eta": eta}, model)
     z, w = np.polynomial.hermite_e.hermegauss(80)
     w /= w.sum()
