@@ -349,6 +349,11 @@ class FeatureGP(TrainedGP):
         In numbers, for each draw, with m inducing points and n rows: 2 m^2; n with neighbours; n^2 for an
         exact Gaussian process.
         """
+        if self.training is None:
+            raise ValueError(
+                f"{type(self).__name__} has no data yet: call marginal_likelihood(...) or prior(...) first (of "
+                "a sum the whole is exported, no part)"
+            )
         with ONE_AT_A_TIME, ExitStack() as stack:
             training, _ = self._given(None, exact)
             stack.enter_context(blas_threads(training))
