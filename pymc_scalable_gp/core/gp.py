@@ -351,8 +351,8 @@ class FeatureGP(TrainedGP):
         """
         if self.training is None:
             raise ValueError(
-                f"{type(self).__name__} has no data yet: call marginal_likelihood(...) or prior(...) first (of "
-                "a sum the whole is exported, no part)"
+                f"{type(self).__name__} has no data yet: call marginal_likelihood(...) or prior(...) first "
+                "(of a sum the whole is exported, no part)"
             )
         with ONE_AT_A_TIME, ExitStack() as stack:
             training, _ = self._given(None, exact)
