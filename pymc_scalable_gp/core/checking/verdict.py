@@ -56,7 +56,7 @@ def verdict(gp, training, check) -> tuple[str, str]:
     text, bad = "", []
     for said, faults in (*compared, _missing(gp, check), _solver(check, rows)):
         text, bad = text + said, bad + faults
-    if gp.approx == "VIF" and rows <= FASTER_EXACT:
+    if rows <= FASTER_EXACT and (gp.approx == "VIF" or (bad and not getattr(training, "is_exact", False))):
         text += f"Up to about {FASTER_EXACT} rows sgp.ExactMarginal is exact and costs less. "
     details = text.rstrip().replace(" nats", f" {NATS}", 1)
     shown = f"{details if bad else _shifts(check) or details} {_noise_alone(check)}"
@@ -285,7 +285,7 @@ def remedy(gp, training, check) -> str:
     if np.isinf(needed) and rank <= check.attrs["rows"] // 2:
         text += f" (more than {check.attrs['rows'] // 2} features are needed)"
     elif rank < needed < np.inf:
-        text += f" to {int(needed)} features or more"
+        text += f" ({int(needed)} of the best possible features would do; these take more)"
     made = gp.training
     if made is not None and not made.has_rows:  # statistics stand for the rows that neighbours need
         return f"{text}."

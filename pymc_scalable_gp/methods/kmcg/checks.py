@@ -42,13 +42,14 @@ def warn_of_features(data: MarginalData) -> None:
 def warn_of_logdet(likelihood: KrylovLikelihood, probes: int | None) -> None:
     """Warn if free hyperparameters would be inferred with a determinant that is far off.
 
-    `probes` is the user's argument: 0 asks for the determinant of the features, without a warning.
+    `probes` is the user's argument: 0 asks for the determinant of the features, without a warning. That
+    of a feature for each distinct row is exact.
     """
     if not is_random(*likelihood.basis.operator.parameters, likelihood.sigma):
         return
     if likelihood.logdet is not None:
         _warn_of_probes(likelihood)
-    elif probes is None:
+    elif probes is None and (likelihood.basis.is_subset or not likelihood.basis.spans):
         obstacle = f'approx="{likelihood.data.approx}"'
         if likelihood.basis.is_subset:
             obstacle = "inducing= takes a subset of the rows"

@@ -74,7 +74,7 @@ def test_a_poor_approximation_is_seen_and_gets_its_remedy(case):
     assert re.search(words, text)
     # Only classes with an approx= that leaves a residual out are told of residual variance.
     assert ("sigma may contain variance" in text) == (case != "neighbors")
-    assert ("600 rows sgp.ExactMarginal is exact and costs less" in text) == (case == "neighbors")
+    assert "600 rows sgp.ExactMarginal is exact and costs less" in text
     assert dict(found.sizes) == {"sample": 40, "obs": 25, "hyperparameter": 3}
     assert (np.log(found.sd_ratio) ** 2).max() > 0.01 or found.mean_shift.max() > 0.25
     assert found.attrs["lost"] > 0.05
@@ -85,6 +85,7 @@ def test_a_good_one_is_called_good(case):
     gp, model = model_of(*GOOD[case])
     found = gp.check(draws(), model=model, **OPTIONS)
     assert "Good" in str(found)
+    assert ("ExactMarginal is exact and costs less" in found.details) == (gp.approx == "VIF")
     assert all(type(value) in (str, int, float) for value in found.attrs.values())  # netCDF has no others
     on_all = gp.check(draws(), model=model, rows=N, progressbar=False)
     assert on_all.attrs["verdict"].startswith("Good.\n")  # there are no more rows to compare
@@ -495,7 +496,7 @@ def test_the_noise_that_features_add():
     found = gp.check(POINT, model=model, **OPTIONS)
     added = float(found.missing.mean()) * POINT["eta"] ** 2 / POINT["sigma"] ** 2
     np.testing.assert_allclose(found.attrs["noise_inflation"], added, rtol=1e-9)
-    assert re.search(r"Raise rank= .* to \d+ features or more", found.attrs["verdict"])
+    assert re.search(r"Raise rank= .* \(\d+ of the best possible features would do", found.attrs["verdict"])
 
 
 def test_a_function_of_next_to_no_variance_is_told():

@@ -171,6 +171,20 @@ def test_free_hyperparameters_without_probes(options, match):
     fixed(pm.gp.cov.ExpQuad(1, ls=0.3), sigma=sigma, n_iter=5, **given)
 
 
+def test_a_feature_for_each_row_has_the_exact_determinant():
+    free(n_iter=60, sigma=np.full(60, 0.1))  # nothing is said
+    with pytest.warns(UserWarning, match="without probes .inducing= takes a subset"):
+        free(n_iter=30, inducing=30)
+
+
+def test_a_free_sigma_alone_without_probes():
+    with pm.Model():
+        gp = sgp.KMCGMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=0.3), n_iter=20, approx="FITC")
+        sigma = pm.HalfNormal("sigma")
+        with pytest.warns(UserWarning, match="without probes"):
+            gp.marginal_likelihood("y", X=X, y=Y, sigma=sigma)
+
+
 def test_a_large_error_is_warned_of():
     rough = {"kernel": pm.gp.cov.Exponential, "n_iter": 30}
     with pytest.warns(UserWarning, match=r"a standard error of .* with probes=2 \(give probes=") as told:
