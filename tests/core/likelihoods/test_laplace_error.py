@@ -212,15 +212,17 @@ def test_a_check_shows_the_error(name):
 
 
 @pytest.mark.slow
-def test_a_poor_approximation_is_called_so():
-    """Yes-or-no outcomes that know nothing of one another, under a wide prior."""
-    far = np.column_stack([1e4 * np.arange(60.0), np.zeros(60)])
-    model, gp = made("exact", classes, np.arange(60) % 2, far)
+@pytest.mark.parametrize(("n", "advice"), [(30, 'target="likelihood"'), (60, "sgp.VecchiaLatent")])
+def test_a_poor_approximation_is_called_so(n, advice):
+    """Yes-or-no outcomes that know nothing of one another, under a wide prior: draws tell fewer of them."""
+    far = np.column_stack([1e4 * np.arange(n), np.zeros(n)])
+    model, gp = made("exact", classes, np.arange(n) % 2, far)
     eta = np.random.default_rng(3).lognormal(1.2, 0.5, (1, 60))
     found = gp.check(az.from_dict({"posterior": {"eta": eta}}), progressbar=False, model=model)
     assert abs(found.attrs["gap_laplace"]) > 0.3
     assert "Laplace's approximation is poor" in str(found)
-    assert 'target="likelihood"' in str(found)
+    assert advice in str(found)
+    assert (found.attrs["k_hat_functions"] > 0.7) == (n == 60)
 
 
 @pytest.mark.slow
