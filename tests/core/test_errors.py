@@ -65,6 +65,7 @@ def test_variables_without_a_name_are_refused(kind):
         ({"X": X[:0], "y": Y[:0]}, ValueError, "at least one row and one column"),
         ({"X": X[:, :0]}, ValueError, "at least one row and one column"),
         ({"X": X.astype(str)}, TypeError, "X must be numeric, got dtype <U.*: encode text"),
+        ({"X": X.astype(np.dtypes.StringDType())}, TypeError, "got dtype StringDType.*: encode text"),
         ({"X": np.array([["a", 1.0, 2.0]] * 20, dtype=object)}, TypeError,
          "X must be numeric, got dtype object: encode text .* as numbers, new rows as X: pd.Cate"),
         ({"X": X + 0j}, TypeError, "X must be numeric, got dtype complex128"),

@@ -375,7 +375,7 @@ def _numeric(value, name):
             way = next(found, TEXT)
             raise TypeError(f"{name} must be numeric, got dtype object: {way}") from None
     if array.dtype.kind not in "fiub":
-        way = {"m": DATES, "M": DATES, "U": TEXT, "S": TEXT}.get(array.dtype.kind, "")
+        way = {"m": DATES, "M": DATES, "U": TEXT, "S": TEXT, "T": TEXT}.get(array.dtype.kind, "")
         raise TypeError(f"{name} must be numeric, got dtype {array.dtype}{way and f': {way}'}")
     return np.asarray(array, dtype="float64")
 

@@ -177,12 +177,12 @@ class RowDistribution:
         if bad.size:
             raise ValueError(
                 f"y[{bad[0]}] = {y[bad[0]]:.6g} has no density under {self.label} at the model's initial "
-                f"point, nor have {bad.size - 1} other rows: is it in the support, are parameters valid?"
+                f"point ({bad.size} such rows): is it in the support, are parameters valid?"
             )
         if (bad := np.flatnonzero(~np.isfinite(slope + information))).size:
             raise ValueError(
                 f"the derivatives of {self.label}'s log density in f are not finite at the model's initial "
-                f"point, for y[{bad[0]}] = {y[bad[0]]:.6g} and {bad.size - 1} other rows: give initval= to "
+                f"point, for y[{bad[0]}] = {y[bad[0]]:.6g} ({bad.size} such rows): give initval= to "
                 "the priors, scale y, or drop rows that say nothing of f (an exposure of 0); a truncated "
                 "normal needs both bounds, of which one may be far off; counts truncated above take no "
                 "lower=0"
