@@ -189,7 +189,8 @@ class LaplaceGraph:
             """``w' F`` at a point, for gradients alone."""
             t_, v_ = self.pseudo(point, y)
             q = w * v
-            scale = pt.sqrt(((t - self.mean) ** 2).sum() / pt.maximum((q**2).sum(), 1e-300))
+            away = ((t - self.mean) ** 2).sum()  # 0 where all targets say what the mean does
+            scale = pt.sqrt(pt.switch(away > 0.0, away, 1.0) / pt.maximum((q**2).sum(), 1e-300))
             q, scale = disconnected_grad(q * scale), disconnected_grad(scale)
             product = self._given(self.normal_product, t_, v_, q)
             return (w * t_).sum() - (w * disconnected_grad(a) * v_).sum() - product / scale

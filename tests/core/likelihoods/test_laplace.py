@@ -560,6 +560,19 @@ def test_the_floor_of_information_in_steps_moves_no_mode(monkeypatch):
     np.testing.assert_allclose(found[0], found[1], atol=3e-3)
 
 
+@pytest.mark.parametrize("name", often(["exact", "CholQR", "Vecchia"], "exact", "Vecchia"))
+def test_the_gradient_where_targets_say_what_the_mean_does(name):
+    """The mode is exactly the mean, and pseudo-targets less it are a vector without a length."""
+    model, _ = made(name, y=np.ones(N), likelihood=lambda f: pm.Poisson.dist(mu=pm.math.exp(f)))
+    at, logp = {"ell_log__": 0.1, "eta_log__": -0.1, "b": 0.0}, model.compile_logp()
+    ends = [
+        [logp(at | {v.name: at[v.name] + sign * 1e-4}) for sign in (1.0, -1.0)]
+        for v in model.continuous_value_vars
+    ]
+    expected = np.array([(high - low) / 2e-4 for high, low in ends])
+    np.testing.assert_allclose(model.compile_dlogp()(at), expected, rtol=1e-6, atol=1e-7)
+
+
 def test_rows_that_are_linear_in_the_function_or_do_not_know_it():
     """They have no information: a linear row moves the mean of the others, one without slope nothing."""
     slope, known = np.zeros(N), np.arange(N) % 3 == 0
