@@ -205,7 +205,7 @@ def test_likelihoods_that_cannot_be_are_told_what_to_change():
     exposure[3] = 0.0
     y = counts_of(X, np.random.default_rng(1))
     y[3] = 0
-    with pytest.raises(ValueError, match=r"y\[3\] = 0 and 0 other rows.*an exposure of 0"):
+    with pytest.raises(ValueError, match=r"y\[3\] = 0 \(1 such rows\): .*an exposure of 0"):
         model_of(lambda f: pm.Poisson.dist(exposure * pt.exp(f)), y=y)
     with pytest.raises(ValueError, match=r"12 rows: Incompatible.*one value for each row with a target"):
         model_of(lambda f: pm.Poisson.dist(exposure[1:] * pt.exp(f)), y=y)
