@@ -56,7 +56,8 @@ def verdict(gp, training, check) -> tuple[str, str]:
     text, bad = "", []
     for said, faults in (*compared, _missing(gp, check), _solver(check, rows)):
         text, bad = text + said, bad + faults
-    if rows <= FASTER_EXACT and (gp.approx == "VIF" or (bad and not getattr(training, "is_exact", False))):
+    poor = not all(each.startswith("Laplace") for each in bad)  # as the exact one may be by that alone
+    if rows <= FASTER_EXACT and (gp.approx == "VIF" or (poor and not training.gaussian.is_exact)):
         text += f"Up to about {FASTER_EXACT} rows sgp.ExactMarginal is exact and costs less. "
     details = text.rstrip().replace(" nats", f" {NATS}", 1)
     shown = f"{details if bad else _shifts(check) or details} {_noise_alone(check)}"

@@ -43,8 +43,7 @@ def subset_map(
     point : dict, optional
         Hyperparameters to start from, once; the model's initial point for those left out.
     max_rows : int
-        Cost is O(max_rows^3) per iteration, about 0.1 s at 1000: tens of iterations for a few
-        hyperparameters, hundreds for a hundred lengthscales.
+        Cost is O(max_rows^3) per iteration, of which there are tens, and more with many lengthscales.
     maxiter : int
         Limit of L-BFGS iterations.
     random_seed : int, optional

@@ -19,7 +19,7 @@ from pymc_scalable_gp.utils.compiled import present_shape
 from pymc_scalable_gp.utils.graphs import depends_only_on
 from pymc_scalable_gp.utils.warn import warn
 
-MANY_INPUTS = 40  # compiled in seconds
+MANY_INPUTS = 40  # whose compilation is no matter of minutes
 
 
 class Tasks(NamedTuple):
@@ -94,7 +94,7 @@ class SKIPMap(FeatureMap):
         used = used_columns(self.cov_func, self.columns)
         if len(used) > MANY_INPUTS:
             warn(
-                f"SKIP compiles a step for each of {len(used)} inputs, minutes from some fifty on: "
+                f"SKIP compiles a step for each of {len(used)} inputs, which may take minutes: "
                 "sgp.VecchiaMarginal and sgp.SoftKIMarginal take hundreds"
             )
         if self.task_dim is not None:

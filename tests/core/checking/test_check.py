@@ -622,7 +622,8 @@ def test_the_advice_to_correct_draws_goes_by_the_likelihoods_own_rows(monkeypatc
         gp.marginal_likelihood("y", X, np.arange(N) % 3, weights=weights, **count)
     found = gp.check(model=model, progressbar=False)
     found.attrs |= {"k_hat_functions": 0.8, "missing_mean": 0.0}
-    poor = verdict(gp, gp.training, found)[0]
+    poor, details = verdict(gp, gp.training, found)
+    assert "ExactMarginal" not in details
     assert poor.startswith("Poor: Laplace's approximation is poor.")
     assert "gp.correct" not in poor
 
@@ -640,7 +641,8 @@ def test_a_correction_is_advised_where_functions_tell_the_error(k_hat, advice):
     found["moved_laplace"] = "hyperparameter", [2.0 * LIMITS["moved"]]
     found = found.assign_coords(hyperparameter=["eta"])
     found.attrs |= {"k_hat_functions": k_hat, "k_hat_laplace": 0.1, "lost_laplace": 1.0}
-    poor = verdict(gp, gp.training, found)[0]
+    poor, details = verdict(gp, gp.training, found)
+    assert "ExactMarginal" not in details
     assert poor.startswith("Poor: Laplace's approximation is poor.")
     assert advice in " ".join(poor.split())
     assert ("gp.correct" in poor) is (k_hat < 0.7)
