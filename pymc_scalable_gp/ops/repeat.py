@@ -16,7 +16,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import toposort
 from pytensor.link.numba.dispatch import basic as nb
-from pytensor.tensor.basic import get_underlying_scalar_constant_value
+from pytensor.tensor.basic import ScalarFromTensor, get_underlying_scalar_constant_value
 from pytensor.tensor.exceptions import NotScalarConstantError
 
 from pymc_scalable_gp.ops._expanded import jax_function
@@ -29,7 +29,8 @@ from pymc_scalable_gp.utils.threads import ForThreads
 def outside(outputs: Sequence[Variable], state: Sequence[Variable]) -> list[Variable]:
     """What graphs of `state` take from outside: the last variables that do not depend on it.
 
-    Of the transpose of a matrix that is the matrix itself, as it lies in memory.
+    Of the transpose of a matrix that is the matrix itself, as it lies in memory; of a number the tensor
+    that holds it.
     """
     depends, found = set(state), {}
     for node in toposort(list(outputs), blockers=list(state)):
@@ -38,8 +39,9 @@ def outside(outputs: Sequence[Variable], state: Sequence[Variable]) -> list[Vari
         depends.update(node.outputs)
         for v in node.inputs:
             if v not in depends and not isinstance(v, Constant):
-                turned = v.owner is not None and getattr(v.owner.op, "new_order", None) == (1, 0)
-                found[v.owner.inputs[0] if turned else v] = None
+                op = None if v.owner is None else v.owner.op
+                within = getattr(op, "new_order", None) == (1, 0) or isinstance(op, ScalarFromTensor)
+                found[v.owner.inputs[0] if within else v] = None
     return list(found)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pymc.logprob.utils import CheckParameterValue
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.utils import rewrite_graph
@@ -168,6 +169,15 @@ def test_a_transpose_is_taken_as_it_lies_in_memory(mode):
     B = np.random.default_rng(0).standard_normal((3, 3))
     value = pytensor.function([stored], found, mode=mode)(B)
     np.testing.assert_allclose(value, B.T @ B.T.sum(axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+def test_a_condition_is_taken_as_the_tensor_that_holds_it(mode):
+    """As of ``pm.Censored`` with two bounds, which checks their order at each step."""
+    bound, state = pt.dscalar("bound"), pt.dvector("state")
+    new = CheckParameterValue("bound < 3")(2.0 * state, bound < 3.0)
+    (found,) = repeat([state], [new], [pt.ones(3)], pt.constant(False), 2)
+    np.testing.assert_array_equal(pytensor.function([bound], found, mode=mode)(1.0), np.full(3, 4.0))
 
 
 def test_parts_are_those_of_the_whole():
