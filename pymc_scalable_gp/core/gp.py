@@ -244,7 +244,7 @@ class FeatureGP(TrainedGP):
             copy, as ``pm.do`` makes it), or for bad inputs.
         """
         with ONE_AT_A_TIME, ExitStack() as stack:
-            training, places = self._given(given, exact)
+            training, places = self._given(given, exact, model)
             stack.enter_context(blas_threads(training))
             data = self._new_inputs(Xnew, training, pred_noise)
             model = self.model_of(model, given)
@@ -303,7 +303,7 @@ class FeatureGP(TrainedGP):
         if not isinstance(draws, bool):
             raise TypeError(f"draws is True or False, got {draws!r}: num_samples= is their number")
         with ONE_AT_A_TIME, ExitStack() as stack:
-            training, places = self._given(given, exact)
+            training, places = self._given(given, exact, model)
             stack.enter_context(blas_threads(training))
             data = self._new_inputs(Xnew, training, pred_noise)
             model = self.model_of(model, given)

@@ -132,7 +132,7 @@ class TrainedGP(BuiltGP):
             if together:
                 warn_together(training.at_mode.prior_map(), data.value, point, model)
 
-    def _given(self, given, exact: bool = False) -> tuple[Training, Sequence[int] | None]:
+    def _given(self, given, exact: bool = False, model=None) -> tuple[Training, Sequence[int] | None]:
         """The likelihood or prior to condition on, and this GP's places in the sum that it is a part of."""
         given = check_given(given)
         owner = given.get("gp", self)
@@ -141,7 +141,8 @@ class TrainedGP(BuiltGP):
             places = owner.places_of(self) if isinstance(owner, TrainedGP) else None
             if places is None:
                 raise ValueError('given["gp"] must be a sum that this GP is a part of: gp1 + gp2')
-        training = owner.conditioned_on(given)
+        with model or owner.in_model():
+            training = owner.conditioned_on(given)
         if training is None:
             raise ValueError(
                 f"{type(self).__name__} has no data yet: call marginal_likelihood(...) or prior(...) "

@@ -378,8 +378,7 @@ def test_products_predict_what_the_features_predict():
         assert_allclose(found[1], expected[1], atol=1e-7)
     given = {"X": X[:40], "y": y[:40], "sigma": 0.3}
     gp, model = by_products(X, y, n_iter=40, preconditioner=30)
-    with model:
-        found = gp.predict(new, point, given=given, diag=True)
+    found = gp.predict(new, point, given=given, diag=True, model=model)
     expected = features.predict(new, point, given=given, diag=True, model=other)
     assert_allclose(found, expected, atol=1e-7)
 
