@@ -111,7 +111,11 @@ def _judged(gp, training, check, bad) -> str:
     if few and check.attrs["draws"] == 1:
         return "Good at this point; the posterior's draws tell more."
     if few:
-        return f"Good at these draws; {FEWEST} tell how the posterior differs."
+        lost = max(check.attrs.get(f"lost{each}", 0.0) for each in ("", "_all", "_laplace"))
+        if lost <= LIMITS["even"]:
+            return f"Good at these draws; {FEWEST} tell how the posterior differs."
+        varies = f"differences of log densities vary by {lost:.2g} (sd) over these draws"
+        return f"Unclear: {varies}, and {FEWEST} tell how far that takes the posterior."
     every = "logp_exact" in check and check.attrs["rows"] >= training.data.size
     if every or "logp_all" in check or getattr(training, "is_exact", False):
         return "Good."

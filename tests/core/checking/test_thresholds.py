@@ -139,6 +139,16 @@ def test_what_is_said_of_few_draws(sound, draws, words):
     assert words in text
 
 
+@pytest.mark.parametrize("name", ["lost", "lost_all", "lost_laplace"])
+@pytest.mark.parametrize(("share", "word"), [(0.99, "Good"), (1.01, "Unclear")])
+def test_few_draws_whose_densities_differ_are_not_called_good(sound, name, share, word):
+    """The sd of the difference says that weights would vary, although so few make none."""
+    gp, check = sound
+    at = check.copy(deep=True)
+    at.attrs |= {"draws": 24, "gap_all": 0.0, "gap_laplace": 0.0} | {name: share * LIMITS["even"]}
+    assert verdict(gp, gp.training, at)[0].startswith(word)
+
+
 def test_no_figure_is_a_negative_zero(sound):
     """Features of all variance leave -1e-16 of it, and a mean that stays moves by that."""
     gp, check = sound
