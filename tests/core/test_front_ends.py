@@ -157,6 +157,8 @@ def test_dims_of_another_length():
     with pm.Model(coords={"obs": range(29), "new": range(4)}):
         with pytest.raises(ValueError, match="dims='obs' has length 29, but X has 30 rows"):
             grief().marginal_likelihood("y", X=X, y=Y, sigma=0.3, dims="obs")
+        with pytest.raises(ValueError, match="dims='obs' has length 29, but X has 30 rows"):
+            grief().marginal_likelihood("y", X=X, y=Y, likelihood=pm.Normal.dist, dims="obs")
         with pytest.raises(ValueError, match="length 29"):
             grief().prior("f", X, dims="obs")
         gp = grief()

@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.core import observed
 from pymc_scalable_gp.utils.compiled import evaluate
 
 RNG = np.random.default_rng(3)
@@ -540,6 +541,30 @@ def test_columns_of_a_table_in_another_order(missing):
         gp.predict(table[["b", "a"]], {})
     renamed = table.set_axis(["c", "d"], axis=1)
     assert_allclose(gp.predict(renamed, {})[0], gp.predict(X, {})[0])
+
+
+def test_columns_of_the_table_that_one_part_of_a_sum_was_built_on():
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame(X, columns=["a", "b"])
+    first, second = (sgp.GriefGP(cov_func=COV, grid=5, rank=9) for _ in range(2))
+    first.build(X)
+    second.build(table)
+    with pm.Model():
+        total = first + second
+        total.marginal_likelihood("y", X, Y, 0.2)
+        with pytest.raises(ValueError, match="Xnew has columns in another order"):
+            total.predict(table[["b", "a"]], {})
+
+
+def test_columns_of_a_gp_that_was_built_at_the_mode_on_some_rows(monkeypatch):
+    pd = pytest.importorskip("pandas")
+    monkeypatch.setattr(observed, "reference_on_subset", lambda *_: {})
+    table = pd.DataFrame(X, columns=["a", "b"])
+    with pm.Model():
+        gp = sgp.GriefGP(cov_func=COV, grid=5, rank=9, approx="VIF", neighbors=4)
+        gp.marginal_likelihood("y", table, Y, 0.2)
+        with pytest.raises(ValueError, match="X has columns in another order"):
+            gp.features(table[["b", "a"]])
 
 
 @pytest.mark.parametrize("kind", [sgp.KMCGMarginal, sgp.GriefGP])

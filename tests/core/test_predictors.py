@@ -124,6 +124,18 @@ def test_kept_given_data_follow_their_variables(made):
         assert np.abs(gp.predict(X_NEW, {"sigma": 0.2}, given=given)[0] - first).max() > 0.5
 
 
+@pytest.mark.parametrize("made", ["grief"], indirect=True)
+def test_given_variables_of_equal_values_are_told_apart(made):
+    gp, model = made
+    with model:
+        first, second = pm.Data("first", y), pm.Data("second", y)
+        rows = {"X": X, "sigma": 0.2}
+        gp.predict(X_NEW, {"sigma": 0.2}, given=rows | {"y": first})
+        pm.set_data({"first": y + 1.0})
+        found = gp.predict(X_NEW, {"sigma": 0.2}, given=rows | {"y": second})
+    assert_array_equal(found[0], gp.predict(X_NEW, {"sigma": 0.2}, model=model)[0])
+
+
 def test_a_gp_that_has_predicted_can_be_pickled():
     """Compiled functions stay behind: that of joint predictions cannot be pickled."""
     X, Xnew = np.linspace(0.0, 1.0, 12)[:, None], np.array([[0.3], [0.35]])

@@ -130,6 +130,14 @@ def test_neighbours_keep_what_inducing_points_elsewhere_miss():
     assert_allclose(float(model.compile_logp()({})), logp(MAKERS["vecchia"](), X), atol=0.5)
 
 
+def test_neighbours_of_a_sum_keep_it_too():
+    """All rows are neighbours."""
+    first, second = (sgp.VecchiaMarginal(cov_func=KERNEL, n_inducing=5, neighbors=30) for _ in range(2))
+    total = first + second
+    total.build(X)
+    assert_allclose(logp(total, X + 10.0), logp(sgp.ExactMarginal(cov_func=KERNEL + KERNEL), X), rtol=1e-5)
+
+
 def test_features_by_hand_keep_their_build():
     gp = sgp.GriefGP(cov_func=KERNEL, rank=12)
     first = gp.features(X)
@@ -145,6 +153,20 @@ def test_given_rows_beyond_the_build_are_refused_in_words():
         gp.marginal_likelihood("y", X, y, 0.2)
         with pytest.raises(ValueError, match="was built on"):
             gp.predict(X_NEW, {}, given={"X": X + 10.0, "y": y, "sigma": 0.2})
+
+
+@pytest.mark.parametrize("kind", [sgp.ExactMarginal, sgp.VecchiaMarginal])
+def test_given_rows_anywhere_where_the_likelihood_keeps_all_variance(kind):
+    options = {} if kind is sgp.ExactMarginal else {"n_inducing": 5, "neighbors": 20}
+    gp, far = kind(cov_func=KERNEL, **options), {"X": X[:20] + 10.0, "y": y[:20], "sigma": 0.2}
+    exact = sgp.ExactMarginal(cov_func=KERNEL)
+    with pm.Model() as model:
+        gp.marginal_likelihood("y", X, y, 0.2)
+        exact.marginal_likelihood("far", **far)
+    found = gp.predict(X_NEW + 10.0, {}, diag=True, given=far, model=model)
+    expected = exact.predict(X_NEW + 10.0, {}, diag=True, model=model)
+    for each, wanted in zip(found, expected, strict=True):
+        assert_allclose(each, wanted, rtol=1e-5)
 
 
 def test_rows_a_little_beyond_the_build_have_no_warning():

@@ -45,6 +45,17 @@ def test_statistics_ask_every_part():
         total.summarize(np.column_stack([X[:, 0], np.arange(24) % 2]), y, progressbar=False)
 
 
+def test_statistics_go_by_the_approximation_of_the_sum():
+    """The default of one part alone is FITC."""
+    total = sgp.SoftKIMarginal(cov_func=kernel(), inducing=6, approx="DTC") + sgp.GriefGP(
+        cov_func=kernel(1.0), rank=6
+    )
+    total.build(X)
+    with pm.Model() as model:
+        total.marginal_likelihood("y", statistics=total.summarize(X, y, progressbar=False), sigma=0.2)
+    assert_allclose(float(model.compile_logp()({})), logp_of(total), rtol=1e-9)
+
+
 def test_frozen_basis_does_not_go_with_the_correction_of_another_part():
     frozen = sgp.GriefGP(cov_func=kernel(), basis="frozen")
     for approx in ("FITC", "VIF"):

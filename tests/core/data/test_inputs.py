@@ -315,6 +315,14 @@ def test_arrays_are_copied_and_shared_data_may_change():
         held_value(check_inputs(pm.Normal("X", shape=X.shape)), "X")
 
 
+def test_data_of_the_model_keep_their_names():
+    with pm.Model() as model:
+        X, y = pm.Data("inputs", np.arange(4.0)[:, None]), pm.Data("targets", np.zeros(4))
+        gp = sgp.ExactMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        gp.marginal_likelihood("y", X, y, 0.1)
+    assert [X.name, y.name] == [model["inputs"].name, model["targets"].name] == ["inputs", "targets"]
+
+
 def test_columns_go_by_their_names_where_the_names_are_the_same():
     frame = pd.DataFrame(np.ones((2, 2)), columns=[1, 2])
     assert check_inputs(frame).columns == ("1", "2")
