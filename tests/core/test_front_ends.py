@@ -114,6 +114,19 @@ def test_a_mean_of_certain_rows_is_of_those_alone():
             assert_allclose(found - 2.0 * covariate, plain.predict(X, {}, diag=True)[0], atol=1e-9)
 
 
+def test_a_mean_of_certain_rows_goes_on_with_those_that_replaced_them():
+    values = np.linspace(0.0, 3.0, len(X))
+    found = []
+    for covariate in (values, 0.0 * values):
+        with pm.Model():
+            inputs, own, targets = pm.Data("X", X), pm.Data("own", covariate), pm.Data("Y", Y + covariate)
+            gp = sgp.ExactMarginal(cov_func=COV, mean_func=pm.gp.mean.Constant(own))
+            gp.marginal_likelihood("y", X=inputs, y=targets, sigma=0.3)
+            pm.set_data({"X": X[::-1], "own": covariate[::-1], "Y": (Y + covariate)[::-1]})
+            found.append(gp.predict(X[::-1], {}, diag=True)[0] - covariate[::-1])
+    assert_allclose(*found, atol=1e-9)
+
+
 def test_neighbors_take_a_mean_of_certain_rows():
     """From 300 rows on they go by the mode on some of them, where that mean has no values."""
     x, covariate = np.linspace(0.0, 9.0, 300)[:, None], np.cos(np.arange(300.0))

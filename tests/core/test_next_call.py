@@ -589,6 +589,8 @@ def test_columns_of_a_likelihood_or_a_build_in_another_order(kind):
         later = kind(cov_func=COV, **options)
         later.build(table)
         statistics = later.summarize(table.assign(y=Y), "y", progressbar=False)
+        with pytest.raises(ValueError, match=f"X has {words}"):
+            later.marginal_likelihood("y", other, Y, 0.2)
     for data in ({"statistics": statistics}, {"X": X, "y": Y}):
         with pm.Model():
             later.marginal_likelihood("z", **data, sigma=0.2)

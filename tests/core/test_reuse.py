@@ -122,6 +122,15 @@ def test_a_prior_beyond_the_build_is_refused_in_words():
         gp.prior("f", X + 10.0)
 
 
+def test_a_build_of_the_user_after_a_likelihood_stays():
+    gp, asked = MAKERS["grief"](), MAKERS["grief"]()
+    logp(gp, X)
+    for each in (gp, asked):
+        each.build(X)
+    assert not gp.is_built_unasked
+    assert_allclose(logp(gp, X[:20], y[:20]), logp(asked, X[:20], y[:20]), rtol=1e-12)
+
+
 def test_neighbours_keep_what_inducing_points_elsewhere_miss():
     gp = MAKERS["vecchia"]()
     gp.build(X)

@@ -167,6 +167,8 @@ def test_labels_of_outputs_are_rows_of_their_matrix(make, label):
             gp.marginal_likelihood("bad", wrong, X[:, 0], 0.3)
         if make is sgp.CholQRMarginal:
             gp.build(X)
+            with pytest.raises(ValueError, match="X " + said):
+                gp.marginal_likelihood("bad", wrong, X[:, 0], 0.3)
         gp.marginal_likelihood("y", X, X[:, 0], 0.3)
         with pytest.raises(ValueError, match="Xnew " + said):
             gp.predict(wrong, model.initial_point(), diag=True)
