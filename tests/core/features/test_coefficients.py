@@ -42,6 +42,13 @@ def test_the_factor_is_a_root_of_the_covariance():
     assert_allclose(factor @ factor.T, phi @ (np.eye(5) - G @ G.T) @ phi.T, atol=1e-11)
 
 
+def test_the_factor_of_a_diagonal_root_and_of_none():
+    phi, root = X @ MAP, np.linspace(0.2, 1.0, 5)
+    factor = Coefficients(pt.constant(MEAN), pt.constant(root)).factor(phi).eval()
+    assert_allclose(factor @ factor.T, (phi * root**2) @ phi.T, atol=1e-12)
+    assert Coefficients(pt.constant(MEAN), None).factor(phi) is None
+
+
 @pytest.mark.parametrize("columns", [2, 5], ids=["tall", "square"])
 def test_the_gradient_of_the_factor_where_singular_values_repeat(columns):
     """Every root of ``I - G G'`` is as good, but its slope is that of the root that is given."""

@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
-from numpy.testing import assert_array_equal
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_scalable_gp.core.features.feature_map import FeatureMap, SumMap
 from pymc_scalable_gp.core.features.nystrom import NystromMap
@@ -53,6 +55,23 @@ def test_a_sum_refuses_no_label_that_no_part_refuses():
     assert_array_equal(total.labels[1], [0, 1])  # of the points
     assert not part.input_range.labels
     assert not total.input_range.labels
+
+
+def test_longitudes_turn_in_a_sum_where_they_do_in_every_part_with_ends():
+    parts = [Columns([0.0, 0.0], [9.0, 9.0]), Columns([-np.inf, 0.0], [np.inf, 9.0])]
+    parts[0].input_range = replace(parts[0].input_range, turns=[0, 1])
+    assert SumMap(parts).input_range.turns == [0]
+    assert SumMap([parts[0], parts[0]]).input_range.turns == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "kernel", [pm.gp.cov.Periodic(1, period=0.7, ls=0.5), pm.gp.cov.Matern52(1, ls=0.5)]
+)
+def test_features_stored_by_rows_are_those_stored_by_columns(kernel):
+    X = np.linspace(0.0, 1.0, 7)[:, None]
+    part = NystromMap(3.0 * kernel, pt.constant(X[[5, 2, 3]]), X[0], X[-1])
+    by_columns, by_rows = (each.features(pt.constant(X)).eval() for each in (part, part.for_residual()))
+    assert_allclose(by_rows, by_columns, atol=1e-12)
 
 
 def test_a_sum_takes_the_columns_of_its_parts():

@@ -54,6 +54,13 @@ def test_both_routes_agree(name, monkeypatch):
         assert_allclose(a, b, rtol=0.0, atol=1e-12 * max(np.abs(b).max(), 1.0))
 
 
+def test_an_offset_costs_points_on_circles_no_digits():
+    far = X[:, 1:2] + 2.0**30
+    periodic = pm.gp.cov.Periodic(1, period=0.7, ls=0.5)
+    near, found = (fused_kernel(periodic, pt.constant(rows)).X.eval() for rows in (far - 2.0**30, far))
+    assert_allclose(found, near, atol=1e-15)
+
+
 C = pm.gp.cov
 SUMS = {
     "shared and own inputs": lambda ls, eta: (
