@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pymc_scalable_gp.core.features.eigenfunctions import node_masses, select, share_rank, top_products
+from pymc_scalable_gp.core.features.eigenfunctions import (
+    column_factors,
+    frozen_basis,
+    node_masses,
+    select,
+    share_rank,
+    top_products,
+)
 from pymc_scalable_gp.methods.grief.grid import check_grid, grid_nodes, least_resolving, node_ladder
 
 
@@ -29,7 +36,7 @@ def test_nodes_follow_a_heavy_tail_and_cover_it():
         ([3.0, 1.0, 1.0, 2.5, 3.0], [1.0, 2.5, 3.0]),  # discrete: just its values
         ([2.0] * 9, [2.0]),  # constant
         ([0.0, 1.0] * 5, [0.0, 1.0]),  # a flag
-        (np.arange(5.0), np.arange(5.0)),  # exactly as many values as nodes
+        ([0.0, 1.0, 2.0, 4.0, 9.0], [0.0, 1.0, 2.0, 4.0, 9.0]),  # exactly as many values as nodes
     ],
 )
 def test_columns_with_few_values_use_those(column, expected):
@@ -43,6 +50,7 @@ def test_given_nodes_are_taken_as_they_are():
 def test_check_grid_spreads_one_number():
     assert check_grid(4, 3) == [4, 4, 4]
     assert check_grid((np.int64(2), 3), 2) == [2, 3]
+    assert check_grid(1, 1) == [1]
     mixed = check_grid([3, [0.0, 1.0]], 2)
     assert mixed[0] == 3
     assert_array_equal(mixed[1], [0.0, 1.0])
@@ -86,7 +94,7 @@ def test_ladder_ends_with_the_distinct_values():
     assert [nodes.size for nodes in node_ladder(np.arange(5.0), 1)] == [5]
 
 
-@pytest.mark.parametrize(("ell", "place"), [(1.0, 0), (0.2, 1), (0.05, 2), (0.001, 2)])
+@pytest.mark.parametrize(("ell", "place"), [(1.0, 0), (0.67, 1), (0.2, 1), (0.05, 2), (0.001, 2)])
 def test_the_first_set_of_nodes_below_the_lengthscale_is_taken(ell, place):
     """Spacings of 0.5, 0.125 and 0.03."""
     probe, sets = np.linspace(0.1, 3.9, 77), [np.linspace(0, 4, m) for m in (9, 33, 129)]
@@ -118,6 +126,10 @@ def test_ties_go_to_the_lower_place_and_are_reproducible():
     assert_array_equal(idx, top_products(np.zeros((2, 3)), 4))
     assert_array_equal(idx[0], [0, 0])
     assert len(np.unique(idx, axis=0)) == 4
+    levels = -np.repeat(np.arange(6.0), 10)  # sorts of so many are stable only if they are asked to be
+    pairs = [(i, j) for i in range(60) for j in range(60) if (i + 1) * (j + 1) <= 200]
+    pairs.sort(key=lambda pair: -levels[list(pair)].sum())
+    assert_array_equal(top_products(np.stack([levels, levels]), 200), pairs[:200])
 
 
 def test_unused_places_come_last():
@@ -176,6 +188,13 @@ def test_masses_outside_given_nodes_go_to_the_nearest():
         [1 / 12 + 0.375, 1 / 12, 1 / 12 + 0.375],
     )
     assert_allclose(node_masses(np.zeros(3), np.array([5.0])), [1.0])
+
+
+def test_a_kernel_that_is_zero_has_a_basis_and_functions_that_are_zero():
+    none = np.zeros((3, 3))
+    basis = frozen_basis(none, np.full(3, 1 / 3))
+    assert_allclose(basis.T @ basis, np.eye(3) / 3, atol=1e-15)
+    assert_array_equal(column_factors(none, none, basis), none)
 
 
 def test_products_of_functions_that_are_rounding_errors():

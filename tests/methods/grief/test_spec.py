@@ -27,6 +27,21 @@ def spacing(grids):
     return np.diff(grids[0].nodes, axis=1).max()
 
 
+def test_shares_that_are_missing_do_not_depend_on_the_kernels_scale():
+    X, cov = columns(200, 2), pm.gp.cov.ExpQuad(2, ls=1.0)
+    one, nine = (fitted(scale * cov, X, grid=8, rank=30).missing for scale in (1.0, 9.0))
+    assert one.nodes > 0.01
+    assert one.rank > 0.01
+    assert_allclose(nine, one, rtol=1e-10)
+
+
+def test_a_column_has_labels_where_no_term_looks_between_them():
+    X = np.column_stack([np.repeat(np.arange(4.0), 3), np.linspace(0.0, 1.0, 12)])
+    labels = sgp.cov.Hamming(2, ls=1.0, active_dims=[0]) * pm.gp.cov.ExpQuad(2, ls=1.0, active_dims=[1])
+    assert_array_equal(fitted(labels, X).input_range.labels[0], np.arange(4))
+    assert not fitted(labels + pm.gp.cov.ExpQuad(2, ls=1.0), X).input_range.labels
+
+
 # -- nodes --------------------------------------------------------------------------------------
 
 

@@ -82,6 +82,19 @@ def test_rows_are_shuffled_within_a_buffer(buffer, mixed, monkeypatch):
     assert (first.rows.max() >= 400) == mixed
 
 
+def test_rows_that_judge_are_evenly_spaced():
+    found = MemoryRows(batches.Batch(X, Y, np.arange(N)), N, 1.0, 0.0, RNG)
+    np.testing.assert_array_equal(found.judges(150).rows, np.arange(0, N, 4))
+
+
+def test_a_sample_of_one_row_may_be_of_any():
+    source = batches.open_source([(X[:3], Y[:3])], None)
+    found = {
+        int(batches._reservoir(source, 1, np.random.default_rng(seed))[0].rows[0]) for seed in range(30)
+    }
+    assert found == {0, 1, 2}
+
+
 def test_the_sample_is_as_likely_from_everywhere(monkeypatch):
     """A hundred samples of 50 among 500 rows: each tenth of the rows gets a tenth, within six sd."""
     monkeypatch.setattr(batches, "KMEANS_ROWS", 50)

@@ -124,6 +124,13 @@ def test_labels_are_apart_whatever_the_units_of_the_inputs(kernel):
 TWO = np.column_stack([X[:, 0], np.arange(40) % 2, np.arange(40) // 2 % 2])
 
 
+def test_points_of_inputs_that_are_labels_alone():
+    X = np.repeat(np.arange(4.0), 3)[:, None]
+    gp = sgp.SoftKIMarginal(cov_func=sgp.cov.Hamming(1, ls=1.0), inducing=4)
+    gp.build(X)
+    assert_array_equal(gp.inducing.eval(), np.arange(4.0)[:, None])
+
+
 def test_rows_that_differ_in_one_of_several_labels_share_points():
     """A kernel that counts differences compares them."""
     kernel = pm.gp.cov.ExpQuad(3, ls=0.8, active_dims=[0]) * sgp.cov.Hamming(3, 2.0, active_dims=[1, 2])
