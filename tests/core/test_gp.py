@@ -9,8 +9,6 @@ import pytensor.tensor as pt
 import pytest
 from compared import dense_marginal, draw_many
 from numpy.testing import assert_allclose
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.traversal import ancestors
 
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.likelihoods import predictor
@@ -499,14 +497,6 @@ def test_latent_with_random_hyperparameters_and_new_rows():
             found = evaluate([f], {"ell": 0.7, "f_coeffs": z}, model)[0]
             expected = evaluate([gp.features(rows)], {"ell": 0.7}, model)[0] @ z
             assert_allclose(found, expected, rtol=1e-12)
-
-
-def test_what_is_computed_once_has_a_name_of_its_own():
-    with pm.Model():
-        gp = sgp.SKIPLatent(cov_func=pm.gp.cov.ExpQuad(2, ls=0.7), grid_size=10, rank=4)
-        f = gp.prior("f", X)
-    names = [v.name for v in ancestors([f]) if isinstance(v, SharedVariable) and v.name]
-    assert sorted(n for n in names if n.startswith("f_features")) == ["f_features", "f_features_2"]
 
 
 # -- sampling functions of PyMC -----------------------------------------------------------------

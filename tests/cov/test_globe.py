@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 import pymc_scalable_gp as sgp
 from pymc_scalable_gp.core.vecchia.neighbors import Metric, order_rows
 from pymc_scalable_gp.cov.kernels import kernel_diag, kernel_matrix
-from pymc_scalable_gp.cov.queries import turning_columns
+from pymc_scalable_gp.cov.queries import turning_columns, used_range
 from pymc_scalable_gp.utils.compiled import IN_PYTHON
 
 c = pm.gp.cov
@@ -205,6 +205,7 @@ def test_softki_goes_around_the_globe():
         (lambda: make("arc", "ExpQuad", 1.0), ValueError, 'give distance="chord"'),
         (lambda: make("chord", "Matern12", [1.0, 2.0]), ValueError, "ls must be a scalar"),
         (lambda: make("chord", "Matern12", -1.0), ValueError, "ls must be positive"),
+        (lambda: make("chord", "Matern12", np.inf), ValueError, "ls must be positive"),
         (lambda: make("ring", "Matern12", 1.0), ValueError, "distance must be one of"),
         (lambda: sgp.cov.GreatCircle(c.Periodic, ls=1.0), ValueError, "kernel of one input"),
         (lambda: sgp.cov.GreatCircle(c.Cosine, ls=1.0, distance="chord"), ValueError, "one input"),
@@ -247,6 +248,14 @@ def test_the_diagonal_where_there_is_no_latitude():
     found = cov(places, diag=True).eval()
     assert np.array_equal(np.isnan(found), [True, False])
     assert_allclose(found, np.diag(cov(places).eval()), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("width", "has_ends"), [(329.0, True), (331.0, False)])
+def test_longitudes_around_the_globe_have_no_ends(width, has_ends):
+    low, high = np.array([-80.0, 10.0]), np.array([80.0, 10.0 + width])
+    found = used_range(sgp.cov.GreatCircle(c.Matern12, ls=1000.0), low, high)
+    assert_array_equal(found[0], [-80.0, 10.0 if has_ends else -np.inf])
+    assert_array_equal(found[1], [80.0, 10.0 + width if has_ends else np.inf])
 
 
 AROUND = np.column_stack([RNG.uniform(-60.0, 60.0, 60), RNG.uniform(-179.0, 179.0, 60)])

@@ -97,6 +97,7 @@ def test_an_offset_changes_nothing(offset):
         found.append(pytensor.function([ls], outputs, mode=IN_PYTHON)(LS))
     for a, b in zip(*found, strict=True):
         assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+    assert_allclose(found[0][1], found[0][0][4:], rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("kind", ["Matern32", "RatQuad"])

@@ -53,6 +53,37 @@ def test_a_set_has_no_order_and_a_lengthscale_is_positive():
         sgp.cov.Hamming(1, ls=-1.0)
 
 
+def test_a_function_that_is_nearly_symmetric_is_none():
+    with pytest.raises(ValueError, match="the kernel function is not symmetric"):
+        sgp.cov.FromFunction(lambda a, b: a * b * (1.0 + 1e-6 * (a > b)), [1.0, 2.0, 3.0])
+
+
+def test_columns_of_a_function_are_kept():
+    calls = []
+    kernel = sgp.cov.FromFunction(lambda a, b: float(calls.append(1) is None and a == b), STRINGS)
+    calls.clear()
+    for places in ([1, 4], [4, 1, 4], [0, 4]):
+        kernel.matrix(np.arange(7)[:, None], np.array(places)[:, None])
+    assert len(calls) == 3 * len(STRINGS)  # of objects 0, 1 and 4
+
+
+@pytest.mark.parametrize("place", [0.5, -1.0, 7.0])
+def test_places_are_those_of_objects(place):
+    kernel = sgp.cov.Spectrum(STRINGS)
+    with pytest.raises(ValueError, match=f"row 1 of X is {place:g}, which is no place in the 7 objects"):
+        kernel(np.array([[0.0], [place]]))
+
+
+def test_histograms_of_either_side_are_not_negative():
+    X, kernel, Z = np.ones((2, 2)), sgp.cov.HistogramIntersection(2), pm.Normal.dist(size=(2, 2))
+    for pair in ((X, -X), (-X, X)):
+        with pytest.raises(ValueError, match="needs non-negative columns"):
+            kernel(*pair)
+    K = kernel(X, Z)
+    assert_allclose(K.eval({Z: X}), 2.0)
+    assert np.isnan(K.eval({Z: -X})).all()
+
+
 def test_random_histograms_have_a_gradient():
     """There was none, in silence, where the matrix follows them."""
     rng = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import pytest
 from pymc.gp import cov as c
 
 import pymc_scalable_gp as sgp
-from pymc_scalable_gp.cov.queries import warn_unused_columns
+from pymc_scalable_gp.cov.queries import check_kernel, fixed_matrices, warn_unused_columns
 
 X = np.random.default_rng(0).uniform(size=(12, 3))
 Y = X.sum(axis=1)
@@ -148,6 +148,18 @@ def test_a_matrix_is_known_at_the_likelihoods_rows_alone(monkeypatch):
     np.testing.assert_allclose(mean, K @ solved[:, 0], rtol=1e-9)
     np.testing.assert_allclose(var, np.diag(K - K @ solved[:, 1:]), rtol=1e-7)
     np.testing.assert_allclose(part, kernel(X[:5] + 0.1, X).eval() @ solved[:, 0], rtol=1e-9)
+
+
+def test_matrices_within_kernels_of_other_inputs_count_and_those_of_one_entry_do_not():
+    plain, matrix = pm.gp.cov.ExpQuad(2, ls=[0.5]), pt.eye(12)  # one lengthscale for both columns
+    scaled = pm.gp.cov.ScaledCov(2, plain + matrix, lambda X: X[:, :1], ())
+    for cov, expected in (
+        (scaled, [matrix]),
+        (plain * np.full((1, 1), 2.0), []),
+        (plain * matrix, [matrix]),
+    ):
+        check_kernel(cov, arrays=True)
+        assert fixed_matrices(cov) == expected
 
 
 @pytest.mark.parametrize("label", [2.0, -1.0, 0.5])

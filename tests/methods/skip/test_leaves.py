@@ -10,7 +10,9 @@ from numpy.testing import assert_allclose
 from pymc.gp import cov as c
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.cov.products import product_terms
 from pymc_scalable_gp.cov.queries import is_categorical
+from pymc_scalable_gp.methods.skip.leaves import CategoryLeaf, ValueLeaf, few_values
 from pymc_scalable_gp.utils.compiled import evaluate
 
 RNG = np.random.default_rng(0)
@@ -98,6 +100,16 @@ def check_exact(kernel, X, Y, Xnew, rtol, **options):
 def test_the_exact_kernel(name):
     """Hamming x ExpQuad was off by 130 nats and its sds by a factor of ten."""
     check_exact(KERNELS[name](), X, Y, XNEW, 1e-4)
+
+
+def test_which_columns_have_a_leaf_of_their_own():
+    plain, own = (product_terms(k(1))[0].factors[0] for k in (lambda d: c.ExpQuad(d, ls=1.0), Same))
+    for factor, count, expected in (
+        (plain, 6, ValueLeaf), (plain, 7, None), (own, 20, CategoryLeaf), (own, 21, None)
+    ):  # fmt: skip
+        kind, values = few_values(factor, np.repeat(np.arange(float(count)), 2), 20, 6)
+        assert kind is expected
+        assert_allclose(values, np.arange(count))
 
 
 def test_more_categories_than_the_rank():
