@@ -111,6 +111,11 @@ def test_random_rows_to_start_from_are_distinct():
     assert len(np.unique(rows[chosen.indices], axis=0)) == 18
 
 
+def test_random_rows_to_start_from_are_the_first_of_a_random_order():
+    gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.Matern32(2, ls=0.5), n_inducing=18)
+    assert_array_equal(gp._start_rows(X, None, 3), np.random.default_rng(3).permutation(100)[:18])
+
+
 def test_duplicated_rows_to_start_from():
     rows = np.r_[X[:20], X[:20]]
     gp = sgp.CholQRMarginal(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), n_inducing=4)

@@ -118,6 +118,10 @@ def test_the_tree_is_balanced(roots, single, expected):
     assert skip_tree.merge_by_halves(roots, lambda a, b: f"({a}{b})", single) == expected
 
 
+def test_the_number_of_eigenvectors_that_count():
+    assert skip_tree._eigenvectors(2.0 * np.eye(5)[:, :3]) == 3.0
+
+
 def test_inputs_that_vary_most_are_shared_out():
     """The kernel of columns 0 and 1 needs many eigenvectors, that of the rest next to none."""
     cov = pm.gp.cov.ExpQuad(4, ls=np.array([0.5, 0.5, 20.0, 20.0]))
@@ -441,8 +445,9 @@ def test_products_refuse():
     gp = sgp.SKIPMarginal(cov_func=cov, rank=5, n_iter=5)
     with pytest.raises(TypeError, match="GPs with n_iter do not add: add their kernels"):
         gp + sgp.SKIPMarginal(cov_func=cov, rank=5)
-    with pm.Model(), pytest.raises(ValueError, match=r"not pm.Data"):
-        gp.marginal_likelihood("y", X=pm.Data("X", X), y=y, sigma=0.1)
+    for name, data in (("X", X), ("y", y)):
+        with pm.Model(), pytest.raises(ValueError, match=r"not pm.Data"):
+            gp.marginal_likelihood("z", **{"X": X, "y": y} | {name: pm.Data(name, data)}, sigma=0.1)
 
 
 @pytest.mark.slow

@@ -314,6 +314,7 @@ def test_a_matrix_that_is_not_definite_gives_nan():
     [
         ({"task_dim": 2}, ValueError, "go together"),
         ({"task_dim": "t", "task_cov": np.eye(2)}, TypeError, "index of a column"),
+        ({"task_dim": True, "task_cov": np.eye(2)}, TypeError, "index of a column"),
         ({"task_dim": 2, "task_cov": np.ones(3)}, ValueError, r"task_cov must be a factor B"),
         ({"task_var": np.ones(3)}, ValueError, "task_var goes with task_dim and task_cov"),
         ({"task_dim": 2, "task_cov": np.eye(2), "task_var": np.ones(3)}, ValueError, "2 rows"),
@@ -347,6 +348,18 @@ def test_bad_tasks(change, match):
         gp.marginal_likelihood("y", X=X, y=X[:, 0], sigma=0.1)
     with pytest.raises(ValueError, match="Xnew " + match):
         gp.predict(bad, {}, model=model)
+
+
+def test_what_is_just_possible():
+    """As many columns as nodes; tasks in the last column, without functions of their own."""
+    X, _, B = tasks()
+    found = []
+    for options in ({"task_dim": 2}, {"task_dim": -1, "task_var": np.zeros(len(B))}):
+        gp = sgp.SKIPMarginal(cov_func=COV, rank=6, grid_size=6, task_cov=B, **options)
+        gp.build(X)
+        assert gp.feature_map.task_dim == 2
+        found.append(gram(gp, X))
+    assert_allclose(*found, atol=1e-12)
 
 
 def test_task_columns_that_cannot_be():

@@ -6,6 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.methods.vecchia.gp import PivotMap
 from pymc_scalable_gp.utils.compiled import evaluate
 
 rng = np.random.default_rng(0)
@@ -130,6 +131,33 @@ def test_replaced_inputs_and_rebuild():
         gp.rebuild()
         after = evaluate([f], at, model)[0]
     assert_allclose(after, before, atol=1e-6)  # a stationary kernel, all rows moved alike
+
+
+def test_neighbors_and_points_go_by_the_point_of_the_build():
+    with pm.Model():
+        ell = pm.LogNormal("ell", 0.0, 1.0, shape=2)
+        gp = sgp.VecchiaLatent(cov_func=pm.gp.cov.ExpQuad(2, ls=ell), n_inducing=3, neighbors=4, block=2)
+        point, other = {"ell": np.array([0.1, 10.0])}, {"ell": np.array([10.0, 0.1])}
+        gp.build(X, point=point)
+        gp.prior("f", X)
+        own = gp.local.order(gp.cov_func, X, point).neighbors
+        assert np.array_equal(gp.training.plan.neighbors.get_value(), own)
+        assert not np.array_equal(gp.local.order(gp.cov_func, X).neighbors, own)
+        gp.rebuild(other)
+    assert_allclose(gp.reference["ell"], other["ell"])
+
+
+def test_rows_beyond_those_of_the_build_have_neighbors():
+    gp = sgp.VecchiaLatent(cov_func=COV, n_inducing=5, neighbors=4)
+    gp.build(X)
+    with pm.Model():
+        assert gp.prior("f", X + 10.0).eval().shape == (N,)
+
+
+def test_points_that_are_fewer_than_before_leave_old_ones_in_the_places_left():
+    points = PivotMap(COV, X, X[:4])
+    points.move(X[10:12])
+    assert_allclose(points.points.get_value(), X[[10, 11, 0, 1]])
 
 
 def test_words():
