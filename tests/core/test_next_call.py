@@ -402,6 +402,8 @@ def test_the_hyperparameters_of_the_prediction_decide():
         gp.predict(FAR, POINT, diag=True)
     with pytest.warns(UserWarning, match="column 0 reaches"):
         gp.predict_posterior(FAR, draws(), **QUIET)
+    with pytest.warns(UserWarning, match="column 0 reaches"):  # below the range too
+        gp.predict(np.array([[-3.0, -0.5], [0.0, 0.0]]), POINT, diag=True)
     smooth = draws()
     smooth["posterior"]["ell"] = smooth["posterior"]["ell"] + 60.0
     gp.predict_posterior(FAR, smooth, **QUIET)
