@@ -153,7 +153,7 @@ class Export:
             weights, coef = numbers[-1], state.coef
         found |= {"weights": weights, "coef": coef}
         if state.root is not None:
-            found["root"] = state.root if state.root.ndim == 2 else np.diag(state.root)
+            found["root"] = state.root
         if noisy:
             found["noise"] = state.noise
         if self.near:

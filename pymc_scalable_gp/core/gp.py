@@ -360,7 +360,6 @@ class FeatureGP(TrainedGP):
             model = self.model_of(model)
             found = Export(self, training.predictive)
             noisy = training.sigma is not None and not training.sigma.ndim
-            noisy = noisy and not training.any_likelihood
             predictor = self._predictor(replace(training.X, grid=None), training, None, None, noisy, model)
             arrays = found.arrays(predictor, idata, num_samples, noisy, progressbar, random_seed)
             return found.write(Path(path), arrays)

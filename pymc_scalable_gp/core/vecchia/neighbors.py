@@ -206,7 +206,7 @@ def changed_share(ordering: Ordering, X: np.ndarray, metric: Metric, sample: int
     """Share of neighbours, of at most `sample` blocks, that the metric of other parameters replaces."""
     count, block = ordering.neighbors.shape[1], ordering.block
     total = len(ordering.neighbors)
-    if not count or total < 2:
+    if not count:
         return 0.0
     placed = metric.coordinates(X[ordering.order])
     chosen = np.unique(np.linspace(total // 2, total - 1, sample).astype(int))
