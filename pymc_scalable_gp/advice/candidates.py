@@ -17,6 +17,9 @@ MOST_ROWS, LEAST_SOFTKI_ROWS, LEAST_SOFTKI_INPUTS = 20_000, 5000, 4
 # in GriefGP's finest grids, and so its rank in one input.
 SKIP_INPUTS, NEAR_INPUTS, MOST_NODES = range(2, 7), 3, 200
 
+# Distinct rows up to which as many features as these are listed, where rows repeat.
+MOST_REPEATED = 200
+
 # KMCG's features on a grid under another likelihood.
 CELL_RANKS = (200, 500)
 
@@ -112,7 +115,8 @@ def _marginal(facts) -> list[Candidate]:
     found += [Candidate("KMCGMarginal", each) for each in settings]
     found += [
         Candidate("CholQRMarginal", {"n_inducing": m} | ({} if free else {"approx": "DTC"}))
-        for m in (50, 150) if facts.is_categorical is not False and m < many
+        for m in [m for m in (50, 150) if facts.is_categorical is not False and m < many]
+        + _as_many_as_distinct(facts)
     ]  # fmt: skip
     return found
 
@@ -140,4 +144,10 @@ def _both(facts) -> list[tuple]:
 
 def _ranks(facts, ranks):
     most = min(facts.distinct, MOST_NODES**facts.d)
-    return [rank for rank in ranks if facts.suits_grids and rank < most]
+    found = [rank for rank in ranks if rank < most] + _as_many_as_distinct(facts)
+    return found if facts.suits_grids else []
+
+
+def _as_many_as_distinct(facts) -> list[int]:
+    """Number of features that are exact where few rows are distinct, and at least as many repeat them."""
+    return [facts.distinct] * (facts.distinct <= min(MOST_REPEATED, facts.n // 2))

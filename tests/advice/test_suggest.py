@@ -700,6 +700,24 @@ def test_repeated_rows_draw_a_word():
     assert "repeat" not in counts.attrs["notes"]
 
 
+@pytest.mark.parametrize("kernel", [pm.gp.cov.ExpQuad, pm.gp.cov.Matern52])
+def test_many_rows_of_few_distinct_ones_have_features_for_each(kernel):
+    """A factor design, with too many rows for the exact class: as many features are exact."""
+    X = np.random.default_rng(0).integers(0, 3, (20_001, 3)).astype(float)
+    with pm.Model():
+        cov = kernel(3, ls=pm.LogNormal("ell", 0.0, 1.0))
+        found = sgp.suggest(X, cov_func=cov, minutes=1e3, memory=64.0, random_seed=1)
+    exact = found.label.values[found.ranked.values == 0.0]
+    both = ["CholQRMarginal 27", "GriefGP 27"]
+    np.testing.assert_array_equal(sorted(exact), both if kernel is pm.gp.cov.ExpQuad else both[:1])
+
+
+def test_features_for_each_distinct_row_where_half_the_rows_repeat_others():
+    facts = [replace(facts_of(n), distinct=m) for n, m in ((400, 200), (402, 201), (399, 200))]
+    listed = [[c.settings for c in candidates(each) if c.class_name == "CholQRMarginal"] for each in facts]
+    assert listed == [[{"n_inducing": 200}], [], []]
+
+
 def test_means_of_repeated_rows_with_their_spread_are_as_good_as_the_rows():
     """What is advised: the densities differ by a constant; without the spread they do not."""
     X, _ = plane(8)
