@@ -132,8 +132,10 @@ class _SoftKI(FeatureGP):
             )
 
     def _towards(self, change: str) -> str:
-        """Advice to `change` the temperature, unless most points are the only one of their label."""
+        """Advice to `change` the temperature, unless there is one point, or one for most labels."""
         distance = self.feature_map.spacing
+        if self.rank == 1:
+            return "give more points, inducing=np.unique(X, axis=0) where few rows are distinct"
         if np.isinf(distance):
             return "give more points, as most are the only one of their label"
         return f"{change} temperature= towards the distance between points, {distance:.2g}"

@@ -550,6 +550,15 @@ def test_points_among_inputs_in_metres_make_a_staircase(inducing):
         gp.prior("f", X)
 
 
+def test_a_single_point_is_not_told_of_the_temperature():
+    """Half as many as there are distinct rows: whatever the temperature, the function is a constant."""
+    X = (np.arange(30) % 2.0)[:, None]
+    gp = sgp.SoftKIMarginal(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    said = r"one of the 1 points has all of the weight.*: give more points, inducing=np.unique\(X, axis=0\)"
+    with pm.Model(), pytest.warns(UserWarning, match=said):
+        gp.marginal_likelihood("y", X=X, y=X[:, 0], sigma=0.2)
+
+
 @pytest.mark.parametrize(
     ("inducing", "said"), [(5, "give more points, as most are"), (20, "raise temperature")]
 )
