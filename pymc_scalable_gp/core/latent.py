@@ -1,6 +1,7 @@
 """Latent front end, shared by every method: any likelihood."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import chain, count
 from typing import Any
@@ -15,6 +16,7 @@ from pymc_scalable_gp.core.data.mean import mean_vector
 from pymc_scalable_gp.core.gp import FeatureGP
 from pymc_scalable_gp.core.likelihoods.base import LatentFunction
 from pymc_scalable_gp.core.sums import Additive
+from pymc_scalable_gp.cov.queries import refuse_new_labels
 from pymc_scalable_gp.utils.classes import as_typed
 from pymc_scalable_gp.utils.compiled import evaluate
 from pymc_scalable_gp.utils.graphs import depends_only_on, fixed_shared, is_random
@@ -64,7 +66,9 @@ class FeatureLatent(FeatureGP):
         data = check_inputs(X)
         check_dims(keywords.get("dims"), data, "X")
         self.build_for(data, bound)
-        return data
+        return (
+            replace(data, tensor=refuse_new_labels(self.prior_cov, data.tensor)) if data.mutable else data
+        )
 
     def _latent(self, name, data, keywords, coef=None, weights=None) -> TensorVariable:
         """The function, with coefficients `coef` (r,), or new ones, of prior variances `weights`."""

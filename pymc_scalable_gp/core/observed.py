@@ -34,7 +34,7 @@ from pymc_scalable_gp.core.likelihoods.summary import can_summarize, likelihood_
 from pymc_scalable_gp.core.rows.dask_rows import summarize_source
 from pymc_scalable_gp.core.rows.statistics import RowStatistics
 from pymc_scalable_gp.core.vecchia.likelihood import VecchiaRows, VecchiaSettings
-from pymc_scalable_gp.cov.queries import check_rows
+from pymc_scalable_gp.cov.queries import check_rows, refuse_new_labels
 from pymc_scalable_gp.importance.start import Offer
 from pymc_scalable_gp.ops.lowrank_logp import APPROXIMATIONS
 from pymc_scalable_gp.utils.checks import check_choice
@@ -355,8 +355,8 @@ class ObservedGP(FeatureGP):
         """Data with this GP's features, which are built on X where :meth:`build_for` does."""
         if noise_cov is not None:
             check_rows(noise_cov, X.value)
-        feature_map = self._map_for(X, again)
-        approx = self.approx if weights is None else "DTC"
+        feature_map, approx = self._map_for(X, again), self.approx if weights is None else "DTC"
+        X = replace(X, tensor=refuse_new_labels(self.prior_cov, X.tensor)) if X.mutable else X
         return MarginalData(feature_map, self.mean_func, X, y, sigma, approx, weights, noise_cov)
 
     def _checked(self, X, y, sigma):

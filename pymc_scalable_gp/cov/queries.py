@@ -15,6 +15,7 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 from pymc_scalable_gp.cov.embedded import EmbeddedKernel
 from pymc_scalable_gp.cov.kernels import traits
 from pymc_scalable_gp.cov.objects import Numeric
+from pymc_scalable_gp.utils.checks import Refuse
 from pymc_scalable_gp.utils.compiled import evaluate, present_shape
 from pymc_scalable_gp.utils.internals import parts_of
 from pymc_scalable_gp.utils.warn import warn
@@ -213,6 +214,20 @@ def check_labels(X, column: int, count: int | None, name: str, what: str, matrix
             f"{name} has {labels[row]:g} as {what} in row {row}, column {column}: {what}s are whole "
             f"numbers from 0{last}"
         )
+
+
+def refuse_new_labels(cov_func, X: TensorVariable) -> TensorVariable:
+    """Inputs (n, d), refused once ``pm.set_data`` gives them outputs that are no rows of a matrix."""
+    for leaf in leaves(cov_func):
+        if isinstance(leaf, pm.gp.cov.Coregion) and (count := leaf.B.type.shape[0]) is not None:
+            column = int(leaf.active_dims[0]) % (X.type.shape[1] or leaf.input_dim)
+            labels = X[:, column]
+            known = pt.eq(labels, pt.floor(labels)) & (labels >= 0) & (labels < count)
+            said = (
+                f"X was replaced by rows whose outputs, column {column}, are no whole numbers from 0 below"
+            )
+            X = Refuse(f"{said} {count}, the rows of Coregion's W or B")(X, known.all())
+    return X
 
 
 def layout(cov_func, X, d: int, apart: float) -> TensorVariable:

@@ -226,3 +226,28 @@ def test_columns_that_are_counted_from_the_last_are_there():
         gp = sgp.ExactMarginal(cov_func=each)
         with pm.Model(), pytest.raises(ValueError, match="the kernel uses column -4, but X has 3 columns"):
             gp.marginal_likelihood("y", X, Y, 0.3)
+
+
+@pytest.mark.parametrize("label", [2.0, -1.0, 0.5])
+@pytest.mark.parametrize("make", [sgp.ExactMarginal, sgp.CholQRMarginal, sgp.SoftKILatent])
+def test_labels_of_rows_that_were_replaced_are_rows_of_the_matrix(make, label):
+    """As compiled code reads beyond the matrix, or from its end; other rows of known outputs are taken."""
+    X = np.column_stack([np.linspace(0.0, 1.0, 12), np.arange(12) % 2])
+    wrong, right = X.copy(), X[::-1]
+    wrong[4, 1] = label
+    cov = pm.gp.cov.Coregion(2, W=np.ones((2, 1)), kappa=np.ones(2), active_dims=[-1])
+    options = {sgp.CholQRMarginal: {"n_inducing": 4}, sgp.SoftKILatent: {"inducing": 6}}.get(make, {})
+    gp = make(cov_func=cov * pm.gp.cov.ExpQuad(2, ls=0.5, active_dims=[0]), **options)
+    with pm.Model() as model:
+        data = pm.Data("X", X)
+        if make is sgp.SoftKILatent:
+            f = gp.prior("f", data)
+            pm.Normal("y", f, 0.3, observed=X[:, 0])
+        else:
+            gp.marginal_likelihood("y", data, X[:, 0], 0.3)
+        logp, start = model.compile_logp(), model.initial_point()
+        pm.set_data({"X": right})
+        assert np.isfinite(logp(start))
+        pm.set_data({"X": wrong})
+        with pytest.raises(ValueError, match=r"outputs, column 1, are no whole numbers from 0 below 2"):
+            logp(start)
