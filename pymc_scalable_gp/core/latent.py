@@ -66,9 +66,8 @@ class FeatureLatent(FeatureGP):
         data = check_inputs(X)
         check_dims(keywords.get("dims"), data, "X")
         self.build_for(data, bound)
-        return (
-            replace(data, tensor=refuse_new_labels(self.prior_cov, data.tensor)) if data.mutable else data
-        )
+        tensor = refuse_new_labels(self.prior_cov, data.tensor) if data.mutable else data.tensor
+        return replace(data, tensor=tensor)
 
     def _latent(self, name, data, keywords, coef=None, weights=None) -> TensorVariable:
         """The function, with coefficients `coef` (r,), or new ones, of prior variances `weights`."""
