@@ -58,6 +58,14 @@ class Mode(NamedTuple):
         return self.logp + float(np.linalg.slogdet(self.factor)[1])
 
 
+class Unbounded(ValueError):
+    """A density that rises without bound where a search ended, at `end`."""
+
+    def __init__(self, message: str, end: Mode):
+        super().__init__(message)
+        self.end = end
+
+
 def climb(density, start: np.ndarray, maxiter: int = 200, near=None, factor=None, gain=0.0, steps: int = 1):
     """Highest point found by L-BFGS from `start` (p,), its value, and scales (p,) of the coordinates there.
 
@@ -139,11 +147,12 @@ def _checked(density, mode: Mode) -> Mode:
     if np.abs(mode.location).max() > BOUND and "__ = " in density.farthest(mode.location):
         raise _at_an_edge(density, mode.location)
     if np.linalg.cond(mode.factor / mode.sds[:, None]) > SINGULAR:
-        raise ValueError(
+        raise Unbounded(
             "the log density rises without bound, so that it has no mode: the search ended at "
             f"{density.farthest(mode.location)} (unconstrained), where some parameters leave others no "
             "room, as a scale near zero does that of effects: write these as scale * pm.Normal(...), "
-            "non-centred, or use pm.sample"
+            "non-centred, or use pm.sample",
+            mode,
         )
     lengths = np.sqrt((mode.factor**2).sum(axis=0))
     for axis in (mode.factor / lengths).T[lengths > FLAT]:

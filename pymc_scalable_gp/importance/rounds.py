@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from pymc_scalable_gp.importance.density import Density
 from pymc_scalable_gp.importance.first import first_proposal
-from pymc_scalable_gp.importance.mode import Mode, find_mode
+from pymc_scalable_gp.importance.mode import Mode, Unbounded, find_mode
 from pymc_scalable_gp.importance.proposals import Mixture, truncation, trusted
 from pymc_scalable_gp.importance.surrogate import Lessons
 
@@ -200,24 +200,40 @@ class Rounds:
 
 
 def find_modes(density, start: np.ndarray, rng) -> list[Mode]:
-    """The mode reached from `start` (p,), and that from the best of sixteen prior draws far from it."""
-    first = find_mode(density, start)
+    """The mode reached from `start` (p,), and that from the best of sixteen prior draws far from it.
+
+    Where the density rises without bound from `start`, as into the neck of a funnel, the other has to have
+    more mass than where that search ended.
+    """
+    unbounded = None
+    try:
+        first = find_mode(density, start)
+    except Unbounded as found:
+        first, unbounded = found.end, found
+    second = _mode_beside(density, first, rng)
+    more = -np.inf if second is None else second.log_mass - first.log_mass
+    if unbounded and not more > FORGOTTEN:
+        raise unbounded
+    if more <= -FORGOTTEN:
+        return [first]
+    return [second] if more > FORGOTTEN else [first, second]
+
+
+def _mode_beside(density, first: Mode, rng) -> Mode | None:
+    """A mode far from the first, if one is found."""
     others = density.from_prior(16, rng)
     others = np.concatenate([others, [2.0 * first.location - others[0]]])
     others = others[first.is_far(others)]
     logp = density.values(others) if len(others) else np.empty(0)
     if not np.isfinite(logp).any():
-        return [first]
+        return None
     try:
-        second = find_mode(
+        return find_mode(
             density, others[int(np.argmax(logp))], maxiter=50,
             near=lambda x: not first.is_far(x)[0], factor=first.halfway,
         )  # fmt: skip
     except ValueError:
-        return [first]
-    if second is None or second.log_mass <= first.log_mass - FORGOTTEN:
-        return [first]
-    return [second] if second.log_mass > first.log_mass + FORGOTTEN else [first, second]
+        return None
 
 
 def sample(density, modes, draws: int, rng, max_evaluations=None, until=None, tell=None) -> Weighed:

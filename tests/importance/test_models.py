@@ -1,6 +1,8 @@
 """Models that users bring: parameters that leave their range, circles, scales near zero, random results."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import arviz as az
 import numpy as np
@@ -12,8 +14,9 @@ from pymc.distributions import transforms
 from scipy import integrate, stats
 
 import pymc_scalable_gp as sgp
+from pymc_scalable_gp.importance import rounds
 from pymc_scalable_gp.importance.density import Density, Graphs
-from pymc_scalable_gp.importance.mode import find_mode
+from pymc_scalable_gp.importance.mode import Mode, Unbounded, find_mode
 from pymc_scalable_gp.importance.nuts import nuts_on_density
 from pymc_scalable_gp.importance.rounds import sample
 
@@ -86,6 +89,24 @@ def test_a_density_without_bound_is_refused(prior):
         pm.Normal("y", effect, ERRORS, observed=EFFECTS)
     with pytest.raises(ValueError, match="rises without bound.*tau_log__ = -.*non-centred"):
         run(model=model)
+
+
+@pytest.mark.parametrize(("width", "refused"), [(1e-7, False), (1e-5, True), (None, True)])
+def test_a_mode_beside_the_neck_of_a_funnel(monkeypatch, width, refused):
+    """It is taken where it has more mass, by a factor of e^12, than where the search ended in the neck."""
+    end, other = Mode(np.zeros(2), 20.0, (width or 1e-7) * np.eye(2)), Mode(np.full(2, 5.0), 0.0, np.eye(2))
+    found = iter([Unbounded("rises without bound", end), None if width is None else other])
+
+    def search(*args, **kwargs):
+        result = next(found)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setattr(rounds, "find_mode", search)
+    density = SimpleNamespace(from_prior=lambda n, _: np.full((n, 2), 4.0), values=lambda x: x.sum(axis=1))
+    with pytest.raises(Unbounded, match="rises") if refused else nullcontext():
+        assert rounds.find_modes(density, np.zeros(2), None) == [other]
 
 
 @pytest.mark.parametrize("effects", [pm.ZeroSumNormal, pm.Normal])
