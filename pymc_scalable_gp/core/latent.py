@@ -66,7 +66,7 @@ class FeatureLatent(FeatureGP):
         data = check_inputs(X)
         check_dims(keywords.get("dims"), data, "X")
         self.build_for(data, bound)
-        tensor = refuse_new_labels(self.prior_cov, data.tensor) if data.mutable else data.tensor
+        tensor = refuse_new_labels(self.cov_func, data.tensor) if data.mutable else data.tensor
         return replace(data, tensor=tensor)
 
     def _latent(self, name, data, keywords, coef=None, weights=None) -> TensorVariable:

@@ -356,7 +356,7 @@ class ObservedGP(FeatureGP):
         if noise_cov is not None:
             check_rows(noise_cov, X.value)
         feature_map, approx = self._map_for(X, again), self.approx if weights is None else "DTC"
-        X = replace(X, tensor=refuse_new_labels(self.prior_cov, X.tensor)) if X.mutable else X
+        X = replace(X, tensor=refuse_new_labels(self.cov_func, X.tensor)) if X.mutable else X
         return MarginalData(feature_map, self.mean_func, X, y, sigma, approx, weights, noise_cov)
 
     def _checked(self, X, y, sigma):
