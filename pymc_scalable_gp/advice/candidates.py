@@ -113,12 +113,12 @@ def _marginal(facts) -> list[Candidate]:
     settings = [{"n_iter": p, "probes": s} for p, s in ((20, 4), (50, 8)) if p < facts.n]
     settings = [{}] if facts.has_eigenbasis else settings * bool(facts.grid and facts.suits_grids)
     found += [Candidate("KMCGMarginal", each) for each in settings]
-    found += [
-        Candidate("CholQRMarginal", {"n_inducing": m} | ({} if free else {"approx": "DTC"}))
-        for m in [m for m in (50, 150) if facts.is_categorical is not False and m < many]
-        + _as_many_as_distinct(facts)
+    chosen = [m for m in (50, 150) if facts.is_categorical is not False and m < many]
+    options = {} if free else {"approx": "DTC"}
+    return found + [
+        Candidate("CholQRMarginal", {"n_inducing": m} | options)
+        for m in chosen + _as_many_as_distinct(facts)
     ]  # fmt: skip
-    return found
 
 
 def _latent(facts) -> list[Candidate]:

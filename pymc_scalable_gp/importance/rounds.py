@@ -210,6 +210,8 @@ def find_modes(density, start: np.ndarray, rng) -> list[Mode]:
         first = find_mode(density, start)
     except Unbounded as found:
         first, unbounded = found.end, found
+        if not np.isfinite(first.log_mass):  # nothing is far from it in its units
+            raise
     second = _mode_beside(density, first, rng)
     more = -np.inf if second is None else second.log_mass - first.log_mass
     if unbounded and not more > FORGOTTEN:

@@ -91,10 +91,13 @@ def test_a_density_without_bound_is_refused(prior):
         run(model=model)
 
 
-@pytest.mark.parametrize(("width", "refused"), [(1e-7, False), (1e-5, True), (None, True)])
+@pytest.mark.parametrize(("width", "refused"), [(1e-7, False), (1e-5, True), (None, True), (0.0, True)])
 def test_a_mode_beside_the_neck_of_a_funnel(monkeypatch, width, refused):
     """It is taken where it has more mass, by a factor of e^12, than where the search ended in the neck."""
-    end, other = Mode(np.zeros(2), 20.0, (width or 1e-7) * np.eye(2)), Mode(np.full(2, 5.0), 0.0, np.eye(2))
+    end, other = (
+        Mode(np.zeros(2), 20.0, (1e-7 if width is None else width) * np.eye(2)),
+        Mode(np.full(2, 5.0), 0.0, np.eye(2)),
+    )
     found = iter([Unbounded("rises without bound", end), None if width is None else other])
 
     def search(*args, **kwargs):
